@@ -1,0 +1,45 @@
+# A thin front to tools/ and Meson; `make help` lists the targets.
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+export JOBS
+
+all: ## build once, libonce.a and libonce.so into build/ (the default)
+	@tools/setup build
+	@tools/build build -- --quiet
+
+demo: all ## show what it does, in under a minute
+	@tools/demo
+
+check: ## every test, with both compilers and the sanitizers
+	@tools/setup check
+	@/usr/bin/python3 tools/check
+
+sim: ## the simulator alone
+	@tools/setup check
+	@/usr/bin/python3 tools/check --only sim
+
+fuzz: ## each fuzz target for FUZZ_SECONDS (60)
+	@tools/setup check
+	@/usr/bin/python3 tools/check --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
+
+bench: all ## measure on this machine
+	@tools/build build -- --quiet benches
+	@for program in build/bench/bench_*; do [ ! -f "$$program" ] || "$$program" || exit 1; done
+
+coverage: ## lines and branches that unit, conform and sim reach
+	@tools/setup coverage
+	@/usr/bin/python3 tools/check --coverage
+
+install: all ## into DESTDIR and PREFIX (/usr/local)
+	@meson configure build -Dprefix=$(PREFIX) >/dev/null
+	@tools/build build -- --quiet >/dev/null
+	@DESTDIR=$(DESTDIR) meson install -C build --no-rebuild --quiet
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | expand -t 12
+
+.PHONY: all demo check sim fuzz bench coverage install clean help

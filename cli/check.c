@@ -1,0 +1,40 @@
+/* once check: everything that can be tried without consuming. */
+#include "cli.h"
+
+typedef struct checking {
+    bool json, first;
+} checking;
+
+static void on_finding(void *user, const char *topic, const char *text, bool warning)
+{
+    checking *c = user;
+    if (!c->json) {
+        printf("%s%s: %s\n", warning ? "warning: " : "", topic, text);
+        return;
+    }
+    printf("%s{\"topic\":", c->first ? "" : ",");
+    cli_json_cstring(stdout, topic);
+    printf(",\"text\":");
+    cli_json_cstring(stdout, text);
+    printf(",\"warning\":%s}", warning ? "true" : "false");
+    c->first = false;
+}
+
+int cli_check(int argc, char **argv)
+{
+    checking c = {.first = true};
+    const cli_option options[] = {{"--json", NULL, "one object on standard output", &c.json, NULL}, {0}};
+    char *args[1];
+    int status;
+    if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
+    once_pipeline *pipeline;
+    status = cli_load(args[0], &pipeline);
+    if (status != CLI_OK) return status;
+    once_error err = {0};
+    if (c.json) printf("{\"findings\":[");
+    const int rc = once_pipeline_check(pipeline, on_finding, &c, &err);
+    if (c.json) printf("],\"ok\":%s}\n", rc == ONCE_OK ? "true" : "false");
+    else if (rc == ONCE_OK) printf("ok: %s\n", args[0]);
+    once_pipeline_free(pipeline);
+    return rc == ONCE_OK ? CLI_OK : cli_fail(&err);
+}

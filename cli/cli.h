@@ -1,0 +1,49 @@
+/* What the verbs share. Each verb is one file with one function; the table of verbs is in main.c. Verbs use the public headers
+ * of the library and nothing else of it. */
+#ifndef ONCE_CLI_CLI_H
+#define ONCE_CLI_CLI_H
+
+#include <stdio.h>
+
+#include "once/once.h"
+
+/* Exit statuses. */
+enum { CLI_OK = 0, CLI_DEAD = 1, CLI_USAGE = 2, CLI_FAILED = 3 };
+
+typedef struct cli_option {
+    const char *name; /* "--json" */
+    const char *value; /* what stands for its value in the help; NULL: it has none */
+    const char *help;
+    bool *flag;
+    const char **text;
+} cli_option;
+
+typedef struct cli_verb {
+    const char *name, *arguments, *summary;
+    const char *help; /* more lines, or NULL */
+    int (*run)(int argc, char **argv);
+} cli_verb;
+
+extern const cli_verb *cli_current; /* for usage messages */
+
+/* Takes options out of argv (after the verb) wherever they stand; "--" ends them. Leaves the others in `args`. Returns their
+ * number, or -1 after saying what is wrong (or printing help: then *status is CLI_OK). */
+int cli_parse(int argc, char **argv, const cli_option *options, int min_args, int max_args, char **args, int *status);
+
+int cli_fail(const once_error *err);                 /* says it; the exit status that fits */
+void cli_mistake(void *user, const char *text);      /* a once_mistake that prints to standard error */
+int cli_load(const char *file, once_pipeline **out); /* CLI_OK, or says what is wrong */
+
+void cli_json_string(FILE *out, once_bytes text);
+void cli_json_cstring(FILE *out, const char *text);
+
+int cli_run(int argc, char **argv);
+int cli_check(int argc, char **argv);
+int cli_explain(int argc, char **argv);
+int cli_schema(int argc, char **argv);
+int cli_version(int argc, char **argv);
+int cli_help(int argc, char **argv);
+
+extern const cli_verb cli_verbs[]; /* ends with a NULL name */
+
+#endif

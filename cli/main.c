@@ -1,0 +1,92 @@
+/* once: every message takes effect once. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+const cli_verb cli_verbs[] = {
+    {"run", "FILE", "consume and settle; ends when a finite source is drained, else at SIGTERM, draining",
+     "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed.", cli_run},
+    {"check", "FILE", "try everything that can be tried without consuming, and say what it promises", NULL, cli_check},
+    {"explain", "FILE KEY", "everything known about a key", NULL, cli_explain},
+    {"schema", "URL", "the SQL that a store needs", NULL, cli_schema},
+    {"version", "", "what is built in", NULL, cli_version},
+    {"help", "[VERB|config]", "this text, one verb, or the reference of the pipeline file", NULL, cli_help},
+    {0},
+};
+
+const cli_verb *cli_current;
+
+static const cli_verb *find_verb(const char *name)
+{
+    for (const cli_verb *verb = cli_verbs; verb->name; verb++)
+        if (strcmp(verb->name, name) == 0) return verb;
+    return NULL;
+}
+
+static void usage(FILE *out)
+{
+    fputs("once makes every message take effect once.\n\n", out);
+    for (const cli_verb *verb = cli_verbs; verb->name; verb++)
+        fprintf(out, "  once %-8s %-14s %s\n", verb->name, verb->arguments, verb->summary);
+    fputs("\n--json gives every verb a machine's answer. 'once help VERB' tells more.\n", out);
+}
+
+int cli_help(int argc, char **argv)
+{
+    char *args[1];
+    int status, n = cli_parse(argc, argv, NULL, 0, 1, args, &status);
+    if (n < 0) return status;
+    if (n == 0) {
+        usage(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(args[0], "config") == 0) {
+        char *text = once_config_reference_text(false);
+        if (text) fputs(text, stdout);
+        free(text);
+        return text ? CLI_OK : CLI_FAILED;
+    }
+    if (strcmp(args[0], "configuration.md") == 0) { /* how docs/configuration.md is made */
+        char *text = once_config_reference_text(true);
+        if (text) fputs(text, stdout);
+        free(text);
+        return text ? CLI_OK : CLI_FAILED;
+    }
+    const cli_verb *verb = find_verb(args[0]);
+    if (!verb) {
+        fprintf(stderr, "once: unknown verb '%s'; 'once help' lists them\n", args[0]);
+        return CLI_USAGE;
+    }
+    char *ask[] = {args[0], "--help"};
+    cli_current = verb;
+    return verb->run(2, ask);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const char *failpoints = getenv("ONCE_FAILPOINT");
+    once_error err;
+    if (failpoints && *failpoints && once_testing_failpoints(failpoints, &err) != ONCE_OK) return cli_fail(&err);
+    if (argc < 2) {
+        usage(stderr);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        usage(stdout);
+        return CLI_OK;
+    }
+    cli_current = find_verb(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
+    if (!cli_current) {
+        fprintf(stderr, "once: unknown verb '%s'; 'once help' lists them\n", argv[1]);
+        return CLI_USAGE;
+    }
+    const int status = cli_current->run(argc - 1, argv + 1);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fputs("once: cannot write to standard output\n", stderr);
+        return status ? status : CLI_FAILED;
+    }
+    return status;
+}

@@ -1,0 +1,120 @@
+/* Command lines and what they have to say when they are wrong. */
+#include <string.h>
+
+#include "cli.h"
+
+static void help(const cli_option *options)
+{
+    printf("once %s %s\n  %s\n", cli_current->name, cli_current->arguments, cli_current->summary);
+    for (const cli_option *o = options; o && o->name; o++) {
+        char head[60];
+        snprintf(head, sizeof head, "%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+        printf("  %-26s %s\n", head, o->help);
+    }
+    if (cli_current->help) printf("\n%s\n", cli_current->help);
+}
+
+static int wrong(const char *what, const char *subject)
+{
+    fprintf(stderr, "once %s: %s '%s'; usage: once %s %s\n", cli_current->name, what, subject, cli_current->name, cli_current->arguments);
+    return -1;
+}
+
+static const cli_option *find(const cli_option *options, const char *name, size_t len)
+{
+    for (const cli_option *o = options; o && o->name; o++)
+        if (strlen(o->name) == len && memcmp(o->name, name, len) == 0) return o;
+    return NULL;
+}
+
+int cli_parse(int argc, char **argv, const cli_option *options, int min_args, int max_args, char **args, int *status)
+{
+    int n = 0;
+    bool only_args = false;
+    *status = CLI_USAGE;
+    for (int i = 1; i < argc; i++) {
+        char *arg = argv[i];
+        if (only_args || arg[0] != '-' || arg[1] == 0) {
+            if (n == max_args) return wrong("too many arguments, from", arg);
+            args[n++] = arg;
+            continue;
+        }
+        if (strcmp(arg, "--") == 0) {
+            only_args = true;
+            continue;
+        }
+        if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
+            help(options);
+            *status = CLI_OK;
+            return -1;
+        }
+        const size_t len = strcspn(arg, "=");
+        const cli_option *o = find(options, arg, len);
+        if (!o) return wrong("unknown option", arg);
+        if (o->flag) {
+            if (arg[len]) return wrong("no value belongs to", arg);
+            *o->flag = true;
+        } else {
+            const char *value = arg[len] ? arg + len + 1 : i + 1 < argc ? argv[++i] : NULL;
+            if (!value) return wrong("a value is missing after", arg);
+            *o->text = value;
+        }
+    }
+    if (n < min_args) {
+        fprintf(stderr, "once %s: an argument is missing; usage: once %s %s\n", cli_current->name, cli_current->name, cli_current->arguments);
+        return -1;
+    }
+    return n;
+}
+
+int cli_fail(const once_error *err)
+{
+    fprintf(stderr, "once: %s\n", err->text);
+    return once_status_class(err->status) == ONCE_CLASS_USAGE ? CLI_USAGE : CLI_FAILED;
+}
+
+void cli_mistake(void *user, const char *text)
+{
+    (void)user;
+    fprintf(stderr, "once: %s\n", text);
+}
+
+int cli_load(const char *file, once_pipeline **out)
+{
+    once_error err = {0};
+    if (once_pipeline_load(file, cli_mistake, NULL, out, &err) == ONCE_OK) return CLI_OK;
+    return once_status_class(err.status) == ONCE_CLASS_USAGE ? CLI_USAGE : cli_fail(&err);
+}
+
+/* --- JSON --- */
+
+/* Length of the valid UTF-8 sequence at `at`; 0: none. */
+static size_t utf8(const unsigned char *at, size_t left)
+{
+    const size_t n = at[0] < 0x80 ? 1 : (at[0] & 0xe0) == 0xc0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : (at[0] & 0xf8) == 0xf0 ? 4 : 0;
+    if (n == 0 || n > left) return 0;
+    unsigned code = n == 1 ? at[0] : at[0] & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((at[i] & 0xc0) != 0x80) return 0;
+        code = code << 6 | (at[i] & 0x3fu);
+    }
+    static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    return code < smallest[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
+}
+
+void cli_json_string(FILE *out, once_bytes text)
+{
+    fputc('"', out);
+    for (size_t i = 0; i < text.len;) {
+        const unsigned char *at = (const unsigned char *)text.data + i;
+        const size_t n = utf8(at, text.len - i);
+        if (n == 0) fputs("\\ufffd", out);
+        else if (*at == '"' || *at == '\\') fprintf(out, "\\%c", *at);
+        else if (*at < 0x20) fprintf(out, "\\u%04x", *at);
+        else fwrite(at, 1, n, out);
+        i += n ? n : 1;
+    }
+    fputc('"', out);
+}
+
+void cli_json_cstring(FILE *out, const char *text) { cli_json_string(out, (once_bytes){text, strlen(text)}); }

@@ -1,0 +1,120 @@
+/* once run: consume and settle. On a terminal a line shows how it goes; in a pipe it is quiet until the end. */
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static once_pipeline *running;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    once_pipeline_stop(running);
+}
+
+static void print_json(const once_summary *summary)
+{
+    printf("{");
+#define PRINT(name, text) printf("\"%s\":%" PRIu64 ",", #name, summary->counts.name);
+    ONCE_COUNT_MAP(PRINT)
+#undef PRINT
+    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"seconds\":%.3f}\n",
+           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->seconds);
+}
+
+static void print_line(const char *name, uint64_t count, const char *text)
+{
+    if (count) printf("  %-10s %12" PRIu64 "  %s\n", name, count, text);
+}
+
+static void print_text(const once_summary *summary)
+{
+    const once_counts *c = &summary->counts;
+    const double rate = summary->seconds > 0 ? (double)(c->received + c->resumed) / summary->seconds : 0;
+    printf("%" PRIu64 " messages in %.1f s (%.0f/s)%s\n", c->received + c->resumed, summary->seconds, rate, summary->stopped ? ", stopped before the end" : "");
+#define PRINT(name, text) print_line(#name, c->name, text);
+    ONCE_COUNT_MAP(PRINT)
+#undef PRINT
+    if (summary->store_dead && summary->store_dead != c->dead) printf("  %" PRIu64 " dead letters of this consumer are in the store\n", summary->store_dead);
+}
+
+/* "1m40s" */
+static void print_left(char *out, size_t len, double s)
+{
+    if (s < 100) snprintf(out, len, "%.0fs", s);
+    else if (s < 6000) snprintf(out, len, "%.0fm", s / 60);
+    else snprintf(out, len, "%.1fh", s / 3600);
+}
+
+typedef struct live {
+    int64_t total; /* bytes of the source when it was first seen */
+    uint64_t last_count;
+    double last_seconds, rate;
+} live;
+
+static void on_progress(void *user, const once_counts *c, int64_t left, double seconds)
+{
+    live *l = user;
+    const uint64_t count = c->received + c->resumed;
+    if (left > l->total) l->total = left;
+    if (seconds > l->last_seconds) l->rate = (double)(count - l->last_count) / (seconds - l->last_seconds);
+    l->last_count = count;
+    l->last_seconds = seconds;
+    char tail[60] = "";
+    if (l->total > 0 && left >= 0) {
+        const double read = (double)(l->total - left) / (double)l->total;
+        char eta[20] = "";
+        if (read > 0.01 && left > 0) print_left(eta, sizeof eta, seconds * (1 - read) / read);
+        snprintf(tail, sizeof tail, "  %.0f %% read%s%s", read * 100, *eta ? ", " : "", eta);
+    }
+    fprintf(stderr, "\r\033[K%" PRIu64 " messages  %.0f/s  %" PRIu64 " done  %" PRIu64 " duplicates  %" PRIu64 " waiting  %" PRIu64 " dead%s", count,
+            l->rate, c->done + c->already + c->rejected + c->stale, c->duplicates, c->waiting, c->dead, tail);
+    fflush(stderr);
+}
+
+int cli_run(int argc, char **argv)
+{
+    bool json = false, confirm = false;
+    const char *log_level = "warn", *log_format = "logfmt";
+    const cli_option options[] = {
+        {"--json", NULL, "end with one object on standard output", &json, NULL},
+        {"--confirm-scope-change", NULL, "go on although consumer, operation, key or fingerprint changed", &confirm, NULL},
+        {"--log-level", "LEVEL", "error, warn (default), info or debug", NULL, &log_level},
+        {"--log-format", "FORMAT", "logfmt (default) or json", NULL, &log_format},
+        {0},
+    };
+    char *args[1];
+    int status;
+    if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
+    once_error err = {0};
+    if (once_logging_start(log_format, log_level, &err) != ONCE_OK) return cli_fail(&err);
+    status = cli_load(args[0], &running);
+    if (status != CLI_OK) {
+        once_logging_stop();
+        return status;
+    }
+
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}; /* a second signal ends us the hard way */
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    const bool terminal = isatty(STDERR_FILENO) && !json;
+    live progress = {0};
+    const once_run_options run_options = {
+        .size = sizeof run_options,
+        .confirm_scope_change = confirm,
+        .progress = terminal ? on_progress : NULL,
+        .user = &progress,
+    };
+    once_summary summary;
+    const int rc = once_pipeline_run(running, &run_options, &summary, &err);
+    if (terminal) fputs("\r\033[K", stderr);
+    once_logging_stop();
+    if (rc != ONCE_OK) status = cli_fail(&err);
+    else status = summary.store_dead || summary.store_unknown ? CLI_DEAD : CLI_OK;
+    if (json) print_json(&summary);
+    else if (status != CLI_USAGE) print_text(&summary);
+    once_pipeline_free(running);
+    return status;
+}

@@ -1,0 +1,46 @@
+/* once version: what is built in. */
+#include <string.h>
+
+#include "cli.h"
+
+typedef struct listing {
+    bool json, first;
+    const char *kind;
+} listing;
+
+static void on_feature(void *user, const char *kind, const char *name, const char *summary)
+{
+    listing *l = user;
+    if (strcmp(kind, l->kind) != 0) return;
+    if (l->json) {
+        printf("%s{\"name\":", l->first ? "" : ",");
+        cli_json_cstring(stdout, name);
+        printf(",\"summary\":");
+        cli_json_cstring(stdout, summary);
+        printf("}");
+    } else {
+        printf("  %-10s %s\n", name, summary);
+    }
+    l->first = false;
+}
+
+int cli_version(int argc, char **argv)
+{
+    bool json = false;
+    const cli_option options[] = {{"--json", NULL, "one object on standard output; failpoints included", &json, NULL}, {0}};
+    int status;
+    if (cli_parse(argc, argv, options, 0, 0, NULL, &status) < 0) return status;
+    static const char *const kinds[] = {"store", "source", "effect", "failpoint"};
+    if (json) printf("{\"version\":\"%s\"", once_version());
+    else printf("once %s\n", once_version());
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        listing l = {.json = json, .first = true, .kind = kinds[i]};
+        if (json) printf(",\"%ss\":[", kinds[i]);
+        else if (strcmp(kinds[i], "failpoint") == 0) continue;
+        else printf("%ss\n", kinds[i]);
+        once_features(on_feature, &l);
+        if (json) printf("]");
+    }
+    if (json) printf("}\n");
+    return CLI_OK;
+}

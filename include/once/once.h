@@ -1,0 +1,10 @@
+/* libonce: every message takes effect once. Includes all public headers. */
+#ifndef ONCE_ONCE_H
+#define ONCE_ONCE_H
+#include "once/error.h"
+#include "once/log.h"
+#include "once/pipeline.h"
+#include "once/testing.h"
+#include "once/types.h"
+#include "once/version.h"
+#endif

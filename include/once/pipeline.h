@@ -1,0 +1,117 @@
+/* A pipeline: a YAML file that says where messages come from, what makes two of them the same, and what each one does.
+ *
+ *     once_pipeline *pipeline;
+ *     once_error err;
+ *     int rc = once_pipeline_load("payments.yaml", NULL, NULL, &pipeline, &err);
+ *     if (rc == ONCE_OK) rc = once_pipeline_run(pipeline, NULL, &summary, &err);
+ *     once_pipeline_free(pipeline);
+ *
+ * Promise, for SQL effects in the database of the store: effect and outcome commit in one transaction, so each key has one
+ * effect, whatever crashes, for as long as the entry is remembered and the database keeps what it acknowledged.
+ *
+ * Thread rule: one thread at a time for a pipeline, but once_pipeline_stop may be called from any thread and from a signal
+ * handler. Running starts threads of its own and ends them before it returns. No pipeline survives fork. */
+#ifndef ONCE_PIPELINE_H
+#define ONCE_PIPELINE_H
+
+#include "once/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct once_pipeline once_pipeline;
+
+/* Each message counts once, by where it stands at the end:
+ * received + resumed = done + already + rejected + stale + duplicates + waiting + unknown + dead */
+#define ONCE_COUNT_MAP(X)                                                                                             \
+    X(received, "came from the source")                                                                               \
+    X(resumed, "taken from the store, received by an earlier run or another process")                                 \
+    X(done, "the effect happened")                                                                                    \
+    X(already, "the business itself said that it had happened")                                                       \
+    X(rejected, "the business said no")                                                                               \
+    X(stale, "superseded, or an update that met nothing")                                                             \
+    X(duplicates, "suppressed: decided before, or in the hands of somebody else")                                     \
+    X(waiting, "given to the store and not finished by this run")                                                     \
+    X(unknown, "the effect may have happened")                                                                        \
+    X(dead, "dead letters")                                                                                           \
+    X(conflicts, "of the dead: same key, other content")                                                              \
+    X(too_old, "of the dead: older than what is remembered")                                                          \
+    X(attempts, "effects started")                                                                                    \
+    X(retries, "failures that are tried again")                                                                       \
+    X(repeats, "effects started again after one that may have happened")                                              \
+    X(acked, "acked to the source")
+
+typedef struct once_counts {
+#define ONCE_COUNT_FIELD(name, text) uint64_t name;
+    ONCE_COUNT_MAP(ONCE_COUNT_FIELD)
+#undef ONCE_COUNT_FIELD
+} once_counts;
+
+/* What a run leaves behind. */
+typedef struct once_summary {
+    once_counts counts;
+    double seconds;
+    bool stopped;           /* by once_pipeline_stop, before the source was at its end */
+    uint64_t store_dead;    /* dead letters of this consumer in the store, of earlier runs too */
+    uint64_t store_unknown; /* held unknowns, likewise */
+} once_summary;
+
+/* Called about five times a second from the thread that runs the pipeline. `left`: bytes of the source still to read, -1 when
+ * that is not known. */
+typedef void once_progress(void *user, const once_counts *counts, int64_t left, double seconds);
+
+typedef struct once_run_options {
+    size_t size; /* sizeof(once_run_options) */
+    bool confirm_scope_change; /* go on although consumer, operation, key or fingerprint changed on this store */
+    once_progress *progress;   /* may be NULL */
+    void *user;
+} once_run_options;
+
+/* One mistake in the file: "file:line: what; what to do". */
+typedef void once_mistake(void *user, const char *text);
+
+/* Reads and checks the file; connects to nothing. Every mistake goes to `report` (may be NULL), the first one also to `err`. */
+ONCE_API int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out, once_error *err);
+ONCE_API void once_pipeline_free(once_pipeline *pipeline); /* NULL is fine */
+
+/* Runs until a finite source is drained and everything is settled, or once_pipeline_stop. `options` may be NULL. `summary` is
+ * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. */
+ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary, once_error *err);
+ONCE_API void once_pipeline_stop(once_pipeline *pipeline); /* drain; async-signal-safe */
+
+/* Tries everything that can be tried without consuming: store, schema, statements, source. Tells what it found, line by line:
+ * topic ("store", "handler payment.received", "retention"...), text, and whether it is a warning. */
+typedef void once_finding(void *user, const char *topic, const char *text, bool warning);
+ONCE_API int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *user, once_error *err);
+
+/* What the store knows of a key, for `explain`. Times in milliseconds UTC, ONCE_NO_TIME when they do not apply. */
+typedef struct once_explanation {
+    once_scope scope;
+    once_bytes key;
+    const char *state; /* "absent", "claimed", "waiting", "unknown", "dead", "done", "already", "rejected", "stale" */
+    uint32_t attempt, failures;
+    once_bytes place, point; /* where it was first seen */
+    int64_t seen_ms, changed_ms;
+    int64_t due_ms;     /* claimed: end of the lease; waiting: not before */
+    int64_t expires_ms; /* finished: forgotten then; ONCE_FOREVER: never */
+    once_bytes reason, result;
+} once_explanation;
+
+/* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the pipeline that
+ * knows the key, or once with "absent". */
+typedef void once_explain_visit(void *user, const once_explanation *explanation);
+ONCE_API int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit,
+                                   void *user, once_error *err);
+
+/* The SQL that a store of this URL needs; static. */
+ONCE_API int once_store_schema(const char *url, const char **out, once_error *err);
+
+/* The reference of the pipeline file, as Markdown (docs/configuration.md) or as plain text for a terminal. The text is the
+ * caller's; free() it. NULL when memory is out. */
+ONCE_API char *once_config_reference_text(bool markdown);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,129 @@
+/* The tables as text: the reference page, and help on a terminal. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/config.h"
+
+#include "base/banned.h"
+
+#define MAX_SCOPES 40
+
+/* Scopes in the order of their first mention, each once. */
+typedef struct seen {
+    const once_config_scope *scopes[MAX_SCOPES];
+    size_t n;
+} seen;
+
+static void collect(seen *list, const once_config_scope *scope)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->scopes[i] == scope) return;
+    assert(list->n < MAX_SCOPES);
+    list->scopes[list->n++] = scope;
+    for (size_t i = 0; i < scope->n; i++)
+        if (scope->fields[i].scope) collect(list, scope->fields[i].scope);
+}
+
+static void anchor(once_buf *out, const char *title)
+{
+    for (const char *c = title; *c; c++) {
+        if (*c == ' ') once_buf_append(out, "-", 1);
+        if ((*c >= 'a' && *c <= 'z') || *c == '_') once_buf_append(out, c, 1);
+        if (*c >= 'A' && *c <= 'Z') once_buf_append(out, &(char){(char)(*c + 32)}, 1);
+    }
+}
+
+static void reference_row(const once_config_field *field, once_buf *out)
+{
+    once_buf_printf(out, "| `%s` | ", field->name);
+    once__config_shape(field, out);
+    if (field->scope) {
+        once_buf_printf(out, ": [%s](#", field->scope->title);
+        anchor(out, field->scope->title);
+        once_buf_puts(out, ")");
+    }
+    if (field->standard)
+        once_buf_printf(out, " | `%s` | ", field->standard);
+    else
+        once_buf_printf(out, " | %s | ", field->required ? "required" : field->standard_text ? field->standard_text : "");
+    once_buf_printf(out, "%s |\n", field->text);
+}
+
+static void later_words(const once_config_scope *scope, once_buf *out)
+{
+    bool first = true;
+    for (size_t i = 0; i < scope->n; i++) {
+        const once_config_field *field = &scope->fields[i];
+        if (field->type == ONCE_CONFIG_LATER) {
+            once_buf_printf(out, "%s`%s`", first ? "\nKnown, but not in this build: " : ", ", field->name);
+            first = false;
+        }
+        for (const once_config_word *word = field->words; word && word->name; word++) {
+            if (!word->instead) continue;
+            once_buf_printf(out, "%s`%s: %s`", first ? "\nKnown, but not in this build: " : ", ", field->name, word->name);
+            first = false;
+        }
+    }
+    if (!first) once_buf_puts(out, ".\n");
+}
+
+static void reference(const once_config_scope *scope, int level, once_buf *out)
+{
+    once_buf_printf(out, "\n%.*s %s\n\n", level, "######", scope->title);
+    if (scope->text) once_buf_printf(out, "%s\n\n", scope->text);
+    once_buf_puts(out, "| field | value | default | meaning |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < scope->n; i++)
+        if (scope->fields[i].type != ONCE_CONFIG_LATER) reference_row(&scope->fields[i], out);
+    later_words(scope, out);
+    if (scope->example) once_buf_printf(out, "\n```yaml\n%s```\n", scope->example);
+}
+
+bool once_config_scope_reference(const once_config_scope *scope, int level, once_buf *out)
+{
+    assert(level >= 1 && level <= 6);
+    seen list = {.n = 0};
+    collect(&list, scope);
+    for (size_t i = 0; i < list.n; i++) reference(list.scopes[i], level, out);
+    return !out->failed;
+}
+
+/* Markdown without its marks. */
+static void plain(once_buf *out, const char *text)
+{
+    for (const char *c = text; *c; c++)
+        if (*c != '`') once_buf_append(out, c, 1);
+}
+
+static void help_row(const once_config_field *field, once_buf *out)
+{
+    once_buf shape;
+    once_buf_init(&shape, 4096);
+    once__config_shape(field, &shape);
+    once_buf_printf(out, "  %-14s ", field->name);
+    plain(out, field->text);
+    once_buf_puts(out, "\n                 ");
+    plain(out, shape.data ? shape.data : "");
+    if (field->standard)
+        once_buf_printf(out, "; default %s", field->standard);
+    else if (field->required)
+        once_buf_puts(out, "; required");
+    else if (field->standard_text) {
+        once_buf_puts(out, "; default: ");
+        plain(out, field->standard_text);
+    }
+    once_buf_puts(out, "\n");
+    if (shape.failed) out->failed = true;
+    once_buf_release(&shape);
+}
+
+bool once_config_scope_help(const once_config_scope *scope, once_buf *out)
+{
+    seen list = {.n = 0};
+    collect(&list, scope);
+    for (size_t i = 0; i < list.n; i++) {
+        once_buf_printf(out, "%s%s\n", i > 0 ? "\n" : "", list.scopes[i]->title);
+        for (size_t k = 0; k < list.scopes[i]->n; k++)
+            if (list.scopes[i]->fields[k].type != ONCE_CONFIG_LATER) help_row(&list.scopes[i]->fields[k], out);
+    }
+    return !out->failed;
+}

@@ -1,0 +1,29 @@
+/* Durations and points in time as people write them.
+ *
+ * A duration is a whole number and a unit: 200ms, 10s, 5m, 1h, 7d; or the word forever (ONCE_FOREVER).
+ * A time is RFC 3339 (2026-01-31T12:00:00.5+01:00) or a whole number of milliseconds since 1970 UTC. Digits below the
+ * millisecond are cut, and a leap second counts as the first second of the next minute.
+ *
+ * Thread rule: plain functions, no state. */
+#ifndef ONCE_BASE_DURATION_H
+#define ONCE_BASE_DURATION_H
+
+#include <stdint.h>
+
+#include "once/types.h"
+
+#define ONCE_DURATION_TEXT 24 /* bytes for the text of a duration, its NUL included */
+#define ONCE_TIME_TEXT 32     /* bytes for the text of a time, its NUL included */
+
+/* ONCE_OK, or ONCE_E_USAGE with the reason in `err`; `ret_ms` is then untouched. */
+int once_duration_parse(once_bytes text, int64_t *ret_ms, once_error *err);
+int once_time_parse(once_bytes text, int64_t *ret_ms, once_error *err);
+
+/* The largest unit that divides `ms` (>= 0) exactly; "forever" for ONCE_FOREVER. Returns `out`. */
+const char *once_duration_format(int64_t ms, char out[ONCE_DURATION_TEXT]);
+
+/* 2026-01-31T12:00:00.000Z. A time outside the years 0000 to 9999 is written as its number, ONCE_NO_TIME as "-".
+ * Both forms, "-" aside, are read back by once_time_parse. Returns `out`. */
+const char *once_time_format(int64_t ms, char out[ONCE_TIME_TEXT]);
+
+#endif

@@ -1,0 +1,177 @@
+/* The real environment. */
+#include "base/env.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+
+#include "base/banned.h"
+
+static struct timespec now(clockid_t clock)
+{
+    struct timespec at;
+    int failed = clock_gettime(clock, &at);
+    assert(!failed);
+    (void)failed;
+    return at;
+}
+
+static int64_t now_ms(clockid_t clock)
+{
+    struct timespec at = now(clock);
+    return (int64_t)at.tv_sec * 1000 + at.tv_nsec / 1000000;
+}
+
+static int64_t real_wall_ms(void *self)
+{
+    (void)self;
+    return now_ms(CLOCK_REALTIME);
+}
+
+static int64_t real_boot_ms(void *self)
+{
+    (void)self;
+    return now_ms(CLOCK_BOOTTIME);
+}
+
+static int64_t real_mono_ns(void *self)
+{
+    (void)self;
+    struct timespec at = now(CLOCK_MONOTONIC);
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+/* Random bytes straight from the kernel. Without them secrets and claim tokens would be guessable: rather stop. */
+static void kernel_random(void *out, size_t len)
+{
+    unsigned char *at = out;
+    while (len > 0) {
+        ssize_t got = getrandom(at, len, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) abort();
+        at += got;
+        len -= (size_t)got;
+    }
+}
+
+static uint64_t boot_id;
+static pthread_once_t boot_id_once = PTHREAD_ONCE_INIT;
+
+static void read_boot_id(void)
+{
+    char text[64];
+    ssize_t len = -1;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        len = read(fd, text, sizeof text);
+        close(fd);
+    }
+    if (len <= 0) /* unknown: then no other process, and no later life of this one, may seem to share our boot */
+        kernel_random(&boot_id, sizeof boot_id);
+    else
+        boot_id = once_siphash128((once_secret){0}, text, (size_t)len).a;
+}
+
+static uint64_t real_boot_id(void *self)
+{
+    (void)self;
+    pthread_once(&boot_id_once, read_boot_id);
+    return boot_id;
+}
+
+/* Each thread fetches random bytes in bulk; bytes that were handed out are wiped from the pool. */
+#define POOL_SIZE 512
+
+static _Thread_local struct {
+    unsigned char bytes[POOL_SIZE];
+    size_t left; /* unused bytes, at the end of `bytes` */
+} pool;
+
+static void real_random(void *self, void *out, size_t len)
+{
+    (void)self;
+    assert(out || len == 0);
+    if (len > POOL_SIZE / 4) {
+        kernel_random(out, len);
+        return;
+    }
+    if (len > pool.left) {
+        kernel_random(pool.bytes, sizeof pool.bytes);
+        pool.left = sizeof pool.bytes;
+    }
+    unsigned char *from = pool.bytes + sizeof pool.bytes - pool.left;
+    if (len > 0) memcpy(out, from, len);
+    explicit_bzero(from, len);
+    pool.left -= len;
+}
+
+static void real_sleep_ms(void *self, int64_t ms)
+{
+    (void)self;
+    if (ms <= 0) return;
+    struct timespec until = now(CLOCK_MONOTONIC);
+    if (ms > INT32_MAX * INT64_C(1000)) ms = INT32_MAX * INT64_C(1000); /* 68 years */
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) continue;
+}
+
+static int real_open(void *self, const char *path, int flags, int mode)
+{
+    (void)self;
+    return open(path, flags | O_CLOEXEC, mode);
+}
+
+static ssize_t real_read(void *self, int fd, void *out, size_t len)
+{
+    (void)self;
+    return read(fd, out, len);
+}
+
+static ssize_t real_write(void *self, int fd, const void *data, size_t len)
+{
+    (void)self;
+    return write(fd, data, len);
+}
+
+static int real_close(void *self, int fd)
+{
+    (void)self;
+    return close(fd);
+}
+
+const once_env *once_env_real(void)
+{
+    static const once_env real = {
+        .wall_ms = real_wall_ms,
+        .boot_ms = real_boot_ms,
+        .boot_id = real_boot_id,
+        .mono_ns = real_mono_ns,
+        .random = real_random,
+        .sleep_ms = real_sleep_ms,
+        .open = real_open,
+        .read = real_read,
+        .write = real_write,
+        .close = real_close,
+    };
+    return &real;
+}
+
+uint64_t once_env_random_u64(const once_env *env)
+{
+    uint64_t number;
+    once_env_random(env, &number, sizeof number);
+    return number;
+}

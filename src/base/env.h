@@ -1,0 +1,43 @@
+/* The world as the rest of the code sees it: clocks, randomness, sleep, files. Tests and the simulator replace it.
+ *
+ * Nothing below src/runtime and cli/ reads a clock, a random device or a file except through an environment.
+ *
+ * Thread rule: the real environment may be used from every thread. */
+#ifndef ONCE_BASE_ENV_H
+#define ONCE_BASE_ENV_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "once/types.h"
+
+typedef struct once_env once_env;
+
+struct once_env {
+    void *self;
+
+    int64_t (*wall_ms)(void *self); /* UTC; may jump either way */
+    int64_t (*boot_ms)(void *self); /* since the machine booted, sleep included; never jumps, the same for all processes */
+    uint64_t (*boot_id)(void *self); /* differs after a reboot */
+    int64_t (*mono_ns)(void *self);  /* for measuring only */
+    void (*random)(void *self, void *out, size_t len); /* unpredictable; cannot fail */
+    void (*sleep_ms)(void *self, int64_t ms);
+
+    /* Files, with the semantics of the system calls; -1 and errno on failure. `read` and `write` may be short. */
+    int (*open)(void *self, const char *path, int flags, int mode);
+    ssize_t (*read)(void *self, int fd, void *out, size_t len);
+    ssize_t (*write)(void *self, int fd, const void *data, size_t len);
+    int (*close)(void *self, int fd);
+};
+
+const once_env *once_env_real(void);
+
+static inline int64_t once_env_wall_ms(const once_env *env) { return env->wall_ms(env->self); }
+static inline int64_t once_env_boot_ms(const once_env *env) { return env->boot_ms(env->self); }
+static inline uint64_t once_env_boot_id(const once_env *env) { return env->boot_id(env->self); }
+static inline int64_t once_env_mono_ns(const once_env *env) { return env->mono_ns(env->self); }
+static inline void once_env_random(const once_env *env, void *out, size_t len) { env->random(env->self, out, len); }
+static inline void once_env_sleep_ms(const once_env *env, int64_t ms) { env->sleep_ms(env->self, ms); }
+uint64_t once_env_random_u64(const once_env *env);
+
+#endif

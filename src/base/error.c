@@ -1,0 +1,87 @@
+/* The table of statuses, and the one function that fills a once_error. */
+#include "once/error.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+once_class once_status_class(int status)
+{
+    switch (status) {
+#define ONCE_STATUS_CLASS(name, value, class_, text)                                                                  \
+    case value: return ONCE_CLASS_##class_;
+        ONCE_STATUS_MAP(ONCE_STATUS_CLASS)
+#undef ONCE_STATUS_CLASS
+    default: return ONCE_CLASS_FATAL; /* a number that is none of ours: going on could do harm */
+    }
+}
+
+const char *once_status_name(int status)
+{
+    switch (status) {
+#define ONCE_STATUS_NAME(name, value, class_, text)                                                                   \
+    case value: return #name;
+        ONCE_STATUS_MAP(ONCE_STATUS_NAME)
+#undef ONCE_STATUS_NAME
+    default: return "?";
+    }
+}
+
+const char *once_status_text(int status)
+{
+    switch (status) {
+#define ONCE_STATUS_TEXT(name, value, class_, text)                                                                   \
+    case value: return text;
+        ONCE_STATUS_MAP(ONCE_STATUS_TEXT)
+#undef ONCE_STATUS_TEXT
+    default: return "unknown status";
+    }
+}
+
+/* Where to cut `text` of `len` bytes so that no UTF-8 sequence is left without its end. */
+static size_t whole_characters(const char *text, size_t len)
+{
+    size_t start = len;
+    while (start > 0 && len - start < 4) {
+        unsigned char byte = (unsigned char)text[--start];
+        if ((byte & 0xc0) == 0x80) continue; /* a continuation byte: look further left */
+        size_t need = byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+        return len - start < need ? start : len;
+    }
+    return len;
+}
+
+/* One line: what databases and libraries report often has line breaks in it. */
+static size_t flatten(char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        if (byte < 0x20 || byte == 0x7f) text[i] = ' ';
+    }
+    while (len > 0 && text[len - 1] == ' ') len--;
+    return len;
+}
+
+int once_fail(once_error *err, int status, const char *format, ...)
+{
+    assert(status != ONCE_OK);
+    assert(format);
+    if (!err) return status;
+
+    char text[sizeof err->text]; /* an argument may be err->text itself */
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    assert(length >= 0);
+
+    size_t len = (size_t)length;
+    if (len >= sizeof text) len = whole_characters(text, sizeof text - 1);
+    len = flatten(text, len);
+    memcpy(err->text, text, len);
+    err->text[len] = '\0';
+    err->status = status;
+    return status;
+}

@@ -1,0 +1,166 @@
+/* SipHash-2-4 with 128 bits (Aumasson and Bernstein), SHA-256 (FIPS 180-4), XXH3-128 (libxxhash). The numbers are the
+ * same on every machine: they are stored. */
+#include "base/hash.h"
+
+#include <assert.h>
+
+#define XXH_INLINE_ALL
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <xxhash.h>
+#pragma GCC diagnostic pop
+
+#include "base/banned.h"
+
+static uint64_t load_le64(const unsigned char *from)
+{
+    uint64_t word;
+    memcpy(&word, from, sizeof word);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
+static uint64_t rotate_left(uint64_t word, int bits) { return word << bits | word >> (64 - bits); }
+
+typedef struct sip_state {
+    uint64_t v0, v1, v2, v3;
+} sip_state;
+
+static inline __attribute__((always_inline)) void sip_rounds(sip_state *s, int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        s->v0 += s->v1;
+        s->v1 = rotate_left(s->v1, 13) ^ s->v0;
+        s->v0 = rotate_left(s->v0, 32);
+        s->v2 += s->v3;
+        s->v3 = rotate_left(s->v3, 16) ^ s->v2;
+        s->v0 += s->v3;
+        s->v3 = rotate_left(s->v3, 21) ^ s->v0;
+        s->v2 += s->v1;
+        s->v1 = rotate_left(s->v1, 17) ^ s->v2;
+        s->v2 = rotate_left(s->v2, 32);
+    }
+}
+
+static inline __attribute__((always_inline)) void sip_word(sip_state *s, uint64_t word)
+{
+    s->v3 ^= word;
+    sip_rounds(s, 2);
+    s->v0 ^= word;
+}
+
+once_hash once_siphash128(once_secret secret, const void *data, size_t len)
+{
+    assert(data || len == 0);
+    sip_state s = {
+        .v0 = secret.k0 ^ UINT64_C(0x736f6d6570736575),
+        .v1 = secret.k1 ^ UINT64_C(0x646f72616e646f6d) ^ 0xee,
+        .v2 = secret.k0 ^ UINT64_C(0x6c7967656e657261),
+        .v3 = secret.k1 ^ UINT64_C(0x7465646279746573),
+    };
+    const unsigned char *at = data;
+    size_t left = len;
+    for (; left >= 8; at += 8, left -= 8) sip_word(&s, load_le64(at));
+
+    uint64_t last = (uint64_t)(len & 0xff) << 56;
+    for (size_t i = 0; i < left; i++) last |= (uint64_t)at[i] << (8 * i);
+    sip_word(&s, last);
+
+    once_hash hash;
+    s.v2 ^= 0xee;
+    sip_rounds(&s, 4);
+    hash.a = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
+    s.v1 ^= 0xdd;
+    sip_rounds(&s, 4);
+    hash.b = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
+    return hash;
+}
+
+once_hash once_xxh128(uint64_t seed, const void *data, size_t len)
+{
+    assert(data || len == 0);
+    XXH128_hash_t hash = XXH3_128bits_withSeed(data ? data : "", len, seed);
+    return (once_hash){hash.high64, hash.low64}; /* high first, as the canonical text form */
+}
+
+static const uint32_t sha_k[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+static uint32_t rotate_right(uint32_t word, int bits) { return word >> bits | word << (32 - bits); }
+
+static uint32_t load_be32(const unsigned char *from)
+{
+    return (uint32_t)from[0] << 24 | (uint32_t)from[1] << 16 | (uint32_t)from[2] << 8 | from[3];
+}
+
+static void sha_block(uint32_t state[8], const unsigned char *block)
+{
+    uint32_t w[64];
+    for (int i = 0; i < 16; i++) w[i] = load_be32(block + 4 * i);
+    for (int i = 16; i < 64; i++) {
+        uint32_t s0 = rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ w[i - 15] >> 3;
+        uint32_t s1 = rotate_right(w[i - 2], 17) ^ rotate_right(w[i - 2], 19) ^ w[i - 2] >> 10;
+        w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+    }
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int i = 0; i < 64; i++) {
+        uint32_t s1 = rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25);
+        uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + sha_k[i] + w[i];
+        uint32_t s0 = rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22);
+        uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
+        h = g;
+        g = f;
+        f = e;
+        e = d + t1;
+        d = c;
+        c = b;
+        b = a;
+        a = t1 + t2;
+    }
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+    state[4] += e;
+    state[5] += f;
+    state[6] += g;
+    state[7] += h;
+}
+
+void once_sha256(const void *data, size_t len, unsigned char out[32])
+{
+    assert(data || len == 0);
+    assert(out);
+    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    const unsigned char *at = data;
+    size_t left = len;
+    for (; left >= 64; at += 64, left -= 64) sha_block(state, at);
+
+    unsigned char tail[128] = {0}; /* the rest, a 1 bit, zeros, the length in bits */
+    size_t tail_len = left < 56 ? 64 : 128;
+    if (left > 0) memcpy(tail, at, left);
+    tail[left] = 0x80;
+    uint64_t bits = (uint64_t)len * 8;
+    for (size_t i = 0; i < 8; i++) tail[tail_len - 1 - i] = (unsigned char)(bits >> (8 * i));
+    sha_block(state, tail);
+    if (tail_len == 128) sha_block(state, tail + 64);
+
+    for (int i = 0; i < 8; i++) {
+        out[4 * i] = (unsigned char)(state[i] >> 24);
+        out[4 * i + 1] = (unsigned char)(state[i] >> 16);
+        out[4 * i + 2] = (unsigned char)(state[i] >> 8);
+        out[4 * i + 3] = (unsigned char)state[i];
+    }
+}

@@ -1,0 +1,50 @@
+/* Log lines: one line each to stderr, logfmt or JSON, and never at the expense of the work.
+ *
+ * A line is formatted by the caller and put into a bounded queue; one thread writes the queue out. When stderr does not
+ * take lines (a full pipe, a stopped terminal, a full disk) the queue fills, further lines are dropped and counted, and
+ * the count is logged as `event=log_dropped` once lines go out again. Closing waits about 200 ms for the rest.
+ *
+ * Before once_log_open and after once_log_close lines go nowhere, so a program that embeds the library stays silent.
+ *
+ * Thread rule: once_log from every thread, at any time; open and close from one. No log survives fork. */
+#ifndef ONCE_BASE_LOG_H
+#define ONCE_BASE_LOG_H
+
+#include <stdint.h>
+
+#include "once/types.h"
+
+#define ONCE_LOG_LEVEL_MAP(X)                                                                                         \
+    X(ERROR, "error") /* somebody must act */                                                                         \
+    X(WARN, "warn")   /* somebody should know */                                                                      \
+    X(INFO, "info")   /* start, stop, and what changed */                                                             \
+    X(DEBUG, "debug") /* every step */
+
+typedef enum once_log_level {
+#define ONCE_LOG_LEVEL_ENUM(name, text) ONCE_LOG_##name,
+    ONCE_LOG_LEVEL_MAP(ONCE_LOG_LEVEL_ENUM)
+#undef ONCE_LOG_LEVEL_ENUM
+    ONCE_LOG_LEVELS
+} once_log_level;
+
+typedef enum once_log_format {
+    ONCE_LOG_LOGFMT, /* time=2026-01-31T12:00:00.000Z level=info event=store_open msg="..." */
+    ONCE_LOG_JSON    /* {"time":"...","level":"info","event":"store_open","msg":"..."} */
+} once_log_format;
+
+/* Lines above `level` are not logged. False when no thread could be started; lines then go nowhere. */
+bool once_log_open(once_log_format format, once_log_level level);
+bool once_log_open_fd(int fd, once_log_format format, once_log_level level); /* for tests; `fd` stays the caller's */
+void once_log_close(void);                                                   /* harmless when not open */
+
+const char *once_log_level_name(once_log_level level);
+bool once_log_level_parse(const char *name, once_log_level *ret_level); /* on false `ret_level` is untouched */
+
+bool once_log_wants(once_log_level level); /* to spare the making of an argument */
+uint64_t once_log_dropped(void);           /* lines lost since open: queue full, or refused by the system */
+
+/* `event` is a word like "store_open", the same in every line of its kind; the rest is for people. Never log a secret
+ * or a message body. A message longer than about 2000 bytes is cut. */
+void once_log(once_log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,17 @@
+/* The names of outcomes, as stores, summaries and metrics spell them. */
+#include <assert.h>
+
+#include "once/types.h"
+
+#include "base/banned.h"
+
+const char *once_outcome_name(once_outcome outcome)
+{
+    static const char *const names[ONCE_OUTCOMES] = {
+#define ONCE_OUTCOME_NAME(name, text) [ONCE_##name] = text,
+        ONCE_OUTCOME_MAP(ONCE_OUTCOME_NAME)
+#undef ONCE_OUTCOME_NAME
+    };
+    assert((unsigned)outcome < ONCE_OUTCOMES);
+    return names[outcome];
+}

@@ -1,0 +1,548 @@
+/* The rules of an entry; entry.h draws the picture. Nothing here allocates, blocks or looks at a clock. */
+#include "core/entry.h"
+
+#include <assert.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+const char *once_state_name(once_state state)
+{
+    static const char *const names[] = {
+#define NAME(name, text) text,
+        ONCE_STATE_MAP(NAME)
+#undef NAME
+    };
+    assert((unsigned)state < ONCE_STATES);
+    return names[state];
+}
+
+const char *once_answer_name(once_answer answer)
+{
+    static const char *const names[] = {
+#define NAME(name, text) text,
+        ONCE_ANSWER_MAP(NAME)
+#undef NAME
+    };
+    assert((unsigned)answer < ONCE_ANSWERS);
+    return names[answer];
+}
+
+/* --- the one place where a state changes --- */
+
+#define TO(name) (1u << ONCE_STATE_##name)
+#define TO_FINISHED (TO(DONE) | TO(ALREADY) | TO(REJECTED) | TO(STALE))
+
+static const unsigned may_become[ONCE_STATES] = {
+    [ONCE_STATE_ABSENT] = TO(CLAIMED) | TO(WAITING) | TO(STALE),
+    [ONCE_STATE_CLAIMED] = TO(CLAIMED) | TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
+    [ONCE_STATE_WAITING] = TO(CLAIMED) | TO(STALE),
+    [ONCE_STATE_UNKNOWN] = TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
+    [ONCE_STATE_DEAD] = TO(WAITING) | TO(REJECTED),
+    /* finished entries change only by expiring or being forgotten, which makes a new entry */
+};
+
+static void entry_move(once_entry *entry, once_state to, int64_t due_ms, int64_t now_ms)
+{
+    assert(may_become[entry->state] & (1u << to));
+    entry->state = to;
+    entry->due_ms = due_ms;
+    entry->changed_ms = now_ms;
+}
+
+/* --- helpers --- */
+
+static int64_t later_than(int64_t now_ms, int64_t delay_ms)
+{
+    int64_t sum;
+    assert(delay_ms >= 0);
+    return __builtin_add_overflow(now_ms, delay_ms, &sum) ? ONCE_NEVER : sum;
+}
+
+static int64_t until(int64_t due_ms, int64_t now_ms)
+{
+    if (due_ms == ONCE_NEVER) return ONCE_NEVER;
+    return due_ms > now_ms ? due_ms - now_ms : 0;
+}
+
+static once_outcome outcome_of(once_state state)
+{
+    switch (state) {
+    case ONCE_STATE_ALREADY: return ONCE_ALREADY;
+    case ONCE_STATE_REJECTED: return ONCE_REJECTED;
+    case ONCE_STATE_STALE: return ONCE_STALE;
+    default: assert(state == ONCE_STATE_DONE); return ONCE_DONE;
+    }
+}
+
+static once_state state_after(once_outcome outcome)
+{
+    switch (outcome) {
+    case ONCE_DONE: return ONCE_STATE_DONE;
+    case ONCE_ALREADY: return ONCE_STATE_ALREADY;
+    case ONCE_REJECTED: return ONCE_STATE_REJECTED;
+    case ONCE_STALE: return ONCE_STATE_STALE;
+    case ONCE_RETRY:
+    case ONCE_RELEASE: return ONCE_STATE_WAITING;
+    case ONCE_UNKNOWN: return ONCE_STATE_UNKNOWN;
+    default: assert(outcome == ONCE_DEAD); return ONCE_STATE_DEAD;
+    }
+}
+
+static bool is_absent(const once_entry *entry, int64_t now_ms)
+{
+    if (ONCE_PLANTED(dead_runs) && entry->state == ONCE_STATE_DEAD) return true;
+    return entry->state == ONCE_STATE_ABSENT || once_entry_expired(entry, now_ms);
+}
+
+/* The fence. */
+static bool same_claim(const once_entry *entry, const once_request *r)
+{
+    return ONCE_PLANTED(no_fence) || once_hash_equal(entry->token, r->token);
+}
+
+/* The place of a message without a version: behind all others. */
+static int64_t lane_end(const once_lane *lane) { return lane->tail < INT64_MAX ? lane->tail + 1 : INT64_MAX; }
+
+/* A new life under this id, whatever was there before has expired. */
+static void entry_begin(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
+{
+    *entry = (once_entry){
+        .id = entry->id,
+        .state = ONCE_STATE_ABSENT,
+        .fingerprint = r->fingerprint,
+        .token = r->token,
+        .lane = r->lane.id,
+        .gap_ms = r->lane.gap_ms,
+        .remember_ms = r->remember_ms,
+        .versioned = r->lane.versioned,
+        .order = !lane ? 0 : r->lane.versioned ? r->lane.version : lane_end(lane),
+        .hold = r->hold,
+        .run = r->run,
+        .seen_ms = now_ms,
+        .scope = *r->scope,
+        .key = r->key,
+        .at = r->at,
+    };
+}
+
+static void attach(once_entry *entry, const once_message *message)
+{
+    if (!message || entry->has_message) return;
+    entry->message = *message;
+    entry->has_message = true;
+}
+
+static void detach(once_entry *entry)
+{
+    entry->message = (once_message){0};
+    entry->has_message = false;
+}
+
+static void finish(once_entry *entry, once_state state, int64_t remember_ms, int64_t now_ms)
+{
+    entry_move(entry, state, ONCE_NEVER, now_ms);
+    const int64_t expires_ms = remember_ms == ONCE_FOREVER ? ONCE_FOREVER : later_than(now_ms, remember_ms);
+    if (expires_ms > entry->expires_ms) entry->expires_ms = expires_ms; /* never forgotten earlier than once promised */
+    entry->gap = false;
+    detach(entry);
+}
+
+static void start(once_entry *entry, once_token token, int64_t lease_ms, bool silent, int64_t now_ms)
+{
+    assert(!once_hash_is_zero(token) && lease_ms > 0);
+    entry_move(entry, ONCE_STATE_CLAIMED, later_than(now_ms, lease_ms), now_ms);
+    entry->token = token;
+    entry->attempt++;
+    entry->silent = silent;
+    if (silent) entry->failures++; /* an attempt that ended without a word */
+}
+
+/* What the lane says to an entry of this order. RUN: nothing is in the way. A new one stands behind its equals (the same
+ * version under another key, or one that came back from the dead); among known ones equals must not wait for each other. */
+static once_answer lane_answer(const once_lane *lane, bool is_new, bool versioned, int64_t order, int64_t gap_ms)
+{
+    if (!lane || ONCE_PLANTED(lane_ignored)) return ONCE_ANSWER_RUN;
+    if (versioned && lane->has_version) {
+        if (order == lane->version) return ONCE_ANSWER_DUPLICATE;
+        if (order < lane->version) return ONCE_ANSWER_STALE;
+    }
+    const bool others = lane->tail >= 0;
+    if (lane->claimed || (others && (lane->head < order || (is_new && lane->head == order)))) return ONCE_ANSWER_LATER;
+    if (versioned && lane->has_version && gap_ms >= 0 && order - lane->version > 1) return ONCE_ANSWER_GAP;
+    return ONCE_ANSWER_RUN;
+}
+
+/* What the lane says to an entry that it knows. An orphan was let in before and goes on before all others: whoever came in
+ * front of it meanwhile is waiting for it to end. */
+static once_answer lane_answer_to_known(const once_lane *lane, const once_entry *entry)
+{
+    const once_answer answer = lane_answer(lane, false, entry->versioned, entry->order, entry->gap ? -1 : entry->gap_ms);
+    if (answer == ONCE_ANSWER_DUPLICATE) return ONCE_ANSWER_STALE; /* its version settled under another key */
+    if (answer == ONCE_ANSWER_LATER && entry->state == ONCE_STATE_CLAIMED && !lane->claimed) return ONCE_ANSWER_RUN;
+    return answer;
+}
+
+static once_answer answer_to_new(const once_lane *lane, const once_request *r, int64_t now_ms)
+{
+    /* An entry made at sent_ms has expired when now - remember reaches it, so that moment is already too old. */
+    if (r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms && r->sent_ms <= now_ms - r->remember_ms)
+        return ONCE_ANSWER_TOO_OLD;
+    if (!lane) return ONCE_ANSWER_RUN;
+    return lane_answer(lane, true, r->lane.versioned, r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
+}
+
+/* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. */
+static once_answer answer_to_known(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
+{
+    if (!once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(r->fingerprint) &&
+        !once_hash_equal(entry->fingerprint, r->fingerprint))
+        return ONCE_ANSWER_CONFLICT;
+    if (once_state_finished(entry->state)) return ONCE_ANSWER_DUPLICATE;
+    switch (entry->state) {
+    case ONCE_STATE_DEAD: return ONCE_ANSWER_DEAD;
+    case ONCE_STATE_UNKNOWN: return ONCE_ANSWER_UNKNOWN;
+    case ONCE_STATE_CLAIMED:
+        if (ONCE_PLANTED(seen_first)) return ONCE_ANSWER_DUPLICATE;
+        if (entry->due_ms > now_ms) return ONCE_ANSWER_BUSY;
+        if (entry->hold) return ONCE_ANSWER_UNKNOWN;
+        break;
+    default:
+        assert(entry->state == ONCE_STATE_WAITING);
+        if (entry->due_ms > now_ms) return ONCE_ANSWER_LATER;
+    }
+    return lane_answer_to_known(lane, entry);
+}
+
+static void describe(const once_entry *entry, once_answer answer, int64_t now_ms, once_decision *out)
+{
+    out->answer = answer;
+    switch (answer) {
+    case ONCE_ANSWER_RUN:
+        out->attempt = entry->attempt;
+        out->failures = entry->failures;
+        out->silent = entry->silent;
+        out->gap_over = entry->gap;
+        break;
+    case ONCE_ANSWER_DUPLICATE:
+        out->outcome = once_state_finished(entry->state) ? outcome_of(entry->state) : ONCE_DONE;
+        out->result = entry->result;
+        break;
+    case ONCE_ANSWER_BUSY:
+    case ONCE_ANSWER_LATER:
+    case ONCE_ANSWER_GAP: out->wait_ms = until(entry->due_ms, now_ms); break;
+    default: break;
+    }
+}
+
+static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
+
+static int become_stale(once_entry *entry, once_token token, int64_t remember_ms, int64_t now_ms)
+{
+    finish(entry, ONCE_STATE_STALE, remember_ms, now_ms);
+    entry->token = token;
+    entry->reason = ONCE_BYTES("a newer version came first");
+    return ONCE_ENTRY_CHANGED | lane_freed(entry);
+}
+
+/* --- the rules --- */
+
+int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
+{
+    assert(r->remember_ms > 0 && r->lease_ms > 0 && !once_hash_is_zero(r->token));
+    *out = (once_decision){0};
+    const bool again = !once_hash_is_zero(entry->token) && once_hash_equal(entry->token, r->token);
+
+    if (is_absent(entry, now_ms)) {
+        const once_answer answer = answer_to_new(lane, r, now_ms);
+        if (answer != ONCE_ANSWER_RUN && answer != ONCE_ANSWER_STALE) {
+            out->answer = answer;
+            if (answer == ONCE_ANSWER_DUPLICATE) out->outcome = ONCE_DONE;
+            if (answer == ONCE_ANSWER_GAP) out->wait_ms = r->lane.gap_ms;
+            if (answer == ONCE_ANSWER_LATER) out->wait_ms = ONCE_NEVER;
+            return ONCE_UNCHANGED;
+        }
+        entry_begin(entry, lane, r, now_ms);
+        if (answer == ONCE_ANSWER_STALE) {
+            out->answer = answer;
+            return become_stale(entry, r->token, r->remember_ms, now_ms);
+        }
+        start(entry, r->token, r->lease_ms, false, now_ms);
+        describe(entry, answer, now_ms, out);
+        return ONCE_ENTRY_CHANGED;
+    }
+
+    /* The reply to this very claim was lost: the same answer once more. */
+    if (again && entry->state == ONCE_STATE_CLAIMED) {
+        entry->due_ms = later_than(now_ms, r->lease_ms);
+        describe(entry, ONCE_ANSWER_RUN, now_ms, out);
+        return ONCE_ENTRY_CHANGED;
+    }
+    if (again && entry->state == ONCE_STATE_STALE) {
+        out->answer = ONCE_ANSWER_STALE;
+        return ONCE_UNCHANGED;
+    }
+
+    const once_answer answer = answer_to_known(entry, lane, r, now_ms);
+    out->own = again && answer == ONCE_ANSWER_DUPLICATE;
+    const bool claimed = entry->state == ONCE_STATE_CLAIMED;
+    int changed = ONCE_UNCHANGED;
+    if (answer == ONCE_ANSWER_RUN) {
+        start(entry, r->token, r->lease_ms, claimed, now_ms);
+        entry->hold = r->hold;
+        changed = ONCE_ENTRY_CHANGED;
+    } else if (answer == ONCE_ANSWER_STALE) {
+        changed = become_stale(entry, r->token, r->remember_ms, now_ms);
+    } else if (answer == ONCE_ANSWER_UNKNOWN && claimed) {
+        entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
+        changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
+    }
+    describe(entry, answer, now_ms, out);
+    return changed;
+}
+
+int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r, const once_message *message,
+                      int64_t now_ms, once_decision *out)
+{
+    assert(message && r->remember_ms > 0 && !once_hash_is_zero(r->token));
+    *out = (once_decision){0};
+
+    if (is_absent(entry, now_ms)) {
+        const once_answer answer = answer_to_new(lane, r, now_ms);
+        switch (answer) {
+        case ONCE_ANSWER_RUN:
+        case ONCE_ANSWER_LATER:
+        case ONCE_ANSWER_GAP: break;
+        case ONCE_ANSWER_STALE:
+            entry_begin(entry, lane, r, now_ms);
+            out->answer = answer;
+            return become_stale(entry, r->token, r->remember_ms, now_ms);
+        default:
+            out->answer = answer;
+            if (answer == ONCE_ANSWER_DUPLICATE) out->outcome = ONCE_DONE;
+            return ONCE_UNCHANGED;
+        }
+        entry_begin(entry, lane, r, now_ms);
+        entry->gap = answer == ONCE_ANSWER_GAP;
+        entry_move(entry, ONCE_STATE_WAITING,
+                   answer == ONCE_ANSWER_RUN   ? now_ms
+                   : answer == ONCE_ANSWER_GAP ? later_than(now_ms, r->lane.gap_ms)
+                                               : ONCE_NEVER,
+                   now_ms);
+        attach(entry, message);
+        out->answer = ONCE_ANSWER_WAITING;
+        out->wait_ms = until(entry->due_ms, now_ms);
+        return ONCE_ENTRY_CHANGED;
+    }
+
+    if (!once_hash_is_zero(entry->token) && once_hash_equal(entry->token, r->token)) { /* a lost reply, repeated */
+        if (entry->state == ONCE_STATE_WAITING && entry->attempt == 0) {
+            out->answer = ONCE_ANSWER_WAITING;
+            out->wait_ms = until(entry->due_ms, now_ms);
+            return ONCE_UNCHANGED;
+        }
+        if (entry->state == ONCE_STATE_STALE) {
+            out->answer = ONCE_ANSWER_STALE;
+            return ONCE_UNCHANGED;
+        }
+    }
+
+    once_answer answer = answer_to_known(entry, lane, r, now_ms);
+    int changed = ONCE_UNCHANGED;
+    if (answer == ONCE_ANSWER_UNKNOWN && entry->state == ONCE_STATE_CLAIMED) {
+        entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
+        changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
+    }
+    if (once_state_unfinished(entry->state)) {
+        /* Due, superseded or behind a gap: take finds that out. Here the body only finds its owner. */
+        if (answer == ONCE_ANSWER_RUN || answer == ONCE_ANSWER_STALE || answer == ONCE_ANSWER_GAP)
+            answer = entry->state == ONCE_STATE_CLAIMED ? ONCE_ANSWER_BUSY : ONCE_ANSWER_LATER;
+        if (answer != ONCE_ANSWER_CONFLICT && !entry->has_message) {
+            attach(entry, message);
+            changed |= ONCE_ENTRY_CHANGED;
+        }
+    }
+    describe(entry, answer, now_ms, out);
+    return changed;
+}
+
+int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *s, int64_t now_ms, bool *applied)
+{
+    const once_request *r = s->request;
+    const once_state to = state_after(s->outcome);
+    assert(!once_hash_is_zero(r->token) && s->delay_ms >= 0);
+
+    *applied = false;
+    if (is_absent(entry, now_ms)) return ONCE_UNCHANGED;
+    if (!same_claim(entry, r)) return ONCE_UNCHANGED;
+    if (entry->state != ONCE_STATE_CLAIMED && entry->state != ONCE_STATE_UNKNOWN) {
+        *applied = entry->state == to; /* the reply was lost, and this is the settlement once more */
+        return ONCE_UNCHANGED;
+    }
+
+    *applied = true;
+    entry->reason = s->reason;
+    if (once_state_finished(to)) {
+        finish(entry, to, r->remember_ms, now_ms);
+        entry->result = s->result;
+        int changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
+        if (lane && entry->versioned && to != ONCE_STATE_STALE && (!lane->has_version || entry->order > lane->version)) {
+            lane->has_version = true;
+            lane->version = entry->order;
+            changed |= ONCE_LANE_ADVANCED;
+        }
+        return changed;
+    }
+
+    attach(entry, s->message);
+    if (s->outcome == ONCE_RETRY || (s->outcome == ONCE_RELEASE && ONCE_PLANTED(release_blames))) entry->failures++;
+    entry->gap = false;
+    entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
+    return ONCE_ENTRY_CHANGED | lane_freed(entry) | (to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED : 0);
+}
+
+int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, bool *ours)
+{
+    assert(r->lease_ms > 0);
+    *ours = entry->state == ONCE_STATE_CLAIMED && same_claim(entry, r);
+    if (!*ours) return ONCE_UNCHANGED;
+    entry->due_ms = later_than(now_ms, r->lease_ms);
+    return ONCE_ENTRY_CHANGED;
+}
+
+int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out)
+{
+    *out = (once_decision){0};
+    assert(entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_CLAIMED);
+    assert(entry->due_ms <= now_ms && entry->has_message);
+
+    const bool orphan = entry->state == ONCE_STATE_CLAIMED;
+    if (orphan && entry->hold) {
+        entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
+        out->answer = ONCE_ANSWER_UNKNOWN;
+        return ONCE_ENTRY_CHANGED | lane_freed(entry);
+    }
+
+    const once_answer answer = lane_answer_to_known(lane, entry);
+    switch (answer) {
+    case ONCE_ANSWER_RUN:
+        start(entry, token, lease_ms, orphan, now_ms);
+        describe(entry, answer, now_ms, out);
+        return ONCE_ENTRY_CHANGED;
+    case ONCE_ANSWER_STALE:
+        out->answer = answer;
+        return become_stale(entry, token, entry->remember_ms, now_ms);
+    case ONCE_ANSWER_GAP: /* the lane moved while it was away; the wait for the missing version begins now */
+        entry->gap = true;
+        entry->due_ms = later_than(now_ms, entry->gap_ms);
+        break;
+    default:
+        assert(answer == ONCE_ANSWER_LATER);
+        if (!orphan) entry->due_ms = ONCE_NEVER; /* parked: once_entry_wake brings it back */
+    }
+    describe(entry, ONCE_ANSWER_LATER, now_ms, out);
+    return ONCE_ENTRY_CHANGED;
+}
+
+int once_entry_forget(once_entry *entry)
+{
+    const int freed = once_state_unfinished(entry->state) ? lane_freed(entry) : 0;
+    entry->state = ONCE_STATE_ABSENT; /* the end of the entry, not a change of state: nothing of it is kept */
+    return ONCE_ENTRY_CHANGED | freed;
+}
+
+int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *message)
+{
+    if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
+    entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
+    entry->failures = 0;
+    entry->token = (once_token){0};
+    attach(entry, message);
+    return ONCE_ENTRY_CHANGED;
+}
+
+int once_entry_wake(once_entry *entry, const once_lane *lane, int64_t now_ms)
+{
+    if (entry->state != ONCE_STATE_WAITING || (entry->due_ms != ONCE_NEVER && !entry->gap)) return ONCE_UNCHANGED;
+    switch (lane_answer(lane, false, entry->versioned, entry->order, entry->gap_ms)) {
+    case ONCE_ANSWER_LATER: return ONCE_UNCHANGED;
+    case ONCE_ANSWER_GAP:
+        if (entry->gap && entry->due_ms != ONCE_NEVER) return ONCE_UNCHANGED; /* its wait is running */
+        entry->gap = true;
+        entry->due_ms = later_than(now_ms, entry->gap_ms);
+        return ONCE_ENTRY_CHANGED;
+    default: /* next, or superseded: take decides which */
+        entry->gap = false;
+        entry->due_ms = now_ms;
+        return ONCE_ENTRY_CHANGED;
+    }
+}
+
+/* --- identities --- */
+
+/* Lengths stand before the parts, so no choice of bytes makes two different lists equal. Small inputs are hashed in one go
+ * from the stack; larger ones (only keys of the C API get that large) are hashed part by part and those hashes together. */
+static once_hash identity(once_secret secret, char what, const once_bytes *parts, size_t n)
+{
+    unsigned char text[1600];
+    size_t at = 0, total = 1;
+    for (size_t i = 0; i < n; i++) total += 4 + parts[i].len;
+
+    once_hash hashes[4];
+    const bool direct = total <= sizeof text;
+    text[at++] = (unsigned char)(direct ? what : what ^ 0x20);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t len = (uint32_t)parts[i].len;
+        const void *data = parts[i].data;
+        size_t size = len;
+        if (!direct) {
+            hashes[i] = once_siphash128(secret, data, parts[i].len);
+            data = &hashes[i];
+            size = sizeof hashes[i];
+        }
+        memcpy(text + at, &len, 4);
+        if (size) memcpy(text + at + 4, data, size);
+        at += 4 + size;
+    }
+    return once_siphash128(secret, text, at);
+}
+
+static void show_long(once_bytes key, char out[71])
+{
+    static const char hex[] = "0123456789abcdef";
+    unsigned char digest[32];
+    once_sha256(key.data, key.len, digest);
+    memcpy(out, "sha256:", 7);
+    for (size_t i = 0; i < sizeof digest; i++) {
+        out[7 + 2 * i] = hex[digest[i] >> 4];
+        out[8 + 2 * i] = hex[digest[i] & 15];
+    }
+}
+
+once_hash once_key_id(once_secret secret, const once_scope *scope, once_bytes key)
+{
+    char shown[71];
+    const bool is_long = key.len > ONCE_KEY_MAX;
+    if (is_long) {
+        show_long(key, shown);
+        key = (once_bytes){shown, sizeof shown};
+    }
+    return identity(secret, is_long ? 'H' : 'K', (const once_bytes[]){scope->tenant, scope->consumer, scope->operation, key}, 4);
+}
+
+bool once_key_show(once_arena *arena, once_bytes key, once_bytes *out)
+{
+    if (key.len <= ONCE_KEY_MAX) {
+        *out = key;
+        return true;
+    }
+    char shown[71];
+    show_long(key, shown);
+    return once_arena_copy(arena, (once_bytes){shown, sizeof shown}, out);
+}
+
+once_hash once_lane_id(once_secret secret, const once_scope *scope, once_bytes lane)
+{
+    return identity(secret, 'L', (const once_bytes[]){scope->tenant, scope->consumer, lane}, 3);
+}

@@ -1,0 +1,202 @@
+/* The rules of an entry, written once.
+ *
+ * An entry is what a store knows about a key. Every change of its state happens in `entry_move` (entry.c), and is decided
+ * by one of the rules below: pure functions of (entry, lane, request, time) without I/O. Drivers that keep entries
+ * themselves (memory, sqlite, ledger) call these rules through store/engine.h; drivers with a server that decides
+ * natively (postgres, redis, dynamodb) must give the same answers and are fuzzed against the memory driver.
+ *
+ *   absent --claim--> claimed --settle--> done | already | rejected | stale --remember over--> absent
+ *     |                |  |  lease over: the next claim or take continues (attempt + 1, failures + 1), or, when the
+ *     |                |  |  request says `hold`, the entry becomes unknown
+ *     |                |  +--settle unknown--> unknown --resolve--> done | waiting | dead
+ *     |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
+ *     +--accept--> waiting --take--> claimed
+ *                     ^--settle retry / release
+ *
+ * token, attempt and failures are three things on purpose: the token (random) names one claim to the store and is the
+ * fence; attempt (1, 2, 3... while the entry lives) is shown to the outside; failures is what the retry budget counts. */
+#ifndef ONCE_CORE_ENTRY_H
+#define ONCE_CORE_ENTRY_H
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "core/message.h"
+#include "once/types.h"
+
+#define ONCE_NEVER INT64_MAX /* a due time: parked until somebody wakes it */
+
+#define ONCE_STATE_MAP(X)                                                                                             \
+    X(ABSENT, "absent")                                                                                               \
+    X(CLAIMED, "claimed")                                                                                             \
+    X(WAITING, "waiting")                                                                                             \
+    X(UNKNOWN, "unknown")                                                                                             \
+    X(DEAD, "dead")                                                                                                   \
+    X(DONE, "done")                                                                                                   \
+    X(ALREADY, "already")                                                                                             \
+    X(REJECTED, "rejected")                                                                                           \
+    X(STALE, "stale")
+
+typedef enum once_state { /* stored as these numbers; append only */
+#define ONCE_STATE_ENUM(name, text) ONCE_STATE_##name,
+    ONCE_STATE_MAP(ONCE_STATE_ENUM)
+#undef ONCE_STATE_ENUM
+    ONCE_STATES
+} once_state;
+
+const char *once_state_name(once_state state);
+
+/* Finished entries suppress duplicates and expire. */
+static inline bool once_state_finished(once_state state) { return state >= ONCE_STATE_DONE; }
+/* Unfinished entries hold their lane. */
+static inline bool once_state_unfinished(once_state state)
+{
+    return state == ONCE_STATE_CLAIMED || state == ONCE_STATE_WAITING || state == ONCE_STATE_UNKNOWN;
+}
+
+typedef once_hash once_token; /* random; zero is none */
+
+/* A message's place in its lane; lane ids are scoped by tenant and consumer. */
+typedef struct once_lane_request {
+    once_hash id; /* zero: no lane */
+    bool versioned;
+    int64_t version; /* when versioned; >= 0 */
+    int64_t gap_ms;  /* when versioned: how long to wait for a missing version; -1: a jump runs at once */
+} once_lane_request;
+
+/* One message's identity and terms; what claim and accept ask with, and what settle and extend refer to. */
+typedef struct once_request {
+    const once_scope *scope;
+    once_bytes key;        /* 1..1024 bytes */
+    once_hash id;          /* once_key_id(secret of the store, scope, key) */
+    once_hash fingerprint; /* zero: none */
+    once_token token;      /* chosen by the caller, new for every claim; the same again when a reply was lost */
+    once_lane_request lane;
+    int64_t lease_ms;    /* > 0 */
+    int64_t remember_ms; /* > 0, or ONCE_FOREVER */
+    int64_t sent_ms;     /* the message's time, or ONCE_NO_TIME */
+    bool hold;           /* a lease that runs out means unknown, not "go on" */
+    uint64_t run;        /* the run that received the message */
+    once_coordinates at;
+} once_request;
+
+#define ONCE_ANSWER_MAP(X)                                                                                            \
+    X(RUN, "run")             /* claimed for the caller */                                                            \
+    X(WAITING, "waiting")     /* accept only: the store owns it now */                                                \
+    X(DUPLICATE, "duplicate") /* finished before; the stored result comes with it */                                 \
+    X(DEAD, "dead")           /* a dead letter */                                                                    \
+    X(BUSY, "busy")           /* claimed by somebody else */                                                         \
+    X(LATER, "later")         /* waiting for its time, or parked behind another of its lane */                       \
+    X(GAP, "gap")             /* an earlier version is missing */                                                    \
+    X(UNKNOWN, "unknown")     /* an attempt may have had its effect */                                               \
+    X(CONFLICT, "conflict")   /* same key, other fingerprint */                                                      \
+    X(TOO_OLD, "too_old")     /* older than what is remembered */                                                    \
+    X(STALE, "stale")         /* an older version than the lane's */
+
+typedef enum once_answer {
+#define ONCE_ANSWER_ENUM(name, text) ONCE_ANSWER_##name,
+    ONCE_ANSWER_MAP(ONCE_ANSWER_ENUM)
+#undef ONCE_ANSWER_ENUM
+    ONCE_ANSWERS
+} once_answer;
+
+const char *once_answer_name(once_answer answer);
+
+typedef struct once_decision {
+    once_answer answer;
+    uint32_t attempt;     /* RUN: which one this is */
+    uint32_t failures;    /* RUN: how many failed before */
+    bool silent;          /* RUN: an earlier attempt ended without a word */
+    bool gap_over;        /* RUN from take: the missing version did not come in time */
+    once_outcome outcome; /* DUPLICATE: how it ended */
+    bool own;             /* DUPLICATE: settled by this very token; the reply to that had been lost */
+    once_bytes result;    /* DUPLICATE: what it left */
+    int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
+} once_decision;
+
+typedef struct once_settlement {
+    const once_request *request; /* the token in it is the fence; remember_ms counts from now */
+    once_outcome outcome;
+    once_bytes result;           /* done, already, rejected, stale */
+    once_bytes reason;           /* in words; for all but done */
+    int64_t delay_ms;            /* retry, release */
+    const once_message *message; /* retry, release, unknown, dead: the body to keep; NULL when the entry has it */
+} once_settlement;
+
+typedef struct once_entry {
+    once_hash id;
+    once_state state;
+    once_token token;
+    uint32_t attempt, failures;
+    once_hash fingerprint;
+    once_hash lane; /* zero: none */
+    int64_t order;  /* in the lane: the version, or the order of arrival */
+    int64_t gap_ms, remember_ms; /* as in the request */
+    bool versioned;
+    bool gap;         /* waiting for a missing version; claimed: it did not come in time */
+    bool hold;        /* as in the request */
+    bool silent;      /* claimed: the attempt before ended without a word */
+    bool has_message; /* a dead entry has none: its letter has it */
+    uint64_t run;
+    int64_t seen_ms;    /* first seen */
+    int64_t changed_ms; /* last change of state */
+    int64_t due_ms;     /* claimed: when the lease ends; waiting: not before; otherwise ONCE_NEVER */
+    int64_t expires_ms; /* finished: forgotten then */
+    once_scope scope;
+    once_bytes key;
+    once_coordinates at; /* where it was first seen */
+    once_message message;
+    once_bytes result, reason;
+} once_entry;
+
+/* What a rule needs to know of the other entries of a lane. */
+typedef struct once_lane {
+    bool has_version;
+    int64_t version;       /* the highest that settled done, already or rejected */
+    bool claimed;          /* another entry is claimed */
+    int64_t head, tail;    /* lowest and highest order among the other unfinished entries; head NEVER, tail -1 if none */
+} once_lane;
+
+/* What a rule did. The caller saves what changed. */
+typedef enum once_change {
+    ONCE_UNCHANGED = 0,
+    ONCE_ENTRY_CHANGED = 1,
+    ONCE_LANE_ADVANCED = 2, /* lane->version was raised */
+    ONCE_LANE_FREED = 4,    /* the next of the lane may be woken: once_entry_wake */
+    ONCE_LETTER_NEEDED = 8  /* the entry died: its dead letter must be written with it */
+} once_change;
+
+/* All rules: `entry` is the stored one, or blank with state ABSENT and its id set. `lane` is NULL when there is none.
+ * Bytes are not copied: an entry then points to the request's bytes. The return value is a set of once_change. */
+int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *request, int64_t now_ms, once_decision *out);
+int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *request, const once_message *message,
+                      int64_t now_ms, once_decision *out);
+int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *settlement, int64_t now_ms, bool *applied);
+int once_entry_extend(once_entry *entry, const once_request *request, int64_t now_ms, bool *ours);
+
+/* For an entry that is due. Sets out->answer to RUN (claimed with `token`), STALE (recorded, hand it out for counting), or
+ * to UNKNOWN, LATER or BUSY when it must not be handed out after all. */
+int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out);
+
+/* Nothing is known about the key any more; expires_ms stays, for drivers that must cover an older record. */
+int once_entry_forget(once_entry *entry);
+/* A dead entry goes back to work: waiting, failures 0, the attempt goes on. */
+int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *message);
+/* The entry of a lane that may be next after another one left it: due now when nothing holds it back any more. */
+int once_entry_wake(once_entry *entry, const once_lane *lane, int64_t now_ms);
+
+/* A finished entry that has expired counts as absent, whether or not it was swept. */
+static inline bool once_entry_expired(const once_entry *entry, int64_t now_ms)
+{
+    return once_state_finished(entry->state) && entry->expires_ms <= now_ms;
+}
+
+#define ONCE_KEY_MAX 1024u
+
+/* The identity of a key: keyed hash over scope and key, unambiguous whatever they contain, of any length. */
+once_hash once_key_id(once_secret secret, const once_scope *scope, once_bytes key);
+/* The key as it is kept and shown: itself up to 1024 bytes, else "sha256:" and its SHA-256. The identity of a long key is
+ * never that of the short key it is shown as. False: out of memory. */
+bool once_key_show(once_arena *arena, once_bytes key, once_bytes *out);
+once_hash once_lane_id(once_secret secret, const once_scope *scope, once_bytes lane); /* operation does not count */
+
+#endif

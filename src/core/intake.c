@@ -1,0 +1,231 @@
+#include "core/intake.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "base/duration.h"
+
+#include "base/banned.h"
+
+void once_intake_init(once_intake *intake, const once_spec *spec, once_secret secret, uint64_t run, once_prepare *prepare)
+{
+    *intake = (once_intake){.spec = spec, .secret = secret, .run = run, .prepare = prepare};
+    once_json_init(&intake->body);
+    once_json_init(&intake->headers);
+}
+
+void once_intake_release(once_intake *intake)
+{
+    once_json_release(&intake->body);
+    once_json_release(&intake->headers);
+}
+
+/* The message is at fault: it keeps the reason. Anything else goes up. */
+static int blame(once_item *item, int rc, const once_error *why, once_error *err)
+{
+    if (rc != ONCE_E_MESSAGE) {
+        if (err) *err = *why;
+        return rc;
+    }
+    const once_bytes text = {why->text, strlen(why->text)};
+    return once_arena_copy(&item->batch->arena, text, &item->reason) ? ONCE_E_MESSAGE
+                                                                      : once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+}
+
+static int at_fault(once_error *why, const char *text) { return once_fail(why, ONCE_E_MESSAGE, "%s", text); }
+
+static int parse_body(once_intake *intake, once_item *item, once_error *why)
+{
+    const once_spec *spec = intake->spec;
+    once_json_error bad;
+    if (item->message.body.len > spec->message_max)
+        return once_fail(why, ONCE_E_MESSAGE, "message of %zu bytes is longer than message_max (%zu)", item->message.body.len,
+                         spec->message_max);
+    const once_json_options options = {.seed = intake->secret.k1};
+    int rc = once_json_parse(&intake->body, item->message.body, &options, &bad);
+    if (rc == ONCE_E_MESSAGE) return once_fail(why, rc, "malformed JSON at byte %zu: %s", bad.offset + 1, bad.reason);
+    if (rc != ONCE_OK) return once_fail(why, rc, "out of memory for a message");
+
+    if (spec->source.headers.text.len) {
+        const once_json_value headers = once_json_find(&intake->body, &spec->source.headers);
+        if (headers.type == ONCE_JSON_OBJECT) item->message.headers = headers.raw;
+    }
+    if (item->message.headers.len == 0) return ONCE_OK;
+    rc = once_json_parse(&intake->headers, item->message.headers, &options, &bad);
+    if (rc == ONCE_E_MESSAGE) return once_fail(why, rc, "malformed headers at byte %zu: %s", bad.offset + 1, bad.reason);
+    return rc == ONCE_OK ? rc : once_fail(why, rc, "out of memory for a message");
+}
+
+static once_template_input input_of(once_intake *intake, const once_item *item)
+{
+    return (once_template_input){
+        .body = &intake->body,
+        .headers = item->message.headers.len ? &intake->headers : NULL,
+        .message = &item->message,
+    };
+}
+
+static int render(once_intake *intake, once_item *item, const once_template *t, once_bytes *out, once_error *why)
+{
+    const once_template_input input = input_of(intake, item);
+    return once_template_render(t, &input, &item->batch->arena, out, why);
+}
+
+static int read_time(once_intake *intake, once_item *item, once_error *why)
+{
+    once_bytes text;
+    once_error bad;
+    const once_pointer *pointer = once_template_pointer(intake->spec->time);
+    if (pointer && once_json_int64(once_json_find(&intake->body, pointer), &item->message.sent_ms)) return ONCE_OK;
+    const int rc = render(intake, item, intake->spec->time, &text, why);
+    if (rc != ONCE_OK) return rc;
+    if (once_time_parse(text, &item->message.sent_ms, &bad) == ONCE_OK) return ONCE_OK;
+    return at_fault(why, "the time of the message is neither RFC 3339 nor epoch milliseconds");
+}
+
+static int read_version(once_intake *intake, once_item *item, int64_t *version, once_error *why)
+{
+    once_bytes text;
+    const once_pointer *pointer = once_template_pointer(intake->spec->version);
+    if (pointer) {
+        const once_json_value value = once_json_find(&intake->body, pointer);
+        if (once_json_int64(value, version) && *version >= 0) return ONCE_OK;
+        if (value.type == ONCE_JSON_INTEGER || value.type == ONCE_JSON_REAL)
+            return at_fault(why, "the version is not a whole number from 0 to 2^63-1");
+    }
+    const int rc = render(intake, item, intake->spec->version, &text, why);
+    if (rc != ONCE_OK) return rc;
+    int64_t number = 0;
+    bool good = text.len > 0 && text.len < 20;
+    for (size_t i = 0; good && i < text.len; i++)
+        good = text.data[i] >= '0' && text.data[i] <= '9' && !__builtin_mul_overflow(number, 10, &number) &&
+               !__builtin_add_overflow(number, text.data[i] - '0', &number);
+    if (!good) return at_fault(why, "the version is not a whole number from 0 to 2^63-1");
+    *version = number;
+    return ONCE_OK;
+}
+
+static once_hash fingerprint_of(once_intake *intake, const once_fingerprint_spec *spec)
+{
+    once_hash hash = {0, 0};
+    if (spec->kind == ONCE_FINGERPRINT_BODY)
+        hash = once_json_fingerprint(&intake->body, once_json_root(&intake->body), intake->secret.k0);
+    else if (spec->kind == ONCE_FINGERPRINT_FIELDS)
+        hash = once_json_fingerprint_of(&intake->body, spec->fields, spec->n, intake->secret.k0);
+    else
+        return hash;
+    if (once_hash_is_zero(hash)) hash.b = 1; /* zero means none */
+    return hash;
+}
+
+static int read_lane(once_intake *intake, once_item *item, once_error *why)
+{
+    const once_spec *spec = intake->spec;
+    once_lane_request *lane = &item->request.lane;
+    *lane = (once_lane_request){.gap_ms = -1};
+    if (!spec->order) return ONCE_OK;
+    once_bytes name;
+    int rc = render(intake, item, spec->order, &name, why);
+    if (rc != ONCE_OK) return rc;
+    lane->id = once_lane_id(intake->secret, &item->scope, name);
+    if (!spec->version) return ONCE_OK;
+    lane->versioned = true;
+    lane->gap_ms = spec->gap_ms;
+    return read_version(intake, item, &lane->version, why);
+}
+
+static int read_key(once_intake *intake, once_item *item, once_error *why)
+{
+    const once_spec *spec = intake->spec;
+    once_bytes key;
+    item->scope = (once_scope){.consumer = spec->consumer, .operation = item->handler->operation};
+    int rc = spec->tenant ? render(intake, item, spec->tenant, &item->scope.tenant, why) : ONCE_OK;
+    if (rc == ONCE_OK) rc = render(intake, item, item->handler->key, &key, why);
+    if (rc != ONCE_OK) return rc;
+    if (key.len == 0) return at_fault(why, "the key is empty");
+    item->request.id = once_key_id(intake->secret, &item->scope, key);
+    return once_key_show(&item->batch->arena, key, &item->request.key) ? ONCE_OK
+                                                                       : once_fail(why, ONCE_E_NOMEM, "out of memory for a message");
+}
+
+static void set_terms(once_intake *intake, once_item *item)
+{
+    once_request *r = &item->request;
+    r->scope = &item->scope;
+    r->lease_ms = item->handler->lease_ms;
+    r->remember_ms = item->handler->remember_ms;
+    r->sent_ms = item->message.sent_ms;
+    r->at = item->message.at;
+    r->run = intake->run;
+}
+
+/* Whatever is missing for the effect is known now, but only matters when the effect would run. */
+static int make_input(once_intake *intake, once_item *item, once_error *err)
+{
+    if (item->handler->effect == ONCE_EFFECT_DEAD) {
+        item->reason = item->handler->dead_reason;
+        return ONCE_OK;
+    }
+    once_error why;
+    const int rc = intake->prepare(item->handler, &intake->body, &item->message, &item->batch->arena, &item->input, &why);
+    if (rc == ONCE_OK) return rc;
+    item->input = NULL;
+    const int blamed = blame(item, rc, &why, err);
+    return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
+}
+
+static int choose_handler(once_intake *intake, once_item *item, once_error *why)
+{
+    const once_spec *spec = intake->spec;
+    if (spec->type) {
+        const int rc = render(intake, item, spec->type, &item->message.type, why);
+        if (rc != ONCE_OK) return rc;
+    }
+    item->handler = once_spec_handler(spec, item->message.type);
+    if (item->handler) return ONCE_OK;
+    return once_fail(why, ONCE_E_MESSAGE, "no handler for type '%.*s'", (int)(item->message.type.len < 80 ? item->message.type.len : 80),
+                     item->message.type.data);
+}
+
+int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
+{
+    assert(item->batch);
+    once_error why;
+    int rc = parse_body(intake, item, &why);
+    if (rc == ONCE_OK) rc = choose_handler(intake, item, &why);
+    if (rc == ONCE_OK) rc = read_key(intake, item, &why);
+    if (rc == ONCE_OK && intake->spec->time) rc = read_time(intake, item, &why);
+    if (rc == ONCE_OK) rc = read_lane(intake, item, &why);
+    if (rc != ONCE_OK) {
+        item->request.id = (once_hash){0, 0};
+        const int blamed = blame(item, rc, &why, err);
+        return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
+    }
+    item->request.fingerprint = fingerprint_of(intake, &item->handler->fingerprint);
+    set_terms(intake, item);
+    return make_input(intake, item, err);
+}
+
+int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
+{
+    assert(item->batch && !once_hash_is_zero(item->request.id));
+    once_error why;
+    const int64_t sent_ms = item->message.sent_ms;
+    const uint64_t run = item->request.run; /* the run that received it, not ours */
+    const once_coordinates at = item->request.at;
+    item->handler = once_spec_handler_by_operation(intake->spec, item->scope.operation);
+    int rc = parse_body(intake, item, &why);
+    if (rc == ONCE_OK && !item->handler)
+        rc = once_fail(&why, ONCE_E_MESSAGE, "no handler for operation '%.*s' any more",
+                       (int)(item->scope.operation.len < 80 ? item->scope.operation.len : 80), item->scope.operation.data);
+    if (item->handler) set_terms(intake, item);
+    item->request.scope = &item->scope;
+    item->request.sent_ms = sent_ms;
+    item->request.run = run;
+    item->request.at = at;
+    if (rc != ONCE_OK) {
+        const int blamed = blame(item, rc, &why, err);
+        return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
+    }
+    return make_input(intake, item, err);
+}

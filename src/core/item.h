@@ -1,0 +1,58 @@
+/* A message on its way through the pipeline, and the batches that such messages live in. */
+#ifndef ONCE_CORE_ITEM_H
+#define ONCE_CORE_ITEM_H
+
+#include "base/arena.h"
+#include "core/entry.h"
+#include "core/message.h"
+#include "core/spec.h"
+
+typedef struct once_item once_item;
+typedef struct once_batch once_batch;
+
+/* What happens to an item in the transaction that it is in. */
+typedef enum once_stage {
+    ONCE_STAGE_CLAIM,  /* its key must be claimed, or (when `held`) its claim checked */
+    ONCE_STAGE_RUN,    /* ours: the effect runs */
+    ONCE_STAGE_SETTLE, /* it has an outcome */
+    ONCE_STAGE_ACCEPT, /* somebody else's turn: the body goes to the store */
+    ONCE_STAGE_BURY,   /* a dead letter without an entry */
+    ONCE_STAGE_OVER    /* decided; counted and acked when the transaction is committed */
+} once_stage;
+
+struct once_item {
+    once_batch *batch;
+    once_message message;
+    const once_handler_spec *handler; /* NULL: none; then `reason` says why */
+    once_scope scope;
+    once_request request; /* request.id zero: it has no key; then `reason` says why */
+    void *input;          /* what the effect made of the body; NULL: `reason` says why it cannot run */
+    once_bytes reason;    /* static or in the batch's arena */
+    uint64_t ticket;      /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store */
+    bool held;            /* claimed durably before this transaction: by take, or one by one after a crash */
+    once_decision first;  /* the answer to that claim */
+    bool acked;
+
+    /* Filled by actions. */
+    once_stage stage;
+    once_decision decision;
+    once_outcome outcome;
+    once_bytes result, failure; /* of the effect; `failure` in words */
+    int64_t delay_ms;
+    bool yes;     /* answer to extend, settle, bury: ours, applied, fresh */
+    bool started; /* the effect was started */
+
+    /* Equal keys and lanes inside one transaction wait for each other, in order. */
+    unsigned blockers;
+    once_item *next_of_key, *next_of_lane;
+};
+
+/* Messages that came together and end together. */
+struct once_batch {
+    once_arena arena;
+    once_item *items;
+    size_t n, open; /* open: not yet over */
+    once_batch *next;
+};
+
+#endif

@@ -1,0 +1,108 @@
+/* The pipeline as a state machine: step(event) -> actions. Single-threaded, no I/O, no clock.
+ *
+ * The machine decides what happens to messages; executors carry it out and report back. There are two: the store executor
+ * (claims, effects, settlements, in one transaction) and the source executor (fetch, ack). Each has at most one action at a
+ * time. The runtime drives the machine with threads; the simulator drives the same code in a world of its own.
+ *
+ * One batch is one transaction:
+ *
+ *   begin; rounds of { claim, extend, run, settle, accept }; bury; commit; ack
+ *
+ * A message ends in it in one of four ways: suppressed (duplicate, dead, stale), settled, given to the store (accept), or
+ * buried. So after commit all of the batch can be acked, and before it nothing can. Equal keys and lanes of a batch wait for
+ * each other: the follower is claimed in the next round of the same transaction, after its leader was settled.
+ *
+ * The first pass is optimistic: no savepoints. When an effect fails, everything is rolled back and run once more carefully
+ * (a savepoint around each message), and so are the next batches; a failure then costs its own message only, and is
+ * written in the same commit as the survivors.
+ *
+ * After an unclean end the first messages are claimed durably and run one by one, so a message that kills the process is
+ * counted (claims that end without a word add a failure) and becomes a dead letter in the end.
+ *
+ * Failures of executors: what can pass is repeated after a pause; a finite source gives up after some tries. After a commit
+ * whose fate is not known, the batch is claimed again with the same tokens: what had been committed answers so.
+ *
+ * Thread rule: one thread. Between an action and its event the executor owns the items of that action. */
+#ifndef ONCE_CORE_PIPELINE_H
+#define ONCE_CORE_PIPELINE_H
+
+#include "base/env.h"
+#include "core/intake.h"
+#include "core/item.h"
+#include "once/pipeline.h"
+
+typedef struct once_pipe once_pipe;
+
+typedef enum once_action_kind {
+    ONCE_ACT_NONE,
+    /* store executor */
+    ONCE_ACT_BEGIN,
+    ONCE_ACT_CLAIM,  /* -> item->decision */
+    ONCE_ACT_EXTEND, /* -> item->yes: still ours */
+    ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order */
+    ONCE_ACT_SETTLE, /* item->outcome... -> item->yes: applied */
+    ONCE_ACT_ACCEPT, /* -> item->decision */
+    ONCE_ACT_BURY,
+    ONCE_ACT_COMMIT,
+    ONCE_ACT_ROLLBACK,
+    ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
+    ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
+    ONCE_ACT_SWEEP, /* a bounded step; -> more */
+    /* source executor */
+    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end */
+    ONCE_ACT_ACK    /* every ticket up to `upto` */
+} once_action_kind;
+
+const char *once_action_name(once_action_kind kind);
+
+/* Filled by the machine; the executor fills what is marked ->, and `status`. It comes back as the event. */
+typedef struct once_action {
+    once_action_kind kind;
+    once_item **items;
+    size_t n;
+    bool careful; /* RUN: a savepoint around each message; otherwise stop at the first failure and set `failed` */
+    size_t max;
+    once_batch *batch;
+    once_token token;
+    bool again;
+    int64_t lease_ms;
+    uint64_t upto;
+
+    int status;
+    once_error error;
+    bool failed;
+    bool at_end;
+    bool more;
+    uint64_t waiting, claimed;
+    int64_t wait_ms;
+} once_action;
+
+typedef struct once_pipe_options {
+    const once_spec *spec;
+    const once_env *env; /* randomness only */
+    once_secret secret;
+    uint64_t run;
+    once_prepare *prepare;
+    bool unclean;  /* the last run of this consumer did not end cleanly */
+    bool finite;   /* the source ends */
+} once_pipe_options;
+
+int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err);
+void once_pipe_free(once_pipe *pipe);
+
+/* The next action for the store or the source executor; NULL: nothing to do at `now_ms` (any clock that only moves
+ * forward; it paces the asking and decides nothing). The caller reports it back with once_pipe_step before asking again. */
+once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms);
+once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms);
+void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
+
+void once_pipe_stop(once_pipe *pipe); /* drain: finish what is in a transaction, put back the rest, end */
+
+bool once_pipe_ended(const once_pipe *pipe);
+/* After the end: ONCE_OK, or why it could not go on. */
+int once_pipe_status(const once_pipe *pipe, once_error *err);
+/* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. */
+int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms);
+const once_counts *once_pipe_counts(const once_pipe *pipe);
+
+#endif

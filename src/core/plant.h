@@ -1,0 +1,32 @@
+/* Planted bugs: protections that a test build can switch off one by one, so that a test proves that each absence is
+ * found. In the product they are constants and cost nothing. */
+#ifndef ONCE_CORE_PLANT_H
+#define ONCE_CORE_PLANT_H
+
+#define ONCE_PLANT_MAP(X)                                                                                             \
+    X(no_fence, "settle ignores the token")                                                                           \
+    X(release_blames, "release counts as a failure")                                                                  \
+    X(ack_first, "ack before the outcome is durable")                                                                 \
+    X(seen_first, "claimed counts as seen: a delivery of a claimed key is acked as a duplicate")                      \
+    X(orphan_lost, "an entry whose worker died is never taken again")                                                 \
+    X(dead_runs, "a delivery of a dead message runs again")                                                           \
+    X(split_forgets, "a rolled-back batch is acked as if it had been committed")                                      \
+    X(no_budget, "retries never end")                                                                                 \
+    X(lane_ignored, "followers overtake a failed message of their lane")                                              \
+    X(ack_past_gap, "acks pass a message that is not settled")
+
+enum once_plant {
+#define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,
+    ONCE_PLANT_MAP(ONCE_PLANT_ENUM)
+#undef ONCE_PLANT_ENUM
+    ONCE_PLANTS
+};
+
+#ifdef ONCE_TEST_BUILD
+extern unsigned once_planted; /* bits; set by a test before any thread starts */
+#define ONCE_PLANTED(name) (__builtin_expect((once_planted >> ONCE_PLANT_##name) & 1u, 0))
+#else
+#define ONCE_PLANTED(name) 0
+#endif
+
+#endif

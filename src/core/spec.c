@@ -1,0 +1,30 @@
+/* Finding a handler. Pipelines have a handful of them: comparing lengths first is faster than hashing. */
+#include "core/spec.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type)
+{
+    assert(spec);
+    const once_handler_spec *other = NULL;
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_handler_spec *handler = &spec->handlers[i];
+        if (handler->type.len == 0) return handler; /* `handler:` */
+        if (same(handler->type, type)) return handler;
+        if (handler->type.len == 1 && handler->type.data[0] == '*') other = handler;
+    }
+    return other;
+}
+
+const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, once_bytes operation)
+{
+    assert(spec);
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (same(spec->handlers[i].operation, operation)) return &spec->handlers[i];
+    return NULL;
+}

@@ -1,0 +1,47 @@
+/* Templates: "${/payment_id}", "order:${/order_id}:${header:region}", "${time:/ts:5m}". Used for key, tenant, type, time,
+ * order and version.
+ *
+ *   ${/a/b}        JSON pointer into the body: a string as it is (unescaped), a number in canonical decimal form,
+ *                  true or false; a missing value, null, an object or an array is the message's fault
+ *   ${header:NAME} a header of the message
+ *   ${coordinates} place ':' point
+ *   ${hash}        hash of the whole body in canonical form (SHA-256 cut to 128 bits), 32 hex digits
+ *   ${time:/p:5m}  the time at /p (RFC 3339 or epoch milliseconds), cut down to windows of 5m, as RFC 3339
+ *   literals       everything else; "$${" is a literal "${"
+ *
+ * A template with one placeholder and nothing else renders the value as it is. In every other template the rendering is
+ * unambiguous: in each value, '%' and every byte that occurs in the template's literals is written %XX, a '%' of a literal
+ * is written %%, and a ',' (which then counts as a literal) stands between two placeholders that touch. So "a:${/x}:${/y}"
+ * gives readable keys and never the same key for two different pairs of values. Values count as their text: the number 1
+ * and the string "1" are the same. */
+#ifndef ONCE_CORE_TEMPLATE_H
+#define ONCE_CORE_TEMPLATE_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "core/message.h"
+
+typedef struct once_template once_template; /* compiled; immutable; lives in the arena it was parsed into */
+
+typedef struct once_template_input {
+    const once_json *body;    /* parsed; NULL when the body is not JSON: then pointers and ${hash} are missing values */
+    const once_json *headers; /* parsed header object, or NULL */
+    const once_message *message;
+} once_template_input;
+
+/* ONCE_E_USAGE with words for the user, or ONCE_E_NOMEM; `out` is then untouched. */
+int once_template_parse(once_arena *arena, once_bytes text, const once_template **out, once_error *err);
+bool once_template_uses_coordinates(const once_template *t);
+bool once_template_is_literal(const once_template *t); /* no placeholder */
+bool once_template_is_single(const once_template *t);  /* one placeholder and nothing else */
+once_bytes once_template_text(const once_template *t); /* as it was written */
+
+/* ONCE_OK, ONCE_E_MESSAGE with the reason in `err` ("missing field '/payment_id'"), or ONCE_E_NOMEM. The result is in the
+ * arena or points into the message. It may be empty: what that means is the caller's business. */
+int once_template_render(const once_template *t, const once_template_input *input, once_arena *arena, once_bytes *out,
+                         once_error *err);
+
+/* A template that is one pointer and nothing else can be read as a typed value (time, version). NULL otherwise. */
+const once_pointer *once_template_pointer(const once_template *t);
+
+#endif

@@ -1,0 +1,20 @@
+/* Which deliveries are over. Messages end in any order; a source whose ack means "everything up to here" (a file, a Kafka
+ * partition) may only be told of the part before the first gap.
+ *
+ * Thread rule: one thread. */
+#ifndef ONCE_CORE_WATERMARK_H
+#define ONCE_CORE_WATERMARK_H
+
+#include "once/types.h"
+
+typedef struct once_watermark {
+    uint64_t upto; /* every ticket up to here is over */
+    bool *over;    /* ring: ticket % size */
+    size_t size;
+} once_watermark;
+
+bool once_watermark_init(once_watermark *mark, size_t outstanding); /* false: out of memory */
+void once_watermark_release(once_watermark *mark);
+void once_watermark_end(once_watermark *mark, uint64_t ticket); /* tickets are 1, 2, 3... each ends once */
+
+#endif

@@ -1,0 +1,71 @@
+/* A SQL database, as effects and stores use it: connection, statements, values, faults. Drivers: sqlite (postgres later).
+ *
+ * Two kinds of statements: our own, and the user's. The user's are prepared under an authorizer and cannot end the
+ * transaction, attach databases, change settings, or touch our tables (`once_...`).
+ *
+ * Thread rule: one thread at a time, as the store that the connection belongs to. */
+#ifndef ONCE_DB_DB_H
+#define ONCE_DB_DB_H
+
+#include "once/types.h"
+
+typedef struct once_db once_db;
+typedef struct once_stmt once_stmt;
+
+typedef enum once_value_type { ONCE_VALUE_NULL, ONCE_VALUE_INTEGER, ONCE_VALUE_REAL, ONCE_VALUE_TEXT } once_value_type;
+
+/* A bound parameter. Text is not copied: it must live until the statement was run. */
+typedef struct once_value {
+    once_value_type type;
+    union {
+        int64_t integer;
+        double real;
+        once_bytes text;
+    };
+} once_value;
+
+/* Why a statement failed, in terms of what it means for the message. */
+typedef enum once_fault_kind {
+    ONCE_FAULT_NONE,
+    ONCE_FAULT_CONSTRAINT, /* unique, check, not null, foreign key, trigger RAISE(ABORT) */
+    ONCE_FAULT_DATA,       /* this message's values do not fit (type mismatch, too big, overflow) */
+    ONCE_FAULT_RETRY,      /* busy, locked, deadlock, serialization, connection, interrupted, memory */
+    ONCE_FAULT_PAUSE,      /* no such table or column, permission, read-only, disk full: nothing will work until somebody acts */
+    ONCE_FAULT_FATAL       /* corrupt, I/O error */
+} once_fault_kind;
+
+typedef struct once_fault {
+    once_fault_kind kind;
+    int code;             /* SQLite: extended result code */
+    bool aborted;         /* the whole transaction was rolled back by the database itself */
+    bool changed;         /* something that the failing statement did has stayed (INSERT OR FAIL) */
+    char constraint[128]; /* UNIQUE and PRIMARY KEY: "table.column", several joined by ","; CHECK: its name; else empty */
+    char text[300];       /* in words, for reasons and logs; never values of the message */
+} once_fault;
+
+/* Prepares a statement of the user with `?1`..`?n` parameters. Refuses: more than one statement, transaction control,
+ * ATTACH/DETACH, PRAGMA, VACUUM, our tables, an empty statement; reads are allowed (their rows are counted and dropped).
+ * A missing table or column is ONCE_E_SCHEMA; anything else that cannot be prepared is ONCE_E_CONFIG. */
+int once_db_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error *err);
+void once_stmt_free(once_stmt *stmt);
+int once_stmt_params(const once_stmt *stmt);
+
+/* Runs it inside the open transaction. ONCE_OK: `rows` were changed (for a SELECT: returned). Otherwise `fault` says why and
+ * a status of the matching class is returned. */
+int once_stmt_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault);
+
+/* "SQLITE_CONSTRAINT_CHECK" for the extended result codes that a user may list; NULL for others. */
+const char *once_db_code_name(int code);
+
+/* Around one message's statements, when the batch is run carefully. */
+int once_db_savepoint(once_db *db, once_error *err);
+int once_db_savepoint_release(once_db *db, once_error *err);
+int once_db_savepoint_undo(once_db *db, once_error *err); /* undoes and releases */
+
+/* A script of the user (`init:`): several statements, its own transaction, same authorizer. */
+int once_db_script(once_db *db, once_bytes sql, once_error *err);
+
+/* The settings that matter to somebody who asks `once check`: "journal_mode=wal synchronous=full". */
+int once_db_describe(once_db *db, char *out, size_t len, once_error *err);
+
+#endif

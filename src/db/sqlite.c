@@ -1,0 +1,530 @@
+/* SQLite behind db.h: connection, authorizer, statements, and what a result code means.
+ *
+ * Invariants
+ *   - `db->user` is true only inside once_db_prepare, once_stmt_run and once_db_script, and the authorizer trusts
+ *     everything else.
+ *   - A statement that failed has been reset, so it holds no lock and can be run again. */
+#include "db/sqlite.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+struct once_stmt {
+    once_db *db;
+    sqlite3_stmt *handle;
+    int params;
+    bool reads;   /* rows that come back are counted */
+    bool changes; /* INSERT, UPDATE, DELETE, REPLACE: rows changed are counted */
+};
+
+/* ---- what a result code means ---- */
+
+int once__sqlite_status(int code)
+{
+    if (code == SQLITE_IOERR_NOMEM) return ONCE_E_NOMEM;
+    if (code == SQLITE_BUSY_RECOVERY || code == SQLITE_BUSY_SNAPSHOT) return ONCE_E_BUSY;
+    switch (code & 0xff) {
+    case SQLITE_OK: return ONCE_OK;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+    case SQLITE_SCHEMA:
+    case SQLITE_INTERRUPT: return ONCE_E_BUSY;
+    case SQLITE_ABORT: return ONCE_E_ABORTED;
+    case SQLITE_NOMEM: return ONCE_E_NOMEM;
+    case SQLITE_FULL: return ONCE_E_FULL;
+    case SQLITE_READONLY: return ONCE_E_READONLY;
+    case SQLITE_PERM:
+    case SQLITE_AUTH: return ONCE_E_DENIED;
+    case SQLITE_CANTOPEN: return ONCE_E_UNAVAILABLE;
+    case SQLITE_CORRUPT: return ONCE_E_CORRUPT;
+    case SQLITE_NOTADB: return ONCE_E_NOT_OURS;
+    case SQLITE_IOERR: return ONCE_E_IO;
+    case SQLITE_CONSTRAINT:
+    case SQLITE_MISMATCH:
+    case SQLITE_TOOBIG:
+    case SQLITE_ERROR: return ONCE_E_MESSAGE;
+    default: return ONCE_E_BUG;
+    }
+}
+
+/* What a person can do about a status, or NULL. */
+static const char *advice(int status)
+{
+    switch (status) {
+    case ONCE_E_FULL: return "free some space; nothing was lost and nothing was acknowledged";
+    case ONCE_E_READONLY: return "make the file and its folder writable";
+    case ONCE_E_DENIED: return "give this user access to the file and its folder";
+    case ONCE_E_CORRUPT: return "restore it from a backup, or see https://sqlite.org/recovery.html";
+    case ONCE_E_NOT_OURS: return "choose another file name";
+    case ONCE_E_BUSY: return "another process holds it; try again";
+    case ONCE_E_IO: return "check the disk before going on";
+    default: return NULL;
+    }
+}
+
+static int fail_at(const char *path, int code, const char *what, once_error *err)
+{
+    int status = once__sqlite_status(code);
+    if (status == ONCE_E_MESSAGE) status = ONCE_E_SCHEMA; /* a statement of ours: its tables are not as they should be */
+    if (status == ONCE_E_NOT_OURS) what = "not an SQLite database";
+    if (status == ONCE_E_READONLY) what = "read-only";
+    if (status == ONCE_E_FULL) what = "no space left";
+    const char *hint = advice(status);
+    return once_fail(err, status, "file '%s': %s%s%s", path, what, hint ? "; " : "", hint ? hint : "");
+}
+
+int once__sqlite_fail(once_db *db, int code, once_error *err)
+{
+    return fail_at(db->path, code, code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(db->handle), err);
+}
+
+static once_fault_kind fault_kind(int code, const char *message)
+{
+    if (code == SQLITE_CONSTRAINT_DATATYPE) return ONCE_FAULT_DATA;
+    switch (code & 0xff) {
+    case SQLITE_CONSTRAINT: return ONCE_FAULT_CONSTRAINT;
+    case SQLITE_MISMATCH:
+    case SQLITE_TOOBIG:
+    case SQLITE_RANGE: return ONCE_FAULT_DATA;
+    case SQLITE_ERROR:
+        /* A table may vanish between prepare and run; everything else in this code is about values. */
+        return strncmp(message, "no such ", 8) == 0 || strstr(message, " has no column ") ? ONCE_FAULT_PAUSE : ONCE_FAULT_DATA;
+    default: break;
+    }
+    switch (once_status_class(once__sqlite_status(code))) {
+    case ONCE_CLASS_RETRY: return (code & 0xff) == SQLITE_CANTOPEN ? ONCE_FAULT_PAUSE : ONCE_FAULT_RETRY;
+    case ONCE_CLASS_PAUSE: return ONCE_FAULT_PAUSE;
+    default: return ONCE_FAULT_FATAL;
+    }
+}
+
+static int fault_status(once_fault_kind kind, int code)
+{
+    int status = once__sqlite_status(code);
+    if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA) return ONCE_E_MESSAGE;
+    if (kind == ONCE_FAULT_PAUSE && once_status_class(status) != ONCE_CLASS_PAUSE) return ONCE_E_SCHEMA;
+    return status;
+}
+
+/* "UNIQUE constraint failed: payments.id, payments.x" -> "payments.id,payments.x". */
+static void constraint_name(int code, const char *message, char *out, size_t len)
+{
+    out[0] = '\0';
+    if (code != SQLITE_CONSTRAINT_UNIQUE && code != SQLITE_CONSTRAINT_PRIMARYKEY && code != SQLITE_CONSTRAINT_ROWID &&
+        code != SQLITE_CONSTRAINT_CHECK)
+        return;
+    const char *from = strstr(message, "failed: ");
+    if (!from) return;
+    from += strlen("failed: ");
+    bool list = code != SQLITE_CONSTRAINT_CHECK;
+    size_t n = 0;
+    for (; *from && n + 1 < len; from++) {
+        if (list && *from == ' ' && n && out[n - 1] == ',') continue;
+        out[n++] = *from;
+    }
+    out[n] = '\0';
+    /* An index over expressions has no columns: "index 'name'". */
+    if (list && n > 8 && strncmp(out, "index '", 7) == 0 && out[n - 1] == '\'') {
+        memmove(out, out + 7, n - 8);
+        out[n - 8] = '\0';
+    }
+}
+
+static int stmt_failed(once_stmt *stmt, int code, once_fault *fault)
+{
+    once_db *db = stmt->db;
+    const char *message = db->refused[0] ? db->refused : sqlite3_errmsg(db->handle);
+    once_fault_kind kind = fault_kind(code, message);
+    if (fault) {
+        *fault = (once_fault){.kind = kind, .code = code};
+        snprintf(fault->text, sizeof fault->text, "%s", message);
+        constraint_name(code, message, fault->constraint, sizeof fault->constraint);
+    }
+    sqlite3_reset(stmt->handle);
+    if (fault) fault->aborted = sqlite3_get_autocommit(db->handle) != 0;
+    return fault_status(kind, code);
+}
+
+/* ---- the authorizer ---- */
+
+static bool is_ours(const char *name) { return name && sqlite3_strnicmp(name, "once_", 5) == 0; }
+
+static int refuse(once_db *db, const char *format, const char *what)
+{
+    if (!db->refused[0]) snprintf(db->refused, sizeof db->refused, format, what);
+    return SQLITE_DENY;
+}
+
+static int authorize(void *self, int action, const char *a, const char *b, const char *database, const char *trigger)
+{
+    once_db *db = self;
+    (void)database;
+    (void)trigger;
+    if (!db->user) return SQLITE_OK;
+    switch (action) {
+    case SQLITE_TRANSACTION: return refuse(db, "'%s' is not allowed in an effect; once commits for you", a);
+    case SQLITE_SAVEPOINT: return refuse(db, "'%s' of a savepoint is not allowed in an effect; once sets its own", a);
+    case SQLITE_ATTACH: return refuse(db, "'%s' is not allowed in an effect; use tables of the store's own file", "ATTACH");
+    case SQLITE_DETACH: return refuse(db, "'%s' is not allowed in an effect", "DETACH");
+    case SQLITE_PRAGMA: return refuse(db, "'PRAGMA %s' is not allowed in an effect; the settings are once's", a);
+    case SQLITE_READ:
+    case SQLITE_INSERT:
+    case SQLITE_UPDATE:
+    case SQLITE_DELETE:
+    case SQLITE_CREATE_TABLE:
+    case SQLITE_CREATE_TEMP_TABLE:
+    case SQLITE_CREATE_VIEW:
+    case SQLITE_CREATE_TEMP_VIEW:
+    case SQLITE_CREATE_VTABLE:
+    case SQLITE_DROP_TABLE:
+    case SQLITE_DROP_VIEW:
+    case SQLITE_ANALYZE:
+        if (is_ours(a)) return refuse(db, "table '%s' belongs to once; use other names than 'once_...'", a);
+        return SQLITE_OK;
+    case SQLITE_CREATE_INDEX:
+    case SQLITE_CREATE_TEMP_INDEX:
+    case SQLITE_CREATE_TRIGGER:
+    case SQLITE_CREATE_TEMP_TRIGGER:
+    case SQLITE_DROP_INDEX:
+    case SQLITE_DROP_TRIGGER:
+    case SQLITE_ALTER_TABLE:
+        if (is_ours(a) || is_ours(b))
+            return refuse(db, "'%s' belongs to once; use other names than 'once_...'", is_ours(b) ? b : a);
+        return SQLITE_OK;
+    default: return SQLITE_OK;
+    }
+}
+
+/* ---- connection ---- */
+
+static int open_failed(const char *path, sqlite3 *handle, int code, const once_sqlite_options *options, once_error *err)
+{
+    int no = handle ? sqlite3_system_errno(handle) : 0;
+    if (code == SQLITE_NOMEM || !handle) return once_fail(err, ONCE_E_NOMEM, "file '%s': out of memory", path);
+    if ((code & 0xff) != SQLITE_CANTOPEN) return fail_at(path, code, sqlite3_errmsg(handle), err);
+    if (no == EACCES || no == EPERM || no == EROFS)
+        return once_fail(err, no == EROFS ? ONCE_E_READONLY : ONCE_E_DENIED,
+                         "file '%s': permission denied; give this user access to the file and its folder", path);
+    if (no == EMFILE || no == ENFILE)
+        return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': too many open files; raise the limit", path);
+    if (no == ENOSPC) return once_fail(err, ONCE_E_FULL, "file '%s': no space left; free some space", path);
+    if (no == EISDIR || (no == 0 && path[0] && path[strlen(path) - 1] == '/'))
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': is a folder; name a file in it", path);
+    if (no == ENOENT && !options->create)
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': does not exist; check the path, or let `once run` make it", path);
+    if (no == ENOENT || no == ENOTDIR)
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': its folder does not exist; make the folder first", path);
+    return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': cannot be opened; check the path and the permissions", path);
+}
+
+int once__sqlite_open(const char *path, const once_sqlite_options *options, once_db **out, once_error *err)
+{
+    assert(path && options && out);
+    if (!path[0]) return once_fail(err, ONCE_E_CONFIG, "no file name; write sqlite:PATH");
+    if (strcmp(path, ":memory:") == 0)
+        return once_fail(err, ONCE_E_CONFIG, "file ':memory:' keeps nothing; use the store 'memory:' for that");
+
+    once_db *db = calloc(1, sizeof *db);
+    /* SQLite would read "file:..." as a URI with options. */
+    char *name = sqlite3_mprintf("%s%s", strncmp(path, "file:", 5) == 0 ? "./" : "", path);
+    if (db) db->path = strdup(path);
+    if (!db || !name || !db->path) {
+        sqlite3_free(name);
+        once__sqlite_close(db);
+        return once_fail(err, ONCE_E_NOMEM, "file '%s': out of memory", path);
+    }
+    int flags = options->readonly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+    if (options->create && !options->readonly) flags |= SQLITE_OPEN_CREATE;
+    flags |= SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
+
+    int code = sqlite3_open_v2(name, &db->handle, flags, options->vfs);
+    sqlite3_free(name);
+    if (code != SQLITE_OK) {
+        int status = open_failed(path, db->handle, code, options, err);
+        once__sqlite_close(db);
+        return status;
+    }
+    sqlite3_busy_timeout(db->handle, options->busy_ms);
+    code = sqlite3_set_authorizer(db->handle, authorize, db);
+    if (code == SQLITE_OK && !options->readonly && sqlite3_db_readonly(db->handle, "main") == 1) code = SQLITE_READONLY;
+    if (code != SQLITE_OK) {
+        int status = fail_at(path, code, sqlite3_errmsg(db->handle), err);
+        once__sqlite_close(db);
+        return status;
+    }
+    *out = db;
+    return ONCE_OK;
+}
+
+void once__sqlite_close(once_db *db)
+{
+    if (!db) return;
+    sqlite3_close_v2(db->handle);
+    free(db->path);
+    free(db);
+}
+
+int once__sqlite_prepare(once_db *db, const char *sql, sqlite3_stmt **out, once_error *err)
+{
+    int code = sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
+    return code == SQLITE_OK ? ONCE_OK : once__sqlite_fail(db, code, err);
+}
+
+int once__sqlite_exec(once_db *db, const char *sql, once_error *err)
+{
+    int code = sqlite3_exec(db->handle, sql, NULL, NULL, NULL);
+    return code == SQLITE_OK ? ONCE_OK : once__sqlite_fail(db, code, err);
+}
+
+int once__sqlite_step(once_db *db, sqlite3_stmt *stmt, once_error *err)
+{
+    int code = sqlite3_step(stmt);
+    int status = code == SQLITE_DONE || code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(db, code, err);
+    sqlite3_reset(stmt);
+    return status;
+}
+
+int once__sqlite_integer(once_db *db, const char *sql, int64_t missing, int64_t *out, once_error *err)
+{
+    sqlite3_stmt *stmt;
+    int code = sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL);
+    if (code != SQLITE_OK) return once__sqlite_fail(db, code, err);
+    code = sqlite3_step(stmt);
+    int status = ONCE_OK;
+    if (code == SQLITE_ROW) *out = sqlite3_column_int64(stmt, 0);
+    else if (code == SQLITE_DONE) *out = missing;
+    else status = once__sqlite_fail(db, code, err);
+    sqlite3_finalize(stmt);
+    return status;
+}
+
+/* ---- statements of the user ---- */
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f'; }
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+
+/* Behind white space, comments and semicolons. */
+static const char *skip_blank(const char *sql, const char *end)
+{
+    while (sql < end) {
+        if (is_space(*sql) || *sql == ';') {
+            sql++;
+        } else if (end - sql >= 2 && sql[0] == '-' && sql[1] == '-') {
+            while (sql < end && *sql != '\n') sql++;
+        } else if (end - sql >= 2 && sql[0] == '/' && sql[1] == '*') {
+            sql += 2;
+            while (sql < end && !(end - sql >= 2 && sql[0] == '*' && sql[1] == '/')) sql++;
+            sql = end - sql >= 2 ? sql + 2 : end;
+        } else {
+            break;
+        }
+    }
+    return sql;
+}
+
+static bool starts_with_word(const char *sql, const char *end, const char *word)
+{
+    size_t len = strlen(word);
+    if ((size_t)(end - sql) < len || sqlite3_strnicmp(sql, word, (int)len) != 0) return false;
+    return (size_t)(end - sql) == len || !is_letter(sql[len]);
+}
+
+static int prepare_failed(once_db *db, int code, once_error *err)
+{
+    const char *message = sqlite3_errmsg(db->handle);
+    if (db->refused[0]) return once_fail(err, ONCE_E_CONFIG, "%s", db->refused);
+    if ((code & 0xff) == SQLITE_ERROR &&
+        (strncmp(message, "no such table", 13) == 0 || strncmp(message, "no such column", 14) == 0 ||
+         strstr(message, " has no column named ")))
+        return once_fail(err, ONCE_E_SCHEMA, "%s; create it in '%s' first", message, db->path);
+    if ((code & 0xff) == SQLITE_ERROR || (code & 0xff) == SQLITE_AUTH || (code & 0xff) == SQLITE_TOOBIG)
+        return once_fail(err, ONCE_E_CONFIG, "%s", message);
+    return once__sqlite_fail(db, code, err);
+}
+
+/* Prepares the first statement of [sql, end) under the authorizer. Sets `tail` behind it. `out` is NULL for nothing. */
+static int prepare_user(once_db *db, const char *sql, const char *end, unsigned flags, sqlite3_stmt **out, const char **tail,
+                        once_error *err)
+{
+    const char *word = skip_blank(sql, end);
+    *out = NULL;
+    *tail = end;
+    if (word == end) return ONCE_OK;
+    if (memchr(word, '\0', (size_t)(end - word))) return once_fail(err, ONCE_E_CONFIG, "the statement contains a NUL byte");
+    if (end - word > INT32_MAX) return once_fail(err, ONCE_E_CONFIG, "the statement is too long");
+    if (starts_with_word(word, end, "VACUUM")) /* has no action code of its own */
+        return once_fail(err, ONCE_E_CONFIG, "'VACUUM' is not allowed in an effect; run it while once is stopped");
+    db->refused[0] = '\0';
+    db->user = true;
+    int code = sqlite3_prepare_v3(db->handle, word, (int)(end - word), flags, out, tail);
+    db->user = false;
+    return code == SQLITE_OK ? ONCE_OK : prepare_failed(db, code, err);
+}
+
+int once_db_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error *err)
+{
+    assert(db && out);
+    const char *end = sql.data + sql.len, *tail;
+    sqlite3_stmt *handle;
+    int status = prepare_user(db, sql.data, end, SQLITE_PREPARE_PERSISTENT, &handle, &tail, err);
+    if (status != ONCE_OK) return status;
+    if (!handle) return once_fail(err, ONCE_E_CONFIG, "the statement is empty");
+    if (skip_blank(tail, end) != end) {
+        sqlite3_finalize(handle);
+        return once_fail(err, ONCE_E_CONFIG, "more than one statement; write each as an item of its own");
+    }
+    once_stmt *stmt = calloc(1, sizeof *stmt);
+    if (!stmt) {
+        sqlite3_finalize(handle);
+        return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    }
+    const char *word = skip_blank(sql.data, end);
+    stmt->db = db;
+    stmt->handle = handle;
+    stmt->params = sqlite3_bind_parameter_count(handle);
+    stmt->reads = sqlite3_stmt_readonly(handle) != 0;
+    stmt->changes = !stmt->reads && (starts_with_word(word, end, "INSERT") || starts_with_word(word, end, "UPDATE") ||
+                                     starts_with_word(word, end, "DELETE") || starts_with_word(word, end, "REPLACE") ||
+                                     starts_with_word(word, end, "WITH"));
+    *out = stmt;
+    return ONCE_OK;
+}
+
+void once_stmt_free(once_stmt *stmt)
+{
+    if (!stmt) return;
+    sqlite3_finalize(stmt->handle);
+    free(stmt);
+}
+
+int once_stmt_params(const once_stmt *stmt) { return stmt->params; }
+
+static int bind_value(sqlite3_stmt *stmt, int index, const once_value *value)
+{
+    switch (value->type) {
+    case ONCE_VALUE_INTEGER: return sqlite3_bind_int64(stmt, index, value->integer);
+    case ONCE_VALUE_REAL: return sqlite3_bind_double(stmt, index, value->real);
+    case ONCE_VALUE_TEXT:
+        return sqlite3_bind_text64(stmt, index, value->text.data ? value->text.data : "", value->text.len, SQLITE_STATIC,
+                                   SQLITE_UTF8);
+    case ONCE_VALUE_NULL: break;
+    }
+    return sqlite3_bind_null(stmt, index);
+}
+
+int once_stmt_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
+{
+    once_db *db = stmt->db;
+    assert(n == (size_t)stmt->params);
+    db->refused[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        int code = bind_value(stmt->handle, (int)i + 1, &values[i]);
+        if (code != SQLITE_OK) return stmt_failed(stmt, code, fault);
+    }
+    int64_t returned = 0;
+    const int64_t changes = sqlite3_total_changes64(db->handle);
+    int code;
+    db->user = true;
+    while ((code = sqlite3_step(stmt->handle)) == SQLITE_ROW) returned++;
+    db->user = false;
+    if (code != SQLITE_DONE) {
+        const int status = stmt_failed(stmt, code, fault);
+        if (fault) fault->changed = sqlite3_total_changes64(db->handle) != changes; /* OR FAIL keeps what it did before */
+        return status;
+    }
+    if (rows) *rows = stmt->reads ? returned : stmt->changes ? sqlite3_changes64(db->handle) : 0;
+    code = sqlite3_reset(stmt->handle);
+    return code == SQLITE_OK ? ONCE_OK : stmt_failed(stmt, code, fault);
+}
+
+const char *once_db_code_name(int code)
+{
+    static const struct {
+        int code;
+        const char *name;
+    } names[] = {
+#define NAME(code) {code, #code}
+        NAME(SQLITE_CONSTRAINT_CHECK),      NAME(SQLITE_CONSTRAINT_FOREIGNKEY), NAME(SQLITE_CONSTRAINT_NOTNULL),
+        NAME(SQLITE_CONSTRAINT_PRIMARYKEY), NAME(SQLITE_CONSTRAINT_ROWID),      NAME(SQLITE_CONSTRAINT_TRIGGER),
+        NAME(SQLITE_CONSTRAINT_UNIQUE),     NAME(SQLITE_CONSTRAINT_DATATYPE),   NAME(SQLITE_MISMATCH),
+        NAME(SQLITE_TOOBIG),                NAME(SQLITE_RANGE),
+#undef NAME
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].code == code) return names[i].name;
+    return NULL;
+}
+
+int once_db_savepoint(once_db *db, once_error *err)
+{
+    int status = once__sqlite_exec(db, "SAVEPOINT once_message", err);
+    if (status == ONCE_OK) db->savepoints++;
+    return status;
+}
+
+int once_db_savepoint_release(once_db *db, once_error *err)
+{
+    assert(db->savepoints > 0);
+    db->savepoints--;
+    return once__sqlite_exec(db, "RELEASE once_message", err);
+}
+
+int once_db_savepoint_undo(once_db *db, once_error *err)
+{
+    assert(db->savepoints > 0);
+    db->savepoints--;
+    return once__sqlite_exec(db, "ROLLBACK TO once_message; RELEASE once_message", err);
+}
+
+static int run_script(once_db *db, once_bytes sql, once_error *err)
+{
+    const char *at = sql.data, *end = sql.data + sql.len;
+    for (;;) {
+        sqlite3_stmt *stmt;
+        int status = prepare_user(db, at, end, 0, &stmt, &at, err);
+        if (status != ONCE_OK) return status;
+        if (!stmt) return ONCE_OK;
+        int code;
+        db->user = true;
+        while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {}
+        db->user = false;
+        if (code != SQLITE_DONE) status = prepare_failed(db, code, err);
+        if (code != SQLITE_DONE && (code & 0xff) == SQLITE_CONSTRAINT)
+            status = once_fail(err, ONCE_E_CONFIG, "%s", sqlite3_errmsg(db->handle));
+        sqlite3_finalize(stmt);
+        if (status != ONCE_OK) return status;
+    }
+}
+
+int once_db_script(once_db *db, once_bytes sql, once_error *err)
+{
+    if (!sqlite3_get_autocommit(db->handle)) return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
+    int status = once__sqlite_exec(db, "BEGIN IMMEDIATE", err);
+    if (status != ONCE_OK) return status;
+    status = run_script(db, sql, err);
+    if (status == ONCE_OK) status = once__sqlite_exec(db, "COMMIT", err);
+    if (status != ONCE_OK && !sqlite3_get_autocommit(db->handle)) sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+    return status;
+}
+
+int once_db_describe(once_db *db, char *out, size_t len, once_error *err)
+{
+    static const char *const levels[] = {"off", "normal", "full", "extra"};
+    sqlite3_stmt *stmt;
+    char journal[20] = "";
+    int64_t level = 0;
+    int code = sqlite3_prepare_v2(db->handle, "PRAGMA journal_mode", -1, &stmt, NULL);
+    if (code != SQLITE_OK) return once__sqlite_fail(db, code, err);
+    if (sqlite3_step(stmt) == SQLITE_ROW) snprintf(journal, sizeof journal, "%s", (const char *)sqlite3_column_text(stmt, 0));
+    sqlite3_finalize(stmt);
+    int status = once__sqlite_integer(db, "PRAGMA synchronous", 0, &level, err);
+    if (status != ONCE_OK) return status;
+    snprintf(out, len, "journal_mode=%s synchronous=%s", journal, level >= 0 && level <= 3 ? levels[level] : "?");
+    return ONCE_OK;
+}

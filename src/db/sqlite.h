@@ -1,0 +1,49 @@
+/* The SQLite driver of db.h, and what the sqlite store needs of it: the connection itself and statements of our own.
+ *
+ * One connection serves both the store and the user's statements, which is what makes SQL effects atomic. An authorizer
+ * is installed for the life of the connection and answers "yes" to us and looks closely at the user: it is switched on
+ * by a flag while a user's statement is prepared or runs (SQLite may prepare a statement anew while it runs).
+ *
+ * Store verbs must not be called between once_db_savepoint and its release or undo: what they wrote would be undone
+ * behind the store's back. `savepoints` lets the store refuse that.
+ *
+ * Thread rule: one thread at a time. */
+#ifndef ONCE_DB_SQLITE_H
+#define ONCE_DB_SQLITE_H
+
+#include <sqlite3.h>
+
+#include "db/db.h"
+
+struct once_db {
+    sqlite3 *handle;
+    char *path;         /* as the user wrote it, for errors */
+    bool user;          /* a statement of the user is being prepared or run */
+    char refused[200];  /* why the authorizer said no to it */
+    unsigned savepoints; /* open ones */
+};
+
+typedef struct once_sqlite_options {
+    bool create, readonly;
+    const char *vfs; /* NULL: SQLite's default */
+    int busy_ms;
+} once_sqlite_options;
+
+/* Opens the file and nothing more: no statement has run, so a file that is no database is not noticed yet. */
+int once__sqlite_open(const char *path, const once_sqlite_options *options, once_db **out, once_error *err);
+void once__sqlite_close(once_db *db); /* NULL is fine; an open transaction is rolled back */
+
+/* Our own statements. `sql` may hold several for `exec`. */
+int once__sqlite_prepare(once_db *db, const char *sql, sqlite3_stmt **out, once_error *err);
+int once__sqlite_exec(once_db *db, const char *sql, once_error *err);
+/* Runs a prepared statement that returns nothing to its end and resets it. */
+int once__sqlite_step(once_db *db, sqlite3_stmt *stmt, once_error *err);
+/* The first column of the first row as an integer; `missing` when there is no row. */
+int once__sqlite_integer(once_db *db, const char *sql, int64_t missing, int64_t *out, once_error *err);
+
+/* Says what just failed on this connection, as "file 'x': what; what to do", with the status that fits. */
+int once__sqlite_fail(once_db *db, int code, once_error *err);
+/* The status for an extended result code. */
+int once__sqlite_status(int code);
+
+#endif

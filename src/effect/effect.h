@@ -1,0 +1,29 @@
+/* Effects: what a message does. Two halves: `prepare` makes the input out of a body (any thread, no state), `run` carries it
+ * out (the store executor's thread, inside the transaction when the effect is atomic). */
+#ifndef ONCE_EFFECT_EFFECT_H
+#define ONCE_EFFECT_EFFECT_H
+
+#include "core/intake.h"
+#include "core/item.h"
+#include "db/db.h"
+
+typedef struct once_effects once_effects; /* the effects of all handlers, ready to run */
+
+/* As core/intake.h wants it. */
+int once_effect_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                        once_arena *arena, void **input, once_error *err);
+
+/* Prepares every statement: a mistake in one is found before the first message, as file:line. */
+int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, once_error *err);
+void once_effects_close(once_effects *effects);
+
+/* Runs the effects of the items in order. Fills outcome, result and failure of each. When !careful it stops at the first one
+ * that did not end done, and sets *failed: nothing may then be committed. When careful, what such a message did is undone.
+ * A status other than ONCE_OK means that something is wrong that is not the messages' fault. */
+int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
+                     once_error *err);
+
+/* "atomic": the promise that the handler's effect carries with this store. */
+const char *once_effect_mode(const once_handler_spec *handler);
+
+#endif

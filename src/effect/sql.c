@@ -1,0 +1,239 @@
+/* The SQL effect: a handler's statements, run inside the transaction of the store, so that effect and outcome are one.
+ *
+ * Whatever goes wrong with one message's statements is one of three things: an answer of the business (already, rejected,
+ * stale, retry, dead: the message's outcome), a condition that no message will get past (a table is missing, the disk is
+ * full: a status for the whole pipeline), or the loss of the transaction (also a status). */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/failpoint.h"
+#include "effect/effect.h"
+
+#include "base/banned.h"
+
+typedef struct sql_handler {
+    const once_handler_spec *spec;
+    once_stmt **statements;
+} sql_handler;
+
+struct once_effects {
+    const once_spec *spec;
+    once_db *db;
+    sql_handler *handlers; /* as spec->handlers */
+};
+
+/* --- the input: one value for each parameter of each statement, in order --- */
+
+static int bad_value(once_error *err, const once_pointer *pointer, const char *what)
+{
+    return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s'", what, (int)pointer->text.len, pointer->text.data);
+}
+
+static int read_value(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out, once_error *err)
+{
+    const once_json_value value = once_json_find(body, &param->pointer);
+    switch (value.type) {
+    case ONCE_JSON_ABSENT:
+        if (!param->optional) return bad_value(err, &param->pointer, "missing field");
+        out->type = ONCE_VALUE_NULL;
+        return ONCE_OK;
+    case ONCE_JSON_NULL: out->type = ONCE_VALUE_NULL; return ONCE_OK;
+    case ONCE_JSON_FALSE:
+    case ONCE_JSON_TRUE:
+        out->type = ONCE_VALUE_INTEGER;
+        out->integer = value.type == ONCE_JSON_TRUE;
+        return ONCE_OK;
+    case ONCE_JSON_INTEGER:
+        out->type = ONCE_VALUE_INTEGER;
+        if (once_json_int64(value, &out->integer)) return ONCE_OK;
+        return bad_value(err, &param->pointer, "a number that does not fit in 64 bits in field");
+    case ONCE_JSON_REAL:
+        out->type = ONCE_VALUE_REAL;
+        if (once_json_double(value, &out->real)) return ONCE_OK;
+        return bad_value(err, &param->pointer, "a number that does not fit in a double in field");
+    case ONCE_JSON_STRING:
+        out->type = ONCE_VALUE_TEXT;
+        if (once_json_string(value, arena, &out->text)) return ONCE_OK;
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+    case ONCE_JSON_ARRAY:
+    case ONCE_JSON_OBJECT:
+        out->type = ONCE_VALUE_TEXT;
+        out->text = value.raw;
+        return ONCE_OK;
+    }
+    return once_fail(err, ONCE_E_BUG, "unknown kind of JSON value");
+}
+
+int once_effect_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                        once_arena *arena, void **input, once_error *err)
+{
+    (void)message;
+    size_t n = 0;
+    for (size_t i = 0; i < handler->n_statements; i++) n += handler->statements[i].n;
+    once_value *values = once_arena_alloc(arena, n * sizeof *values);
+    if (!values) return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+    once_value *next = values;
+    for (size_t i = 0; i < handler->n_statements; i++) {
+        const once_sql_statement *statement = &handler->statements[i];
+        for (size_t k = 0; k < statement->n; k++) {
+            const int rc = read_value(body, &statement->params[k], arena, next++, err);
+            if (rc != ONCE_OK) return rc;
+        }
+    }
+    *input = values;
+    return ONCE_OK;
+}
+
+/* --- what a fault means --- */
+
+static bool listed(const once_bytes *list, size_t n, const once_fault *fault)
+{
+    char code[16];
+    const int code_len = snprintf(code, sizeof code, "%d", fault->code);
+    const size_t len = strlen(fault->constraint);
+    for (size_t i = 0; i < n; i++) {
+        if (len && list[i].len == len && memcmp(list[i].data, fault->constraint, len) == 0) return true;
+        if (list[i].len == (size_t)code_len && memcmp(list[i].data, code, list[i].len) == 0) return true;
+        const char *name = once_db_code_name(fault->code);
+        if (name && list[i].len == strlen(name) && memcmp(list[i].data, name, list[i].len) == 0) return true;
+    }
+    return false;
+}
+
+static once_outcome outcome_of_fault(const once_handler_spec *handler, const once_fault *fault)
+{
+    if (listed(handler->already, handler->n_already, fault)) return ONCE_ALREADY;
+    if (listed(handler->rejected, handler->n_rejected, fault)) return ONCE_REJECTED;
+    if (listed(handler->retry_on, handler->n_retry_on, fault)) return ONCE_RETRY;
+    return ONCE_DEAD;
+}
+
+static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, const char *text)
+{
+    item->outcome = outcome;
+    if (!once_arena_copy(arena, (once_bytes){text, strlen(text)}, &item->failure)) item->failure = ONCE_BYTES("out of memory for the reason");
+}
+
+/* One message. *dirty: statements of it took effect although the message as a whole did not succeed. */
+static int run_one(once_effects *effects, once_item *item, once_arena *arena, bool *dirty, once_error *err)
+{
+    const size_t index = (size_t)(item->handler - effects->spec->handlers);
+    const sql_handler *handler = &effects->handlers[index];
+    const once_value *values = item->input;
+    *dirty = false;
+    item->outcome = ONCE_DONE;
+    item->result = item->failure = (once_bytes){0};
+
+    if (ONCE_FAIL_AT(effect_before)) {
+        fail_item(item, ONCE_RETRY, arena, "failpoint 'effect_before'");
+        return ONCE_OK;
+    }
+    for (size_t i = 0; i < handler->spec->n_statements; i++) {
+        const once_sql_statement *statement = &handler->spec->statements[i];
+        once_fault fault;
+        int64_t rows = 0;
+        if (i > 0 && ONCE_FAIL_AT(effect_between)) {
+            *dirty = true;
+            fail_item(item, ONCE_RETRY, arena, "failpoint 'effect_between'");
+            return ONCE_OK;
+        }
+        const int rc = once_stmt_run(handler->statements[i], values, statement->n, &rows, &fault);
+        values += statement->n;
+        if (rc != ONCE_OK) {
+            *dirty = i > 0 || fault.changed;
+            if (fault.aborted || (fault.kind != ONCE_FAULT_CONSTRAINT && fault.kind != ONCE_FAULT_DATA))
+                return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data, statement->line, fault.text);
+            fail_item(item, outcome_of_fault(handler->spec, &fault), arena, fault.text);
+            return ONCE_OK;
+        }
+        if (statement->rows >= 0 && rows != statement->rows) {
+            char text[120];
+            snprintf(text, sizeof text, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows, (long long)statement->rows);
+            *dirty = i > 0 || rows > 0;
+            fail_item(item, statement->unmet, arena, text);
+            return ONCE_OK;
+        }
+    }
+    if (ONCE_FAIL_AT(effect_after)) {
+        *dirty = true;
+        fail_item(item, ONCE_RETRY, arena, "failpoint 'effect_after'");
+    }
+    return ONCE_OK;
+}
+
+int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
+                     once_error *err)
+{
+    *failed = false;
+    for (size_t i = 0; i < n; i++) {
+        bool dirty;
+        int rc = careful ? once_db_savepoint(effects->db, err) : ONCE_OK;
+        if (rc != ONCE_OK) return rc;
+        rc = run_one(effects, items[i], arena, &dirty, err);
+        if (rc != ONCE_OK) {
+            if (careful) once_db_savepoint_undo(effects->db, NULL); /* the transaction is lost anyway */
+            return rc;
+        }
+        if (careful) {
+            rc = dirty ? once_db_savepoint_undo(effects->db, err) : once_db_savepoint_release(effects->db, err);
+            if (rc != ONCE_OK) return rc;
+        } else if (dirty) {
+            *failed = true; /* what this message did cannot be undone alone */
+            return ONCE_OK;
+        }
+    }
+    return ONCE_OK;
+}
+
+/* --- open, close --- */
+
+int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, once_error *err)
+{
+    once_effects *effects = calloc(1, sizeof *effects);
+    if (!effects || !(effects->handlers = calloc(spec->n_handlers, sizeof *effects->handlers))) {
+        free(effects);
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    }
+    effects->spec = spec;
+    effects->db = db;
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        sql_handler *handler = &effects->handlers[i];
+        handler->spec = &spec->handlers[i];
+        if (handler->spec->n_statements == 0) continue;
+        handler->statements = calloc(handler->spec->n_statements, sizeof *handler->statements);
+        int rc = handler->statements ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+        for (size_t k = 0; rc == ONCE_OK && k < handler->spec->n_statements; k++) {
+            const once_sql_statement *statement = &handler->spec->statements[k];
+            once_error why;
+            rc = once_db_prepare(db, statement->sql, &handler->statements[k], &why);
+            if (rc != ONCE_OK)
+                once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line, why.text);
+        }
+        if (rc != ONCE_OK) {
+            once_effects_close(effects);
+            return rc;
+        }
+    }
+    *out = effects;
+    return ONCE_OK;
+}
+
+void once_effects_close(once_effects *effects)
+{
+    if (!effects) return;
+    for (size_t i = 0; i < effects->spec->n_handlers; i++) {
+        sql_handler *handler = &effects->handlers[i];
+        for (size_t k = 0; handler->statements && k < handler->spec->n_statements; k++) once_stmt_free(handler->statements[k]);
+        free(handler->statements);
+    }
+    free(effects->handlers);
+    free(effects);
+}
+
+const char *once_effect_mode(const once_handler_spec *handler)
+{
+    assert(handler->effect == ONCE_EFFECT_SQL || handler->effect == ONCE_EFFECT_DEAD);
+    return handler->effect == ONCE_EFFECT_SQL ? "atomic" : "none";
+}

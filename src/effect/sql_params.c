@@ -1,0 +1,294 @@
+/* A small lexer over the user's SQL. It knows just enough to tell parameters from everything that only looks like one;
+ * what it does not know, it copies. */
+#include "effect/sql_params.h"
+
+#include <assert.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/buf.h"
+
+#include "base/banned.h"
+
+#define MAX_PARAMS 1000
+#define SHOWN(bytes) ((bytes).len > 60 ? 60 : (int)(bytes).len), ((bytes).data ? (bytes).data : "")
+
+typedef struct lexer {
+    once_arena *arena;
+    once_bytes text;
+    size_t at;
+    once_buf *sql;
+    once_sql_param *params;
+    size_t n, capacity;
+    bool begun; /* a token of the statement was seen */
+    bool ended; /* a ';' stood behind it */
+} lexer;
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+static bool is_name(char c) { return is_name_start(c) || is_digit(c); }
+static bool is_beyond_ascii(char c) { return (unsigned char)c >= 0x80; }
+/* What the database takes for a part of a word; '$' too, so foo$1 is a name and not a parameter. */
+static bool is_word(char c) { return is_name(c) || is_beyond_ascii(c) || c == '$'; }
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+static char peek(const lexer *lex, size_t ahead)
+{
+    return lex->at + ahead < lex->text.len ? lex->text.data[lex->at + ahead] : '\0';
+}
+
+static once_bytes slice(const lexer *lex, size_t from, size_t to)
+{
+    assert(from <= to && to <= lex->text.len);
+    return (once_bytes){lex->text.data + from, to - from};
+}
+
+/* The text from here on, cut after the word that stands there: for messages. */
+static once_bytes here(const lexer *lex, size_t from)
+{
+    size_t to = from + 1;
+    while (to < lex->text.len && (is_word(lex->text.data[to]) || is_digit(lex->text.data[to]))) to++;
+    return slice(lex, from, to);
+}
+
+static void copy_to(lexer *lex, size_t end)
+{
+    once_buf_append(lex->sql, lex->text.data + lex->at, end - lex->at);
+    lex->at = end;
+}
+
+/* --- parameters --------------------------------------------------------------------------------------------------- */
+
+static int grow(lexer *lex, once_error *err)
+{
+    if (lex->n == MAX_PARAMS) return once_fail(err, ONCE_E_USAGE, "more than %d parameters in a statement", MAX_PARAMS);
+    if (lex->n < lex->capacity) return ONCE_OK;
+    size_t capacity = lex->capacity == 0 ? 8 : 2 * lex->capacity;
+    once_sql_param *params = once_arena_new(lex->arena, once_sql_param, capacity);
+    if (!params) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (lex->n > 0) memcpy(params, lex->params, lex->n * sizeof *params);
+    lex->params = params;
+    lex->capacity = capacity;
+    return ONCE_OK;
+}
+
+static bool same_bytes(once_bytes x, once_bytes y)
+{
+    return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
+}
+
+/* The number of the parameter, 1..n; new ones are added. */
+static int number_of(lexer *lex, once_bytes pointer, bool optional, size_t *number, once_error *err)
+{
+    for (size_t i = 0; i < lex->n; i++) {
+        if (lex->params[i].optional != optional || !same_bytes(lex->params[i].pointer.text, pointer)) continue;
+        *number = i + 1;
+        return ONCE_OK;
+    }
+    int rc = grow(lex, err);
+    if (rc != ONCE_OK) return rc;
+    once_error why = {0};
+    once_sql_param param = {.optional = optional};
+    rc = once_pointer_parse(lex->arena, pointer, &param.pointer, &why);
+    if (rc != ONCE_OK) return once_fail(err, rc, "parameter ':{%.*s}' is not a JSON pointer: %s", SHOWN(pointer), why.text);
+    lex->params[lex->n++] = param;
+    *number = lex->n;
+    return ONCE_OK;
+}
+
+static int write_param(lexer *lex, once_bytes pointer, bool optional, once_error *err)
+{
+    size_t number;
+    int rc = number_of(lex, pointer, optional, &number, err);
+    if (rc != ONCE_OK) return rc;
+    once_buf_printf(lex->sql, "?%zu", number);
+    return ONCE_OK;
+}
+
+/* ":name" */
+static int read_name(lexer *lex, once_error *err)
+{
+    size_t end = lex->at + 1;
+    while (end < lex->text.len && is_name(lex->text.data[end])) end++;
+    once_bytes shown = here(lex, lex->at), rest = {shown.data + 1, shown.len - 1};
+    if (end - lex->at != shown.len)
+        return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' has other characters than letters, digits and _; write ':{/%.*s}'",
+                         SHOWN(shown), SHOWN(rest));
+    char *pointer = once_arena_alloc(lex->arena, shown.len);
+    if (!pointer) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    pointer[0] = '/';
+    memcpy(pointer + 1, rest.data, rest.len);
+    lex->at = end;
+    return write_param(lex, (once_bytes){pointer, shown.len}, false, err);
+}
+
+/* ":{/a/b}", ":{/a?}" */
+static int read_braces(lexer *lex, once_error *err)
+{
+    size_t start = lex->at + 2;
+    const char *brace = start < lex->text.len ? memchr(lex->text.data + start, '}', lex->text.len - start) : NULL;
+    if (!brace) {
+        once_bytes rest = slice(lex, lex->at, lex->text.len);
+        return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' has no closing '}'", SHOWN(rest));
+    }
+    size_t end = (size_t)(brace - lex->text.data);
+    once_bytes pointer = slice(lex, start, end);
+    bool optional = pointer.len > 0 && pointer.data[pointer.len - 1] == '?';
+    if (optional) pointer.len--;
+    if (pointer.len == 0)
+        return once_fail(err, ONCE_E_USAGE, "parameter ':{%s}' names no field; write a JSON pointer, as in ':{/id}'",
+                         optional ? "?" : "");
+    if (pointer.data[0] != '/')
+        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s}' is not a JSON pointer; write ':{/%.*s}'", SHOWN(pointer),
+                         SHOWN(pointer));
+    lex->at = end + 1;
+    if (is_word(peek(lex, 0)))
+        return once_fail(err, ONCE_E_USAGE, "text touches the parameter ':{%.*s}'; put a space behind it", SHOWN(pointer));
+    return write_param(lex, pointer, optional, err);
+}
+
+static int read_colon(lexer *lex, once_error *err)
+{
+    char next = peek(lex, 1);
+    if (next == '{') return read_braces(lex, err);
+    if (is_name_start(next) || is_beyond_ascii(next)) return read_name(lex, err);
+    if (is_digit(next)) {
+        once_bytes shown = here(lex, lex->at), rest = {shown.data + 1, shown.len - 1};
+        return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' begins with a digit; write ':{/%.*s}'", SHOWN(shown), SHOWN(rest));
+    }
+    copy_to(lex, lex->at + (next == ':' ? 2 : 1)); /* a cast, or nothing of ours */
+    return ONCE_OK;
+}
+
+static int refuse_foreign(const lexer *lex, once_error *err)
+{
+    once_bytes shown = here(lex, lex->at);
+    return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' is not bound by once; write ':name' or ':{/pointer}'", SHOWN(shown));
+}
+
+/* --- everything else ---------------------------------------------------------------------------------------------- */
+
+/* From an opening character to the closing one. A doubled closing character reads as two quoted runs that touch. */
+static int read_quoted(lexer *lex, char close, const char *what, once_error *err)
+{
+    const char *end = memchr(lex->text.data + lex->at + 1, close, lex->text.len - lex->at - 1);
+    if (!end) {
+        once_bytes rest = slice(lex, lex->at, lex->text.len);
+        if (rest.len > 20) rest.len = 20;
+        return once_fail(err, ONCE_E_USAGE, "%s that begins with %.*s has no end; close it with %c", what, SHOWN(rest), close);
+    }
+    copy_to(lex, (size_t)(end - lex->text.data) + 1);
+    return ONCE_OK;
+}
+
+static void skip_line(lexer *lex)
+{
+    const char *end = memchr(lex->text.data + lex->at, '\n', lex->text.len - lex->at);
+    copy_to(lex, end ? (size_t)(end - lex->text.data) + 1 : lex->text.len);
+}
+
+static int skip_comment(lexer *lex, once_error *err)
+{
+    size_t start = lex->at + 2;
+    const char *end = memmem(lex->text.data + start, lex->text.len - start, "*/", 2);
+    if (!end) return once_fail(err, ONCE_E_USAGE, "comment has no end; close it with */");
+    copy_to(lex, (size_t)(end - lex->text.data) + 2);
+    return ONCE_OK;
+}
+
+/* The transaction is ours, and the connection's settings too. */
+static int check_first_word(once_bytes word, once_error *err)
+{
+    static const char *const refused[] = {"begin",  "commit", "end",    "rollback", "savepoint", "release", "start",
+                                          "attach", "detach", "pragma", "vacuum"};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (word.len != strlen(refused[i]) || strncasecmp(word.data, refused[i], word.len) != 0) continue;
+        return once_fail(err, ONCE_E_USAGE, "statement cannot be '%.*s': transaction and connection belong to once; remove it",
+                         SHOWN(word));
+    }
+    return ONCE_OK;
+}
+
+static int read_word(lexer *lex, bool first, once_error *err)
+{
+    size_t end = lex->at;
+    while (end < lex->text.len && is_word(lex->text.data[end])) end++;
+    int rc = first ? check_first_word(slice(lex, lex->at, end), err) : ONCE_OK;
+    copy_to(lex, end);
+    return rc;
+}
+
+static int read_token(lexer *lex, once_error *err)
+{
+    bool first = !lex->begun;
+    if (lex->ended)
+        return once_fail(err, ONCE_E_USAGE, "more than one statement; make each an item of its own in the list");
+    lex->begun = true;
+    char c = peek(lex, 0);
+    switch (c) {
+    case '\'': return read_quoted(lex, '\'', "string", err);
+    case '"': return read_quoted(lex, '"', "quoted name", err);
+    case '`': return read_quoted(lex, '`', "quoted name", err);
+    case '[': return read_quoted(lex, ']', "quoted name", err);
+    case ':': return read_colon(lex, err);
+    case '?':
+    case '$': return refuse_foreign(lex, err);
+    case '@':
+        if (is_word(peek(lex, 1))) return refuse_foreign(lex, err);
+        break;
+    default:
+        if (is_word(c)) return read_word(lex, first, err);
+        break;
+    }
+    copy_to(lex, lex->at + 1);
+    return ONCE_OK;
+}
+
+static int read_next(lexer *lex, once_error *err)
+{
+    char c = peek(lex, 0);
+    if (c == '-' && peek(lex, 1) == '-') {
+        skip_line(lex);
+    } else if (c == '/' && peek(lex, 1) == '*') {
+        return skip_comment(lex, err);
+    } else if (is_space(c) || c == ';') {
+        if (c == ';' && lex->begun) lex->ended = true;
+        copy_to(lex, lex->at + 1);
+    } else {
+        return read_token(lex, err);
+    }
+    return ONCE_OK;
+}
+
+static int read_all(lexer *lex, once_error *err)
+{
+    while (lex->at < lex->text.len) {
+        int rc = read_next(lex, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    if (!lex->begun) return once_fail(err, ONCE_E_USAGE, "empty statement; write one, or remove the item");
+    return ONCE_OK;
+}
+
+int once_sql_parse(once_arena *arena, once_bytes text, once_sql_statement *out, once_error *err)
+{
+    assert(arena);
+    assert(text.data || text.len == 0);
+    assert(out);
+    once_sql_statement made = {.rows = -1, .unmet = ONCE_DEAD};
+    if (text.len > 0 && memchr(text.data, '\0', text.len)) return once_fail(err, ONCE_E_USAGE, "NUL byte in a statement");
+    if (!once_arena_copy(arena, text, &made.text)) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+
+    once_buf sql;
+    once_buf_init(&sql, 4 * text.len + 64);
+    lexer lex = {.arena = arena, .text = made.text, .sql = &sql};
+    int rc = read_all(&lex, err);
+    if (rc == ONCE_OK && (sql.failed || !once_arena_copy(arena, once_buf_bytes(&sql), &made.sql)))
+        rc = once_fail(err, ONCE_E_NOMEM, "out of memory");
+    once_buf_release(&sql);
+    if (rc != ONCE_OK) return rc;
+    made.params = lex.params;
+    made.n = lex.n;
+    *out = made;
+    return ONCE_OK;
+}

@@ -1,0 +1,660 @@
+/* Everything a pipeline file may say. A new field is a new row here; docs/configuration.md is printed from these tables. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "effect/sql_params.h"
+#include "runtime/config.h"
+#include "runtime/config_internal.h"
+
+#include "base/banned.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define DAY_MS INT64_C(86400000)
+#define MAX_NAME 200
+
+static_assert(offsetof(once_retry, max_ms) == offsetof(once_retry, min_ms) + sizeof(int64_t), "backoff is read as a pair");
+
+/* --- readers ------------------------------------------------------------------------------------------------------ */
+
+static void put(const once_config_field *field, void *out, const void *value, size_t size)
+{
+    assert(field->size == size);
+    memcpy((char *)out + field->offset, value, size);
+}
+
+bool once__config_name(once_config *config, const char *what, int line, once_bytes text)
+{
+    if (text.len == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "%s is empty; write a name", what);
+        return false;
+    }
+    if (text.len > MAX_NAME) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "%s is longer than %d bytes; shorten it", what, MAX_NAME);
+        return false;
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char byte = (unsigned char)text.data[i];
+        if (byte >= 0x20 && byte != 0x7f) continue;
+        once_config_wrong(config, ONCE_E_CONFIG, line, "%s has a control character in it; use printable characters", what);
+        return false;
+    }
+    return true;
+}
+
+static bool read_name(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_bytes text;
+    char what[40];
+    if (!once_config_scalar(config, field, node, &text)) return false;
+    (void)snprintf(what, sizeof what, "'%s'", field->name);
+    if (!once__config_name(config, what, node->line, text)) return false;
+    put(field, out, &text, sizeof text);
+    return true;
+}
+
+static const once_template *parse_template(once_config *config, const once_config_field *field, const once_node *node)
+{
+    once_bytes text;
+    once_error why = {0};
+    const once_template *template;
+    if (!once_config_scalar(config, field, node, &text)) return NULL;
+    int rc = once_template_parse(config->arena, text, &template, &why);
+    if (rc == ONCE_OK) return template;
+    if (rc == ONCE_E_NOMEM) config->nomem = true;
+    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s': %s", field->name, why.text);
+    return NULL;
+}
+
+static bool read_template(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    const once_template *template = parse_template(config, field, node);
+    if (template) put(field, out, &template, sizeof template);
+    return template != NULL;
+}
+
+/* A template that differs from message to message. */
+static bool read_varying(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    const once_template *template = parse_template(config, field, node);
+    if (!template) return false;
+    if (once_template_is_literal(template)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is the same for every message: '%s'; write '%s: %s'", field->name,
+                          once_config_show(node->text).text, field->name, field->example);
+        return false;
+    }
+    put(field, out, &template, sizeof template);
+    return true;
+}
+
+/* One value and nothing around it, because it is read as a number or a time. */
+static bool read_single(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    const once_template *template = parse_template(config, field, node);
+    if (!template) return false;
+    if (!once_template_is_single(template) || once_template_uses_coordinates(template)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' must be one placeholder and nothing else; write '%s: %s'",
+                          field->name, field->name, field->example);
+        return false;
+    }
+    put(field, out, &template, sizeof template);
+    return true;
+}
+
+static bool read_node(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    (void)config;
+    put(field, out, &node, sizeof node);
+    return true;
+}
+
+static bool is_text(once_bytes text, const char *word)
+{
+    return text.len == strlen(word) && memcmp(text.data, word, text.len) == 0;
+}
+
+/* --- store -------------------------------------------------------------------------------------------------------- */
+
+typedef struct scheme {
+    const char *name;
+    bool here;
+} scheme;
+
+static const scheme schemes[] = {
+    {"memory", true}, {"sqlite", true},  {"ledger", false}, {"postgres", false}, {"postgresql", false},
+    {"redis", false}, {"rediss", false}, {"dynamodb", false},
+};
+
+static const char *scheme_name(void *user, size_t i)
+{
+    (void)user;
+    return i < COUNT(schemes) ? schemes[i].name : NULL;
+}
+
+static bool check_store(once_config *config, int line, once_bytes url, size_t colon)
+{
+    once_bytes name = {url.data, colon}, rest = {url.data + colon + 1, url.len - colon - 1};
+    size_t i = 0;
+    while (i < COUNT(schemes) && !is_text(name, schemes[i].name)) i++;
+    if (i == COUNT(schemes)) {
+        const char *near = once_config_nearest(name, scheme_name, NULL);
+        if (near)
+            once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; did you mean '%s:'?", once_config_show(name).text,
+                              near);
+        else
+            once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; write sqlite:PATH or memory",
+                              once_config_show(name).text);
+        return false;
+    }
+    if (!schemes[i].here) {
+        once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; use sqlite:PATH", schemes[i].name);
+        return false;
+    }
+    if (is_text(name, "memory") && rest.len > 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "'memory:' takes nothing behind the colon; write 'store: memory'");
+        return false;
+    }
+    if (is_text(name, "sqlite") && (rest.len == 0 || rest.data[0] == ':')) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s' names no file; write 'store: sqlite:payments.db', or memory",
+                          once_config_show(url).text);
+        return false;
+    }
+    return true;
+}
+
+static bool read_store(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_bytes url;
+    if (!once_config_scalar(config, field, node, &url)) return false;
+    if (is_text(url, "memory")) url = ONCE_BYTES("memory:"); /* whose colon YAML takes only in quotes */
+    const char *colon = url.len > 0 ? memchr(url.data, ':', url.len) : NULL;
+    if (!colon) {
+        once_config_shown shown = once_config_show(url);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store' must be a URL, not '%s'; write 'store: sqlite:%s'", shown.text,
+                          url.len > 0 && !is_text(url, "sqlite") ? shown.text : "payments.db");
+        return false;
+    }
+    if (!check_store(config, node->line, url, (size_t)(colon - url.data))) return false;
+    put(field, out, &url, sizeof url);
+    return true;
+}
+
+/* --- fingerprint -------------------------------------------------------------------------------------------------- */
+
+static const once_config_field fingerprint_item = {
+    .name = "fingerprint", .type = ONCE_CONFIG_POINTER, .offset = 0, .size = sizeof(once_pointer), .example = "[/amount, /order_id]",
+};
+
+static bool read_fingerprint_fields(once_config *config, const once_node *list, once_fingerprint_spec *spec)
+{
+    once_pointer *fields = once_arena_new(config->arena, once_pointer, list->count);
+    if (!fields) {
+        config->nomem = true;
+        return false;
+    }
+    bool ok = true;
+    size_t n = 0;
+    for (const once_node *item = list->first; item; item = item->next) {
+        if (!once_config_read_field(config, &fingerprint_item, item, &fields[n])) {
+            ok = false;
+            continue;
+        }
+        for (size_t i = 0; i < n; i++) {
+            if (fields[i].text.len != item->text.len || memcmp(fields[i].text.data, item->text.data, item->text.len) != 0) continue;
+            once_config_wrong(config, ONCE_E_CONFIG, item->line, "'fingerprint' names '%s' twice; remove one",
+                              once_config_show(item->text).text);
+            ok = false;
+            break;
+        }
+        n++;
+    }
+    *spec = (once_fingerprint_spec){.kind = ONCE_FINGERPRINT_FIELDS, .fields = fields, .n = n};
+    return ok;
+}
+
+static bool read_fingerprint(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_fingerprint_spec spec = {.kind = ONCE_FINGERPRINT_BODY};
+    bool ok = false;
+    if (node->kind == ONCE_NODE_LIST && node->count > 0 && node->count <= 100) {
+        ok = read_fingerprint_fields(config, node, &spec);
+    } else if (node->kind == ONCE_NODE_SCALAR && is_text(node->text, "body")) {
+        ok = true;
+    } else if (node->kind == ONCE_NODE_SCALAR && is_text(node->text, "none")) {
+        spec.kind = ONCE_FINGERPRINT_NONE;
+        ok = true;
+    } else if (node->kind == ONCE_NODE_LIST) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'fingerprint' has %s; write body, none, or a list of up to 100 pointers",
+                          node->count == 0 ? "an empty list" : "too many fields");
+    } else if (node->kind == ONCE_NODE_SCALAR && !node->none && node->text.len > 0) {
+        once_config_shown shown = once_config_show(node->text);
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'fingerprint' cannot be '%s'; write body, none, or a list as in [%s%s]",
+                          shown.text, shown.text[0] == '/' ? "" : "/", shown.text);
+    } else {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'fingerprint' must be body, none or a list of pointers, not %s; write 'fingerprint: body'",
+                          once_node_kind_text(node));
+    }
+    if (ok) put(field, out, &spec, sizeof spec);
+    return ok;
+}
+
+/* --- sql ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct statement {
+    once_bytes text;
+    int64_t rows;
+    int unmet; /* position in `unmet_words` */
+} statement;
+
+static const once_config_word unmet_words[] = {{"dead", NULL}, {"stale", NULL}, {"rejected", NULL}, {NULL, NULL}};
+static const once_outcome unmet_outcomes[] = {ONCE_DEAD, ONCE_STALE, ONCE_REJECTED};
+
+static const once_config_field statement_fields[] = {
+    {.name = "do", .type = ONCE_CONFIG_STRING, .required = true, ONCE_CONFIG_AT(statement, text),
+     .example = "UPDATE orders SET status = 'paid' WHERE id = :order_id", .text = "The statement."},
+    {.name = "rows", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(statement, rows), .min = 0, .max = 1000000000, .example = "1",
+     .standard_text = "any number", .text = "How many rows it must change (or return, for a SELECT), exactly."},
+    {.name = "else", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(statement, unmet), .words = unmet_words, .example = "stale",
+     .standard_text = "`dead`", .text = "The outcome when `rows` is not met; nothing of the message's statements stays. Needs `rows`."},
+};
+
+static const once_config_scope statement_scope = {
+    .name = "a statement",
+    .title = "Statement",
+    .text = "An item of `sql` is a statement, or a map that says how many rows it must meet.\n"
+            "\n"
+            "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by its JSON\n"
+            "pointer, `:{/a?}` the same and NULL when it is absent. Integers, reals and texts are bound as such, true and false\n"
+            "as 1 and 0, null as NULL, objects and arrays as JSON text. Without `?` a missing field makes a dead letter.\n"
+            "Transactions, ATTACH, PRAGMA and VACUUM are refused: the transaction is once's own.",
+    .example = "sql:\n"
+               "  - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
+               "  - do: UPDATE orders SET status = 'paid', note = :{/meta/note?} WHERE id = :order_id\n"
+               "    rows: 1\n"
+               "    else: stale\n",
+    .fields = statement_fields,
+    .n = COUNT(statement_fields),
+};
+
+static bool read_statement(once_config *config, const once_node *node, once_sql_statement *out)
+{
+    statement raw = {.rows = -1};
+    once_error why = {0};
+    const once_node *place = node;
+    if (node->kind == ONCE_NODE_MAP) {
+        bool ok = once_config_read(config, &statement_scope, node, &raw);
+        const once_node *unmet = once_node_member(node, "else");
+        if (unmet && !once_node_member(node, "rows")) {
+            once_config_wrong(config, ONCE_E_CONFIG, unmet->name_line, "'else' needs 'rows'; add 'rows: 1', or remove it");
+            ok = false;
+        }
+        if (!ok) return false;
+        place = once_node_member(node, "do");
+    } else if (!once_config_scalar(config, &statement_fields[0], node, &raw.text)) {
+        return false;
+    }
+    int rc = once_sql_parse(config->arena, raw.text, out, &why);
+    if (rc == ONCE_E_NOMEM) config->nomem = true;
+    if (rc != ONCE_OK) {
+        once_config_wrong(config, ONCE_E_CONFIG, place->line, "'sql': %s", why.text);
+        return false;
+    }
+    out->rows = raw.rows;
+    out->unmet = unmet_outcomes[raw.unmet];
+    out->line = place->line;
+    return true;
+}
+
+/* A list of statements, or one. */
+static bool read_statements(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_handler_spec *handler = out;
+    bool list = node->kind == ONCE_NODE_LIST;
+    size_t n = list ? node->count : 1;
+    if (node->kind == ONCE_NODE_MAP || (list && n == 0)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' must be a list of statements, not %s; write '- STATEMENT' lines under it",
+                          field->name, list ? "an empty list" : "a map");
+        return false;
+    }
+    once_sql_statement *statements = once_arena_new(config->arena, once_sql_statement, n);
+    if (!statements) {
+        config->nomem = true;
+        return false;
+    }
+    bool ok = true;
+    size_t i = 0;
+    for (const once_node *item = list ? node->first : node; i < n; item = item->next, i++)
+        ok = read_statement(config, item, &statements[i]) && ok;
+    handler->statements = statements;
+    handler->n_statements = n;
+    return ok;
+}
+
+static const once_config_field sql_fields[] = {
+    {.name = "do", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_statements, .shape = "a list of statements",
+     .example = "[STATEMENT, ...]", .scope = &statement_scope, .text = "The statements."},
+    {.name = "url", .type = ONCE_CONFIG_LATER, .instead = "remove it: the statements run in the store's database"},
+};
+
+static const once_config_scope sql_scope = {
+    .name = "'sql'",
+    .title = "sql",
+    .text = "The statements of one message run in one transaction together with the record that it was handled, in the order\n"
+            "of the list. `sql` is a list of statements, or a map with that list in `do`.",
+    .fields = sql_fields,
+    .n = COUNT(sql_fields),
+};
+
+static bool read_sql(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    if (node->kind == ONCE_NODE_MAP) {
+        if (once_node_member(node, "rows") && once_node_member(node, "do")) {
+            once_config_wrong(config, ONCE_E_CONFIG, node->line, "'rows' belongs to one statement; write the statement as an item: '- do: ...'");
+            return false;
+        }
+        return once_config_read(config, &sql_scope, node, out);
+    }
+    return read_statements(config, field, node, out);
+}
+
+/* --- small scopes ------------------------------------------------------------------------------------------------- */
+
+#define LATER_FIELD(field, what) {.name = field, .type = ONCE_CONFIG_LATER, .instead = what}
+#define LATER_SOURCE(field) {.name = field, .type = ONCE_CONFIG_LATER, .plural = "sources", .instead = "use 'file: {path: ...}'"}
+#define LATER_EFFECT(field) {.name = field, .type = ONCE_CONFIG_LATER, .plural = "effects", .instead = "use 'sql'"}
+
+static const once_config_field file_fields[] = {
+    {.name = "path", .type = ONCE_CONFIG_STRING, .required = true, ONCE_CONFIG_AT(once_file_spec, path), .max = 4095,
+     .example = "payments.ndjson", .text = "The file, relative to the current directory; `-` is standard input."},
+    {.name = "follow", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, follow), .standard = "false",
+     .text = "Wait for more lines at the end of the file instead of ending."},
+    {.name = "headers", .type = ONCE_CONFIG_POINTER, ONCE_CONFIG_AT(once_file_spec, headers), .example = "/headers",
+     .standard_text = "none", .text = "The object in each line whose members are the headers (`${header:NAME}`)."},
+};
+
+static const once_config_scope file_scope = {
+    .name = "a file source",
+    .title = "file",
+    .text = "One JSON object per line. Coordinates are the path and the line's place in it; standard input has none that survive a\n"
+            "restart, so `${coordinates}` is refused there.",
+    .fields = file_fields,
+    .n = COUNT(file_fields),
+};
+
+static const once_config_field source_fields[] = {
+    {.name = "file", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &file_scope, .example = "{path: payments.ndjson}",
+     .text = "Lines of a file, or of standard input."},
+    LATER_SOURCE("http"),
+    LATER_SOURCE("kafka"),
+    LATER_SOURCE("rabbitmq"),
+    LATER_SOURCE("sqs"),
+    LATER_SOURCE("servicebus"),
+    LATER_SOURCE("redis"),
+    LATER_SOURCE("nats"),
+    LATER_FIELD("cursor", "a file is read from its beginning; duplicates are recognised by their key"),
+};
+
+static const once_config_scope source_scope = {
+    .name = "'source'",
+    .title = "source",
+    .text = "Where messages come from: one of these.",
+    .fields = source_fields,
+    .n = COUNT(source_fields),
+};
+
+static const once_config_field retry_fields[] = {
+    {.name = "attempts", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once_retry, attempts), .min = 1, .max = 1000000, .standard = "5",
+     .text = "How many failures make a dead letter. 1: no second try."},
+    {.name = "backoff", .type = ONCE_CONFIG_RANGE, ONCE_CONFIG_AT(once_retry, min_ms), .min = 1, .max = 30 * DAY_MS,
+     .standard = "200ms..1m",
+     .text = "The wait before the next try: random, below a limit that begins with the first duration and doubles up to the second."},
+};
+
+static const once_config_scope retry_scope = {
+    .name = "'retry'",
+    .title = "retry",
+    .text = "What happens after a passing failure. Failures are counted across restarts.",
+    .fields = retry_fields,
+    .n = COUNT(retry_fields),
+};
+
+static const once_config_word gap_words[] = {[ONCE__GAP_DEAD] = {"dead", NULL}, [ONCE__GAP_RUN] = {"run", NULL}, {NULL, NULL}};
+
+static const once_config_field gap_fields[] = {
+    {.name = "wait", .type = ONCE_CONFIG_DURATION, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.gap_ms), .min = 1,
+     .max = ONCE_CONFIG_LONGEST_MS, .example = "30s", .text = "How long a message waits for the versions before it."},
+    {.name = "then", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, gap_then), .words = gap_words, .standard = "dead",
+     .text = "When they did not come: a dead letter, or run all the same."},
+};
+
+static const once_config_scope gap_scope = {
+    .name = "'gap'",
+    .title = "gap",
+    .text = "What to do when a version is missing. Without `gap` a jump runs at once. Needs `version`.",
+    .fields = gap_fields,
+    .n = COUNT(gap_fields),
+};
+
+static const once_config_field batch_fields[] = {
+    {.name = "max", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.batch_max), .min = 1, .max = 65536,
+     .standard = "1024", .text = "Messages that share one transaction, at most."},
+    {.name = "wait", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.batch_wait_ms), .min = 0, .max = 60000,
+     .standard = "20ms", .text = "How long to wait for a batch to fill. 0ms: not at all."},
+};
+
+static const once_config_scope batch_scope = {
+    .name = "'batch'",
+    .title = "batch",
+    .text = "Durability is paid per batch: one transaction, one sync.",
+    .fields = batch_fields,
+    .n = COUNT(batch_fields),
+};
+
+/* --- handler ------------------------------------------------------------------------------------------------------ */
+
+static const char as_pipeline[] = "as the pipeline's";
+
+#define INHERITED(type, member)                                                                                       \
+    ONCE_CONFIG_AT(type, member), .standard_text = as_pipeline
+
+static const once_config_field handler_fields[] = {
+    {.name = "sql", .type = ONCE_CONFIG_CUSTOM, .read = read_sql, .shape = "a list of statements", .example = "[STATEMENT, ...]",
+     .scope = &sql_scope, .text = "Effect: statements in the store's database, in the transaction that records the message."},
+    {.name = "dead", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(once_handler_spec, dead_reason), .max = 400, .example = "unknown type",
+     .text = "Effect: a dead letter with this reason."},
+    {.name = "already", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_handler_spec, already),
+     .count = offsetof(once_handler_spec, n_already), .max = 400, .example = "[payments.id]", .standard_text = "none",
+     .text = "Unique constraints whose violation means that it had happened before: `table.column`, several columns joined by `,`."},
+    {.name = "rejected", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_handler_spec, rejected),
+     .count = offsetof(once_handler_spec, n_rejected), .max = 400, .example = "[balance_not_negative]", .standard_text = "none",
+     .text = "Faults that mean that the business says no: names of constraints, or extended result codes of SQLite."},
+    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once_handler_spec, operation),
+     .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "the pipeline's, else the type, `*`, or `handler`",
+     .text = "The name under which its keys are remembered. Handlers that all say the same one share their keys."},
+    {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, INHERITED(once_handler_spec, key), .shape = "template",
+     .example = "\"${/payment_id}\"", .text = "What makes two messages the same."},
+    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, INHERITED(once_handler_spec, fingerprint),
+     .shape = "`body`, `none` or list of pointers", .example = "body", .text = "What must not change under one key."},
+    {.name = "remember", .type = ONCE_CONFIG_DURATION, INHERITED(once_handler_spec, remember_ms), .min = 1, .max = ONCE_FOREVER,
+     .example = "7d", .text = "How long a handled message is remembered."},
+    {.name = "lease", .type = ONCE_CONFIG_DURATION, INHERITED(once_handler_spec, lease_ms), .min = 1, .max = DAY_MS, .example = "30s",
+     .text = "How long a claim holds without news of its worker."},
+    {.name = "timeout", .type = ONCE_CONFIG_DURATION, INHERITED(once_handler_spec, timeout_ms), .min = 1, .max = DAY_MS,
+     .example = "10s", .text = "How long an effect may take."},
+    {.name = "retry", .type = ONCE_CONFIG_SCOPE, INHERITED(once_handler_spec, retry), .scope = &retry_scope, .example = "{attempts: 5}",
+     .text = "What happens after a passing failure; a part that is not said is the pipeline's."},
+    LATER_EFFECT("http"),
+    LATER_EFFECT("exec"),
+    LATER_EFFECT("forward"),
+    LATER_EFFECT("callback"),
+    LATER_FIELD("emit", "write to a table of your own in 'sql'"),
+    LATER_FIELD("then", "add its statements to 'sql'"),
+    LATER_FIELD("natural", "remove it: every message is remembered"),
+    LATER_FIELD("unknown", "remove it: effects of this build are atomic, so none is unknown"),
+    LATER_FIELD("lookup", "remove it: effects of this build are atomic, so none is unknown"),
+    LATER_FIELD("stale", "use 'rows: 1, else: stale' in a statement"),
+    LATER_FIELD("saga", "remove it"),
+    LATER_FIELD("mode", "remove it"),
+};
+
+const once_config_scope once__handler_scope = {
+    .name = "a handler",
+    .title = "Handler",
+    .text = "What happens to a message: exactly one effect, `sql` or `dead`, and what differs from the pipeline.",
+    .example = "handlers:\n"
+               "  payment.received:\n"
+               "    sql:\n"
+               "      - INSERT INTO payments(id, amount) VALUES (:payment_id, :amount)\n"
+               "    already: [payments.id]\n"
+               "    retry: {attempts: 3}\n"
+               "  \"*\": {dead: unknown type}\n",
+    .fields = handler_fields,
+    .n = COUNT(handler_fields),
+    .outer = &once__pipeline_scope,
+};
+
+/* --- pipeline ----------------------------------------------------------------------------------------------------- */
+
+static const once_config_word ack_words[] = {
+    {"after_effect", NULL}, {"after_accept", "write 'ack: after_effect', or remove the line"}, {NULL, NULL}};
+
+static const once_config_field pipeline_fields[] = {
+    {.name = "consumer", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_name, ONCE_CONFIG_AT(once__pipeline, spec.consumer),
+     .shape = "name, 1 to 200 bytes", .example = "payments",
+     .text = "Who consumes. Every key is remembered under this name; consumers do not see each other's."},
+    {.name = "tenant", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.tenant), .shape = "template",
+     .example = "\"${header:tenant}\"", .standard_text = "none", .text = "Separates keys further: tenants do not see each other's."},
+    {.name = "store", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_store, ONCE_CONFIG_AT(once__pipeline, spec.store_url),
+     .shape = "`sqlite:PATH` or `memory`", .example = "sqlite:payments.db",
+     .text = "Where handled messages are remembered. The path is relative to the current directory. `memory` keeps nothing."},
+    {.name = "source", .type = ONCE_CONFIG_SCOPE, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.source), .scope = &source_scope,
+     .example = "{file: {path: payments.ndjson}}", .text = "Where messages come from."},
+    {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.key), .shape = "template",
+     .example = "\"${/payment_id}\"", .standard_text = "said here or in every handler",
+     .text = "What makes two messages the same. A missing field makes a dead letter."},
+    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, ONCE_CONFIG_AT(once__pipeline, common.fingerprint),
+     .shape = "`body`, `none` or list of pointers", .standard = "body",
+     .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a dead letter. "
+             "White space, the order of members and the spelling of numbers do not matter."},
+    {.name = "remember", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.remember_ms), .min = 1, .max = ONCE_FOREVER,
+     .standard = "7d", .text = "How long a handled message is remembered. An older message is a dead letter instead of a second effect."},
+    {.name = "ack", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, ack), .words = ack_words, .standard = "after_effect",
+     .text = "When the source is told."},
+    {.name = "time", .type = ONCE_CONFIG_CUSTOM, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.time),
+     .shape = "template, one placeholder", .example = "\"${/sent_at}\"", .standard_text = "the source's, if it has one",
+     .text = "When the message was sent: RFC 3339, or milliseconds since 1970."},
+    {.name = "type", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, spec.type), .shape = "template",
+     .example = "\"${/type}\"", .standard_text = "none", .text = "What chooses among `handlers`."},
+    {.name = "handlers", .type = ONCE_CONFIG_CUSTOM, .read = read_node, ONCE_CONFIG_AT(once__pipeline, handlers), .shape = "map by type",
+     .scope = &once__handler_scope, .example = "{payment.received: {sql: [...]}}",
+     .text = "A handler for each type; `\"*\"` is for all others (without it they are dead letters). Needs `type`."},
+    {.name = "handler", .type = ONCE_CONFIG_CUSTOM, .read = read_node, ONCE_CONFIG_AT(once__pipeline, handler), .shape = "map",
+     .scope = &once__handler_scope, .example = "{sql: [...]}", .text = "One handler for every message; instead of `handlers`."},
+    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__pipeline, common.operation),
+     .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "each handler's own",
+     .text = "One name for the keys of all handlers: they then share their keys."},
+    {.name = "lease", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.lease_ms), .min = 1, .max = DAY_MS,
+     .standard = "30s", .text = "How long a claim holds without news of its worker."},
+    {.name = "timeout", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.timeout_ms), .min = 1, .max = DAY_MS,
+     .standard = "10s", .text = "How long an effect may take."},
+    {.name = "retry", .type = ONCE_CONFIG_SCOPE, ONCE_CONFIG_AT(once__pipeline, common.retry), .scope = &retry_scope,
+     .example = "{attempts: 5, backoff: 200ms..1m}", .text = "What happens after a passing failure."},
+    {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",
+     .example = "\"${/order_id}\"", .standard_text = "none",
+     .text = "A lane: messages with the same value run one at a time, and wait behind one that failed."},
+    {.name = "version", .type = ONCE_CONFIG_CUSTOM, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.version),
+     .shape = "template, one placeholder", .example = "\"${/version}\"", .standard_text = "none",
+     .text = "In the lane: an older version is stale, the next one runs. Needs `order`."},
+    {.name = "gap", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &gap_scope, .example = "{wait: 30s, then: dead}",
+     .standard_text = "a jump runs", .text = "What happens when a version is missing. Needs `version`."},
+    {.name = "init", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(once__pipeline, spec.init), .example = "CREATE TABLE IF NOT EXISTS ...",
+     .standard_text = "none", .text = "SQL to run at the start, for demonstrations and tests: several statements, in a transaction of its own."},
+    {.name = "batch", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &batch_scope, .example = "{max: 1024, wait: 20ms}",
+     .text = "How many messages share a transaction."},
+    {.name = "workers", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.workers), .min = 1, .max = 1024, .standard = "4",
+     .text = "Threads that run effects."},
+    {.name = "message_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.message_max), .min = 1, .max = INT64_C(1) << 30,
+     .standard = "1MiB", .text = "The largest message; a larger one is a dead letter."},
+    {.name = "result_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.result_max), .min = 0, .max = 16 << 20,
+     .standard = "64KiB", .text = "How much of an effect's result is kept for duplicates."},
+    LATER_FIELD("sinks", "write to a table of your own in 'sql'"),
+    LATER_FIELD("natural", "remove it: every message is remembered"),
+    LATER_FIELD("unknown", "remove it: effects of this build are atomic, so none is unknown"),
+    LATER_FIELD("preset", "write 'key' and 'type' yourself"),
+    LATER_FIELD("cursor", "a file is read from its beginning; duplicates are recognised by their key"),
+    LATER_FIELD("saga", "remove it"),
+    LATER_FIELD("sagas", "remove it"),
+    LATER_FIELD("admin", "remove it"),
+};
+
+const once_config_scope once__pipeline_scope = {
+    .name = "a pipeline",
+    .title = "Pipeline",
+    .text = "The fields at the top of the file.",
+    .example = "consumer: payments\n"
+               "store: sqlite:payments.db\n"
+               "source:\n"
+               "  file: {path: payments.ndjson}\n"
+               "key: \"${/payment_id}\"\n"
+               "type: \"${/type}\"\n"
+               "handlers:\n"
+               "  payment.received:\n"
+               "    sql:\n"
+               "      - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
+               "      - UPDATE orders SET status = 'paid' WHERE id = :order_id\n"
+               "  \"*\": {dead: unknown type}\n"
+               "retry: {attempts: 5, backoff: 200ms..1m}\n",
+    .fields = pipeline_fields,
+    .n = COUNT(pipeline_fields),
+};
+
+/* --- the reference page ------------------------------------------------------------------------------------------- */
+
+static const char introduction[] =
+    "<!-- Printed by once_config_reference() from the tables in src/runtime/config_tables.c. Change those, not this file. -->\n"
+    "\n"
+    "# Configuration\n"
+    "\n"
+    "A pipeline is one YAML file. It is read and checked completely before anything runs; every mistake is reported as\n"
+    "`file:line: what; what to do`, up to ten at a time. Paths in it are relative to the current directory of the command,\n"
+    "not to the file.\n"
+    "\n"
+    "YAML is taken in a plain subset: maps, lists, texts. Anchors, aliases, tags and several documents are refused, and so\n"
+    "are unknown and doubled fields, files larger than 1 MiB and anything that is not UTF-8. What this build does not contain\n"
+    "is known by name and refused as such.\n"
+    "\n"
+    "## Values\n"
+    "\n"
+    "| value | how it is written |\n"
+    "|---|---|\n"
+    "| duration | a whole number and a unit: `200ms`, `30s`, `5m`, `1h`, `7d`. A number without a unit is refused |\n"
+    "| two durations | the shortest and the longest: `200ms..1m` |\n"
+    "| size | a whole number and a unit: `512B`, `64KiB`, `1MiB`, `1GiB`; also `KB`, `MB`, `GB` in powers of 1000 |\n"
+    "| JSON pointer | `/order/id`, as in RFC 6901: `~1` is a `/` and `~0` a `~` inside a name |\n"
+    "| template | text with placeholders, see below; put it in quotes |\n"
+    "\n"
+    "## Templates\n"
+    "\n"
+    "| placeholder | becomes |\n"
+    "|---|---|\n"
+    "| `${/a/b}` | the field of the body at this JSON pointer: a string as it is, a number in one canonical spelling, true or false |\n"
+    "| `${header:NAME}` | a header of the message |\n"
+    "| `${coordinates}` | where the source had the message: the same on every redelivery |\n"
+    "| `${hash}` | a hash of the whole body, whatever its white space and order of members |\n"
+    "| `${time:/ts:5m}` | the time at `/ts`, cut down to windows of 5 minutes |\n"
+    "| `$${` | a literal `${` |\n"
+    "\n"
+    "Everything else is literal. A field that is missing, null, an object or an array is the message's fault: it becomes a dead\n"
+    "letter. A template of one placeholder gives the value as it is. In every other template values cannot be confused with\n"
+    "each other: in a value, `%` and each byte that occurs in the template's literals is written `%XX`, a literal `%` is written\n"
+    "`%%`, and a `,` stands between placeholders that touch. So `a:${/x}:${/y}` never gives one key for two different pairs.\n"
+    "Values are compared as text: the number 1 and the string \"1\" make the same key.\n";
+
+bool once_config_reference(once_buf *out)
+{
+    once_buf_puts(out, introduction);
+    return once_config_scope_reference(&once__pipeline_scope, 2, out);
+}
+
+bool once_config_help(once_buf *out) { return once_config_scope_help(&once__pipeline_scope, out); }

@@ -1,0 +1,228 @@
+#include "runtime/executor.h"
+
+#include <assert.h>
+
+#include "base/failpoint.h"
+
+#include "base/banned.h"
+
+#define SWEEP_STEP 1000
+
+void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run, void *user)
+{
+    *executor = (once_executor){.store = store, .consumer = consumer, .run = run, .user = user};
+}
+
+void once_executor_release(once_executor *executor)
+{
+    once_arena_release(&executor->arena);
+    once_arena_release(&executor->scratch);
+}
+
+#define CHECK_POINT(name, err)                                                                                        \
+    do {                                                                                                              \
+        if (ONCE_FAIL_AT(name)) return once_fail((err), ONCE_E_UNAVAILABLE, "failpoint '%s'", #name);                  \
+    } while (0)
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
+
+static const once_request **requests_of(once_executor *x, const once_action *a)
+{
+    const once_request **requests = once_arena_alloc(&x->scratch, (a->n + 1) * sizeof *requests);
+    for (size_t i = 0; requests && i < a->n; i++) requests[i] = &a->items[i]->request;
+    return requests;
+}
+
+static int do_claim(once_executor *x, once_action *a, once_error *err)
+{
+    const once_request **requests = requests_of(x, a);
+    once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
+    if (!requests || !decisions) return no_memory(err);
+    CHECK_POINT(claim_before, err);
+    const int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(claim_after, err);
+    for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
+    return ONCE_OK;
+}
+
+static int do_extend(once_executor *x, once_action *a, once_error *err)
+{
+    const once_request **requests = requests_of(x, a);
+    bool *ours = once_arena_new(&x->scratch, bool, a->n);
+    if (!requests || !ours) return no_memory(err);
+    const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
+    for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) a->items[i]->yes = ours[i];
+    return rc;
+}
+
+static int do_settle(once_executor *x, once_action *a, once_error *err)
+{
+    once_settlement *settlements = once_arena_new(&x->scratch, once_settlement, a->n);
+    bool *applied = once_arena_new(&x->scratch, bool, a->n);
+    if (!settlements || !applied) return no_memory(err);
+    for (size_t i = 0; i < a->n; i++) {
+        once_item *item = a->items[i];
+        const bool keeps_body = item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE || item->outcome == ONCE_UNKNOWN ||
+                                item->outcome == ONCE_DEAD;
+        settlements[i] = (once_settlement){
+            .request = &item->request,
+            .outcome = item->outcome,
+            .result = item->result,
+            .reason = item->failure,
+            .delay_ms = item->delay_ms,
+            .message = keeps_body ? &item->message : NULL,
+        };
+    }
+    CHECK_POINT(settle_before, err);
+    const int rc = x->store->ops->settle(x->store, settlements, a->n, applied, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(settle_after, err);
+    for (size_t i = 0; i < a->n; i++) a->items[i]->yes = applied[i];
+    return ONCE_OK;
+}
+
+static int do_accept(once_executor *x, once_action *a, once_error *err)
+{
+    const once_request **requests = requests_of(x, a);
+    const once_message **messages = once_arena_alloc(&x->scratch, a->n * sizeof *messages);
+    once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
+    if (!requests || !messages || !decisions) return no_memory(err);
+    for (size_t i = 0; i < a->n; i++) messages[i] = &a->items[i]->message;
+    CHECK_POINT(accept_before, err);
+    const int rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(accept_after, err);
+    for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
+    return ONCE_OK;
+}
+
+static int do_bury(once_executor *x, once_action *a, once_error *err)
+{
+    once_letter *letters = once_arena_new(&x->scratch, once_letter, a->n);
+    bool *fresh = once_arena_new(&x->scratch, bool, a->n);
+    if (!letters || !fresh) return no_memory(err);
+    for (size_t i = 0; i < a->n; i++) {
+        const once_item *item = a->items[i];
+        letters[i] = (once_letter){
+            .scope = {item->scope.tenant, x->consumer, item->scope.operation},
+            .key = item->request.key,
+            .message = item->message,
+            .reason = item->reason,
+            .kind = item->decision.answer,
+        };
+    }
+    CHECK_POINT(bury_before, err);
+    const int rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(bury_after, err);
+    for (size_t i = 0; i < a->n; i++) a->items[i]->yes = fresh[i];
+    return ONCE_OK;
+}
+
+static int do_take(once_executor *x, once_action *a, once_error *err)
+{
+    once_batch *batch = a->batch;
+    once_arena_reset(&batch->arena); /* a repeated take starts anew */
+    batch->n = 0;
+    once_taken *taken = once_arena_new(&batch->arena, once_taken, a->max);
+    if (!taken) return no_memory(err);
+    size_t n = 0;
+    CHECK_POINT(take_before, err);
+    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(take_after, err);
+    batch->items = once_arena_new(&batch->arena, once_item, n);
+    if (!batch->items) return no_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        once_item *item = &batch->items[i];
+        item->batch = batch;
+        item->message = taken[i].message;
+        item->scope = taken[i].scope;
+        item->request = taken[i].request;
+        item->decision = taken[i].decision;
+    }
+    batch->n = n;
+    return ONCE_OK;
+}
+
+static int do_stats(once_executor *x, once_action *a, once_error *err)
+{
+    once_stats stats;
+    const int rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
+    if (rc != ONCE_OK) return rc;
+    a->waiting = stats.waiting;
+    a->claimed = stats.claimed;
+    a->wait_ms = stats.wait_ms;
+    return ONCE_OK;
+}
+
+static int do_sweep(once_executor *x, once_action *a, once_error *err)
+{
+    once_sweep_result swept;
+    const int rc = x->store->ops->sweep(x->store, SWEEP_STEP, &swept, err);
+    if (rc == ONCE_OK) a->more = swept.more;
+    return rc;
+}
+
+static int do_commit(once_executor *x, once_error *err)
+{
+    if (ONCE_FAIL_AT(commit_before)) {
+        x->store->ops->rollback(x->store);
+        return once_fail(err, ONCE_E_UNAVAILABLE, "failpoint 'commit_before'");
+    }
+    const int rc = x->store->ops->commit(x->store, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(commit_after, err);
+    return ONCE_OK;
+}
+
+void once_execute_store(once_executor *x, once_action *a)
+{
+    once_error *err = &a->error;
+    err->text[0] = 0;
+    once_arena_reset(&x->scratch);
+    switch (a->kind) {
+    case ONCE_ACT_BEGIN:
+        once_arena_reset(&x->arena);
+        a->status = x->store->ops->begin(x->store, err);
+        break;
+    case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
+    case ONCE_ACT_EXTEND: a->status = do_extend(x, a, err); break;
+    case ONCE_ACT_RUN: a->status = x->run(x->user, a->items, a->n, a->careful, &x->arena, &a->failed, err); break;
+    case ONCE_ACT_SETTLE: a->status = do_settle(x, a, err); break;
+    case ONCE_ACT_ACCEPT: a->status = do_accept(x, a, err); break;
+    case ONCE_ACT_BURY: a->status = do_bury(x, a, err); break;
+    case ONCE_ACT_COMMIT: a->status = do_commit(x, err); break;
+    case ONCE_ACT_ROLLBACK:
+        x->store->ops->rollback(x->store);
+        a->status = ONCE_OK;
+        break;
+    case ONCE_ACT_TAKE: a->status = do_take(x, a, err); break;
+    case ONCE_ACT_STATS: a->status = do_stats(x, a, err); break;
+    case ONCE_ACT_SWEEP: a->status = do_sweep(x, a, err); break;
+    default: assert(false);
+    }
+}
+
+static int do_fetch(once_source *source, once_action *a, once_error *err)
+{
+    const int rc = source->ops->fetch(source, a->max, a->batch, &a->at_end, err);
+    if (rc != ONCE_OK) a->batch->n = 0;
+    else (void)ONCE_FAIL_AT(fetch_after); /* what was read cannot be given back, so this one cannot fail */
+    return rc;
+}
+
+static int do_ack(once_source *source, once_action *a, once_error *err)
+{
+    CHECK_POINT(ack_before, err);
+    const int rc = source->ops->ack(source, a->upto, err);
+    if (rc == ONCE_OK) CHECK_POINT(ack_after, err);
+    return rc;
+}
+
+void once_execute_source(once_source *source, once_action *a)
+{
+    a->error.text[0] = 0;
+    a->status = a->kind == ONCE_ACT_FETCH ? do_fetch(source, a, &a->error) : do_ack(source, a, &a->error);
+}

@@ -1,0 +1,32 @@
+/* Carries out the actions of the pipeline machine (core/pipeline.h) on a real store and source. Threads of the runtime call
+ * it, and so does the simulator, with a store and effects of its own world.
+ *
+ * Thread rule: once_execute_store belongs to the store's thread, once_execute_source to the source's. */
+#ifndef ONCE_RUNTIME_EXECUTOR_H
+#define ONCE_RUNTIME_EXECUTOR_H
+
+#include "core/pipeline.h"
+#include "source/source.h"
+#include "store/store.h"
+
+/* As once_effects_run. */
+typedef int once_run_effects(void *user, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
+                             once_error *err);
+
+typedef struct once_executor {
+    once_store *store;
+    once_bytes consumer;
+    once_run_effects *run;
+    void *user;
+    once_arena arena;   /* lives as long as a transaction: results, reasons */
+    once_arena scratch; /* lives as long as one action */
+} once_executor;
+
+void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run, void *user);
+void once_executor_release(once_executor *executor);
+
+/* Fills what the action asks for, and action->status. */
+void once_execute_store(once_executor *executor, once_action *action);
+void once_execute_source(once_source *source, once_action *action);
+
+#endif

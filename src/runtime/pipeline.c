@@ -1,0 +1,294 @@
+/* A pipeline from its file: loading, opening its parts, checking it, explaining a key. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/duration.h"
+#include "base/failpoint.h"
+#include "once/version.h"
+#include "runtime/config.h"
+#include "runtime/runtime.h"
+
+#include "base/banned.h"
+
+/* --- load, free --- */
+
+int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out, once_error *err)
+{
+    once_pipeline *pipeline = calloc(1, sizeof *pipeline);
+    if (!pipeline) return once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
+    pipeline->env = once_env_real();
+    atomic_init(&pipeline->stop, false);
+    int rc = once_config_load_all(file, &pipeline->arena, report, user, &pipeline->spec, err);
+    if (rc == ONCE_OK) {
+        pipeline->store_url = strndup(pipeline->spec->store_url.data, pipeline->spec->store_url.len);
+        if (!pipeline->store_url) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
+    }
+    if (rc != ONCE_OK) {
+        once_pipeline_free(pipeline);
+        return rc;
+    }
+    *out = pipeline;
+    return ONCE_OK;
+}
+
+void once_pipeline_free(once_pipeline *pipeline)
+{
+    if (!pipeline) return;
+    once_arena_release(&pipeline->arena);
+    free(pipeline->store_url);
+    free(pipeline);
+}
+
+/* --- parts --- */
+
+static int at_line(const once_pipeline *pipeline, int line, int rc, const once_error *why, once_error *err)
+{
+    return once_fail(err, rc, "%.*s:%d: %s", (int)pipeline->spec->file.len, pipeline->spec->file.data, line, why->text);
+}
+
+static bool has_sql(const once_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].effect == ONCE_EFFECT_SQL) return true;
+    return false;
+}
+
+static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    once_db *db = parts->store->ops->db ? parts->store->ops->db(parts->store) : NULL;
+    once_error why;
+    if (!db && has_sql(spec))
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s' has no database that SQL effects could run in; use 'sqlite:PATH'",
+                         (int)spec->file.len, spec->file.data, spec->store_line, pipeline->store_url);
+    if (create && db && spec->init.len) {
+        const int rc = once_db_script(db, spec->init, &why);
+        if (rc != ONCE_OK) return once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
+    }
+    const int rc = once_effects_open(spec, db, &parts->effects, &why);
+    /* Before the first message, a missing table is a mistake of the configuration. */
+    return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
+}
+
+int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err)
+{
+    once_parts parts = {0};
+    once_error why;
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = create};
+    int rc = once__store_open(pipeline->store_url, &options, &parts.store, &why);
+    if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
+    rc = open_effects(pipeline, create, &parts, err);
+    if (rc == ONCE_OK) {
+        rc = once_source_file.open(pipeline->spec, pipeline->env, &parts.source, &why);
+        if (rc != ONCE_OK) at_line(pipeline, pipeline->spec->source_line, rc, &why, err);
+    }
+    if (rc != ONCE_OK) {
+        once__parts_close(&parts);
+        return rc;
+    }
+    *out = parts;
+    return ONCE_OK;
+}
+
+void once__parts_close(once_parts *parts)
+{
+    if (parts->source) parts->source->ops->close(parts->source);
+    once_effects_close(parts->effects);
+    once__store_close(parts->store);
+}
+
+/* --- check --- */
+
+static const struct {
+    unsigned bit;
+    const char *name;
+} store_bits[] = {
+    {ONCE_STORE_DURABLE, "durable"}, {ONCE_STORE_SHARED, "shared"}, {ONCE_STORE_TX, "transactions"},
+    {ONCE_STORE_OWNS, "owns bodies"}, {ONCE_STORE_LANES, "lanes"},  {ONCE_STORE_CLOCK, "own clock"},
+};
+
+static void find_store(const once_pipeline *pipeline, once_store *store, once_finding *report, void *user)
+{
+    once_buf text;
+    char settings[120];
+    once_buf_init(&text, 1000);
+    once_buf_printf(&text, "%s:", pipeline->store_url);
+    for (size_t i = 0; i < sizeof store_bits / sizeof *store_bits; i++)
+        if (store->ops->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
+    if (text.len) text.data[text.len - 1] = 0;
+    report(user, "store", text.data ? text.data : "", false);
+    if (!(store->ops->bits & ONCE_STORE_DURABLE))
+        report(user, "store", "nothing is kept: after a restart every message is new again; use 'sqlite:PATH' for real work", true);
+    once_db *db = store->ops->db ? store->ops->db(store) : NULL;
+    if (db && once_db_describe(db, settings, sizeof settings, NULL) == ONCE_OK) {
+        report(user, "database", settings, false);
+        if (!strstr(settings, "journal_mode=wal"))
+            report(user, "database", "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap and let readers go on", true);
+    }
+    once_buf_release(&text);
+}
+
+static void find_handlers(const once_spec *spec, once_finding *report, void *user)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_handler_spec *h = &spec->handlers[i];
+        char topic[120], text[400], lease[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
+        const once_bytes name = h->type.len ? h->type : ONCE_BYTES("(all)");
+        const once_bytes key = once_template_text(h->key);
+        snprintf(topic, sizeof topic, "handler %.*s", name.len < 80 ? (int)name.len : 80, name.data);
+        if (h->effect == ONCE_EFFECT_DEAD) {
+            snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len, h->dead_reason.data);
+        } else {
+            snprintf(text, sizeof text, "%s: effect and outcome commit in one transaction; operation %.*s, key %.*s, remember %s, lease %s, %u attempts",
+                     once_effect_mode(h), (int)h->operation.len, h->operation.data, key.len < 120 ? (int)key.len : 120, key.data,
+                     once_duration_format(h->remember_ms, remember), once_duration_format(h->lease_ms, lease), h->retry.attempts);
+        }
+        report(user, topic, text, false);
+    }
+}
+
+/* A budget of retries that outlives what is remembered, or no time to enforce retention by. */
+static void find_retention(const once_spec *spec, once_finding *report, void *user)
+{
+    char text[300], a[ONCE_DURATION_TEXT], b[ONCE_DURATION_TEXT];
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_handler_spec *h = &spec->handlers[i];
+        if (h->remember_ms == ONCE_FOREVER || h->effect == ONCE_EFFECT_DEAD) continue;
+        int64_t horizon = 0, bound = h->retry.min_ms;
+        for (uint32_t k = 1; k < h->retry.attempts; k++) {
+            horizon += bound;
+            bound = bound > h->retry.max_ms / 2 ? h->retry.max_ms : bound * 2;
+        }
+        if (h->remember_ms < horizon) {
+            snprintf(text, sizeof text, "remember (%s) is shorter than all retries may take (%s); a redelivery after that would run again",
+                     once_duration_format(h->remember_ms, a), once_duration_format(horizon, b));
+            report(user, "retention", text, true);
+        }
+    }
+    if (spec->time) {
+        report(user, "retention", "enforced: a message older than remember becomes a dead letter instead of running again", false);
+    } else {
+        bool forever = true;
+        for (size_t i = 0; i < spec->n_handlers; i++) forever = forever && spec->handlers[i].remember_ms == ONCE_FOREVER;
+        if (!forever) report(user, "retention", "not enforced: no message time is known, so a message that comes back after remember would run again; say time: \"${/...}\"", true);
+    }
+}
+
+static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
+{
+    find_store(pipeline, parts->store, report, user);
+    find_handlers(pipeline->spec, report, user);
+    find_retention(pipeline->spec, report, user);
+    if (!(parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS))
+        report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
+    if (!(parts->store->ops->bits & ONCE_STORE_LANES) && pipeline->spec->order)
+        return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len, pipeline->spec->file.data);
+    return ONCE_OK;
+}
+
+int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
+{
+    once_parts parts;
+    int rc = once__parts_open(pipeline, true, &parts, err);
+    if (rc != ONCE_OK) return rc;
+    rc = find_all(pipeline, &parts, report, user, err);
+    if (rc == ONCE_OK) rc = once__memory_check_scope(pipeline, parts.store, false, err);
+    once__parts_close(&parts);
+    return rc;
+}
+
+/* --- explain --- */
+
+static void explain_entry(const once_entry *entry, once_explain_visit *visit, void *user)
+{
+    const bool due = entry->state == ONCE_STATE_CLAIMED || entry->state == ONCE_STATE_WAITING;
+    const once_explanation explanation = {
+        .scope = entry->scope,
+        .key = entry->key,
+        .state = once_state_name(entry->state),
+        .attempt = entry->attempt,
+        .failures = entry->failures,
+        .place = entry->at.place,
+        .point = entry->at.point,
+        .seen_ms = entry->seen_ms,
+        .changed_ms = entry->changed_ms,
+        .due_ms = due && entry->due_ms != ONCE_NEVER ? entry->due_ms : ONCE_NO_TIME,
+        .expires_ms = once_state_finished(entry->state) ? entry->expires_ms : ONCE_NO_TIME,
+        .reason = entry->reason,
+        .result = entry->result,
+    };
+    visit(user, &explanation);
+}
+
+int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit, void *user, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env};
+    once_store *store;
+    once_error why;
+    int rc = once__store_open(pipeline->store_url, &options, &store, &why);
+    if (rc != ONCE_OK) return at_line(pipeline, spec->store_line, rc, &why, err);
+
+    once_arena arena = {0};
+    size_t known = 0;
+    for (size_t i = 0; rc == ONCE_OK && i < spec->n_handlers; i++) {
+        const once_scope scope = {tenant, spec->consumer, spec->handlers[i].operation};
+        if (once_spec_handler_by_operation(spec, scope.operation) != &spec->handlers[i]) continue; /* shares its keys */
+        once_entry entry;
+        rc = store->ops->get(store, once_key_id(store->secret, &scope, key), &entry, &arena, err);
+        if (rc != ONCE_OK || entry.state == ONCE_STATE_ABSENT) continue;
+        entry.scope = scope; /* finished entries may keep less than they were made with */
+        entry.key = key;
+        explain_entry(&entry, visit, user);
+        known++;
+    }
+    if (rc == ONCE_OK && known == 0) {
+        const once_entry absent = {.scope = {tenant, spec->consumer, {0}}, .key = key};
+        explain_entry(&absent, visit, user);
+    }
+    once_arena_release(&arena);
+    once__store_close(store);
+    return rc;
+}
+
+/* --- what is built in --- */
+
+const char *once__sqlite_schema(void);
+
+int once_store_schema(const char *url, const char **out, once_error *err)
+{
+    const size_t len = strcspn(url, ":");
+    if (len == 6 && memcmp(url, "sqlite", 6) == 0) {
+        *out = once__sqlite_schema();
+        return ONCE_OK;
+    }
+    if (len == 6 && memcmp(url, "memory", 6) == 0) return once_fail(err, ONCE_E_USAGE, "store 'memory:' needs no schema");
+    return once_fail(err, ONCE_E_UNSUPPORTED, "no schema for store '%.40s' in this build; 'sqlite:' has one", url);
+}
+
+char *once_config_reference_text(bool markdown)
+{
+    once_buf text;
+    once_buf_init(&text, 1 << 20);
+    if (markdown ? once_config_reference(&text) : once_config_help(&text)) return text.data;
+    once_buf_release(&text);
+    return NULL;
+}
+
+const char *once_version(void) { return ONCE_VERSION; }
+
+void once_features(once_feature_visit *visit, void *user)
+{
+    size_t n;
+    const once_store_ops *const *stores = once__store_list(&n);
+    for (size_t i = 0; i < n; i++) visit(user, "store", stores[i]->scheme, stores[i]->summary);
+    const once_source_ops *const *sources = once_source_list(&n);
+    for (size_t i = 0; i < n; i++) visit(user, "source", sources[i]->name, sources[i]->summary);
+    visit(user, "effect", "sql", "statements in the store's own database; atomic");
+    visit(user, "effect", "dead", "no effect: every message becomes a dead letter");
+    for (int i = 0; i < ONCE_FAILPOINTS; i++) visit(user, "failpoint", once_failpoint_name((once_failpoint)i), once_failpoint_where((once_failpoint)i));
+}

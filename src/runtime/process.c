@@ -1,0 +1,26 @@
+/* What belongs to the process and not to one pipeline: its log, its failpoints. */
+#include <string.h>
+
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "once/log.h"
+#include "once/testing.h"
+
+#include "base/banned.h"
+
+int once_logging_start(const char *format, const char *level, once_error *err)
+{
+    once_log_level parsed;
+    const bool json = strcmp(format, "json") == 0;
+    if (!json && strcmp(format, "logfmt") != 0) return once_fail(err, ONCE_E_USAGE, "unknown log format '%s'; use 'logfmt' or 'json'", format);
+    if (!once_log_level_parse(level, &parsed)) return once_fail(err, ONCE_E_USAGE, "unknown log level '%s'; use 'error', 'warn', 'info' or 'debug'", level);
+    return once_log_open(json ? ONCE_LOG_JSON : ONCE_LOG_LOGFMT, parsed) ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "cannot start the log's thread");
+}
+
+void once_logging_stop(void) { once_log_close(); }
+
+int once_testing_failpoints(const char *spec, once_error *err)
+{
+    char why[200];
+    return once_failpoints_arm(spec, why, sizeof why) ? ONCE_OK : once_fail(err, ONCE_E_USAGE, "ONCE_FAILPOINT: %s", why);
+}

@@ -1,0 +1,423 @@
+/* The five verbs over a shelf; engine.h says what that is. Decisions are made in core/entry.c, kept by the shelf. */
+#include "store/engine.h"
+
+#include <assert.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+static once_shelf *shelf_of(once_store *store) { return (once_shelf *)store; }
+
+/* --- transactions: the caller's, or one around each verb --- */
+
+static int open_tx(once_shelf *shelf, bool write, once_error *err)
+{
+    const int rc = shelf->shelf->begin(shelf, write, err);
+    if (rc == ONCE_OK) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);
+    return rc;
+}
+
+static int verb_begin(once_shelf *shelf, bool write, once_error *err)
+{
+    if (!shelf->in_tx) return open_tx(shelf, write, err);
+    if (shelf->broken) return once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; roll it back");
+    return ONCE_OK;
+}
+
+static int verb_end(once_shelf *shelf, int rc, once_error *err)
+{
+    if (shelf->in_tx) {
+        if (rc != ONCE_OK) shelf->broken = true;
+        return rc;
+    }
+    if (rc == ONCE_OK) return shelf->shelf->commit(shelf, err);
+    shelf->shelf->rollback(shelf);
+    return rc;
+}
+
+int once__engine_begin(once_store *store, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    assert(!shelf->in_tx);
+    const int rc = open_tx(shelf, true, err);
+    shelf->in_tx = rc == ONCE_OK;
+    shelf->broken = false;
+    return rc;
+}
+
+int once__engine_commit(once_store *store, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    assert(shelf->in_tx);
+    if (shelf->broken) {
+        once__engine_rollback(store);
+        return once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; it was rolled back");
+    }
+    shelf->in_tx = false;
+    return shelf->shelf->commit(shelf, err);
+}
+
+void once__engine_rollback(once_store *store)
+{
+    once_shelf *shelf = shelf_of(store);
+    if (!shelf->in_tx) return;
+    shelf->in_tx = false;
+    shelf->shelf->rollback(shelf);
+}
+
+/* --- one entry with its lane --- */
+
+typedef struct seat {
+    once_entry *entry;
+    once_lane lane_view, *lane; /* lane: NULL, or &lane_view */
+    once_hash lane_id;
+} seat;
+
+static int take_seat(once_shelf *shelf, once_hash id, once_hash lane_of_request, seat *out, once_error *err)
+{
+    int rc = shelf->shelf->load(shelf, id, &out->entry, err);
+    if (rc != ONCE_OK) return rc;
+    const bool fresh = out->entry->state == ONCE_STATE_ABSENT || once_entry_expired(out->entry, shelf->now_ms);
+    out->lane_id = fresh ? lane_of_request : out->entry->lane;
+    out->lane = NULL;
+    if (once_hash_is_zero(out->lane_id)) return ONCE_OK;
+    if (!fresh && once_state_finished(out->entry->state)) return ONCE_OK; /* a duplicate never looks at its lane */
+    out->lane = &out->lane_view;
+    return shelf->shelf->lane(shelf, out->lane_id, id, out->lane, err);
+}
+
+static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
+{
+    once_hash head;
+    seat next;
+    int rc = shelf->shelf->lane_head(shelf, lane_id, &head, err);
+    if (rc != ONCE_OK || once_hash_is_zero(head)) return rc;
+    rc = take_seat(shelf, head, lane_id, &next, err);
+    if (rc == ONCE_OK && once_entry_wake(next.entry, next.lane, shelf->now_ms)) rc = shelf->shelf->save(shelf, next.entry, err);
+    return rc;
+}
+
+static int write_letter(once_shelf *shelf, const once_entry *entry, const once_message *message, once_error *err)
+{
+    const once_letter letter = {
+        .entry = entry->id,
+        .scope = entry->scope,
+        .key = entry->key,
+        .message = message ? *message : (once_message){.at = entry->at, .sent_ms = ONCE_NO_TIME},
+        .reason = entry->reason,
+        .kind = ONCE_ANSWER_DEAD,
+        .attempt = entry->attempt,
+        .failures = entry->failures,
+        .seen_ms = entry->seen_ms,
+        .buried_ms = shelf->now_ms,
+    };
+    /* One letter for each death: an entry that was forgotten and died anew must not lose its second body. */
+    const once_hash unique = {entry->id.a ^ entry->token.a, entry->id.b ^ entry->token.b};
+    bool fresh;
+    return shelf->shelf->letter_put(shelf, &letter, unique, &fresh, err);
+}
+
+/* Keeps what a rule changed. */
+static int keep(once_shelf *shelf, seat *at, int changed, once_error *err)
+{
+    int rc = ONCE_OK;
+    if (changed & ONCE_LETTER_NEEDED) {
+        rc = write_letter(shelf, at->entry, at->entry->has_message ? &at->entry->message : NULL, err);
+        at->entry->message = (once_message){0}; /* the letter has it now */
+        at->entry->has_message = false;
+    }
+    if (rc == ONCE_OK && (changed & ONCE_ENTRY_CHANGED)) rc = shelf->shelf->save(shelf, at->entry, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_ADVANCED))
+        rc = shelf->shelf->save_lane(shelf, at->lane_id, at->lane->version, at->entry->expires_ms, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_FREED)) rc = wake_next(shelf, at->lane_id, err);
+    return rc;
+}
+
+static int prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_error *err)
+{
+    if (!shelf->shelf->prefetch || n < 2) return ONCE_OK;
+    once_hash ids[256];
+    for (size_t at = 0; at < n; at += sizeof ids / sizeof *ids) {
+        size_t count = 0;
+        while (count < sizeof ids / sizeof *ids && at + count < n) {
+            ids[count] = requests[at + count]->id;
+            count++;
+        }
+        const int rc = shelf->shelf->prefetch(shelf, ids, count, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    return ONCE_OK;
+}
+
+/* The result of a duplicate must outlive the transaction. */
+static int own_result(once_decision *decision, once_arena *arena, once_error *err)
+{
+    if (decision->result.len == 0) return ONCE_OK;
+    if (once_arena_copy(arena, decision->result, &decision->result)) return ONCE_OK;
+    return once_fail(err, ONCE_E_NOMEM, "out of memory for a stored result");
+}
+
+/* --- the verbs --- */
+
+int once__engine_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+                       once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    rc = prefetch(shelf, requests, n, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        seat at;
+        rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
+        if (rc != ONCE_OK) break;
+        const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
+        rc = own_result(&out[i], arena, err);
+        if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+                        size_t n, once_decision *out, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    rc = prefetch(shelf, requests, n, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        seat at;
+        rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
+        if (rc != ONCE_OK) break;
+        const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
+        rc = own_result(&out[i], arena, err);
+        if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        seat at;
+        rc = take_seat(shelf, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
+        if (rc != ONCE_OK) break;
+        const int changed = once_entry_settle(at.entry, at.lane, &settlements[i], shelf->now_ms, &applied[i]);
+        if (changed) rc = keep(shelf, &at, changed, err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        once_entry *entry;
+        rc = shelf->shelf->load(shelf, requests[i]->id, &entry, err);
+        if (rc == ONCE_OK && once_entry_extend(entry, requests[i], shelf->now_ms, &ours[i])) rc = shelf->shelf->save(shelf, entry, err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+static bool fill_taken(once_arena *arena, const once_entry *entry, const once_decision *decision, once_taken *out)
+{
+    once_entry copy;
+    if (!once__entry_copy(arena, entry, &copy)) return false;
+    *out = (once_taken){
+        .scope = copy.scope,
+        .message = copy.message,
+        .decision = *decision,
+        .request =
+            {
+                .key = copy.key,
+                .id = copy.id,
+                .fingerprint = copy.fingerprint,
+                .token = copy.token,
+                .lane = {copy.lane, copy.versioned, copy.versioned ? copy.order : 0, copy.gap_ms},
+                .remember_ms = copy.remember_ms,
+                .sent_ms = copy.message.sent_ms,
+                .hold = copy.hold,
+                .run = copy.run,
+                .at = copy.at,
+            },
+    };
+    out->request.scope = &out->scope;
+    return true;
+}
+
+int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
+                      once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    assert(!shelf->in_tx && lease_ms > 0);
+    *n = 0;
+    if (max == 0) return ONCE_OK;
+    once_hash *ids = once_arena_alloc(arena, max * sizeof *ids);
+    if (!ids) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    size_t found = 0, count = 0;
+    uint64_t next = token.b;
+    if (again) {
+        rc = shelf->shelf->by_token(shelf, consumer, token.a, max, ids, &found, err);
+        for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
+            once_entry *entry;
+            rc = shelf->shelf->load(shelf, ids[i], &entry, err);
+            if (rc != ONCE_OK) break;
+            bool ours; /* the lease begins now, as for a claim whose reply was lost */
+            const once_request renewal = {.token = entry->token, .lease_ms = lease_ms};
+            if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
+            if (rc != ONCE_OK) break;
+            const once_decision decision = {.answer = ONCE_ANSWER_RUN, .attempt = entry->attempt, .failures = entry->failures,
+                                            .silent = entry->silent, .gap_over = entry->gap};
+            if (entry->token.b >= next) next = entry->token.b + 1;
+            if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+            count++;
+        }
+    }
+    if (rc == ONCE_OK && count < max) rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, max - count, ids, &found, err);
+    else found = 0;
+    for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
+        seat at;
+        once_decision decision;
+        rc = take_seat(shelf, ids[i], (once_hash){0}, &at, err);
+        if (rc != ONCE_OK) break;
+        if (at.entry->due_ms > shelf->now_ms) continue; /* found by its token just now */
+        if (ONCE_PLANTED(orphan_lost) && at.entry->state == ONCE_STATE_CLAIMED) continue;
+        const once_message message = at.entry->message; /* becoming stale drops it; the caller still counts it */
+        const int changed = once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, shelf->now_ms, &decision);
+        if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE) {
+            once_entry shown = *at.entry;
+            shown.message = message;
+            if (!fill_taken(arena, &shown, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+            count++;
+            next++;
+        }
+        if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
+    }
+    rc = verb_end(shelf, rc, err);
+    if (rc == ONCE_OK) *n = count;
+    return rc;
+}
+
+/* --- letters and single entries --- */
+
+/* A letter without an entry is the same one when it was at the same place with the same body, for the same consumer. */
+static once_hash letter_identity(const once_store *store, const once_letter *letter)
+{
+    const once_scope source = {letter->message.at.place, letter->message.at.point, ONCE_BYTES("letter")};
+    const once_hash message = once_key_id(store->secret, &source, letter->message.body);
+    const once_scope owner = {letter->scope.tenant, letter->scope.consumer, ONCE_BYTES("letter")};
+    return once_key_id(store->secret, &owner, (once_bytes){(const char *)&message, sizeof message});
+}
+
+int once__engine_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        once_letter letter = letters[i];
+        letter.buried_ms = shelf->now_ms;
+        if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
+        rc = shelf->shelf->letter_put(shelf, &letter, letter_identity(store, &letter), &fresh[i], err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_exhume(once_store *store, uint64_t id, bool *found, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    once_arena arena = {0};
+    once_letter letter;
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    *found = false;
+    rc = shelf->shelf->letter_get(shelf, id, &letter, found, &arena, err);
+    if (rc == ONCE_OK && *found && once_hash_is_zero(letter.entry))
+        rc = once_fail(err, ONCE_E_USAGE, "letter %llu has no key and cannot go back to work by itself", (unsigned long long)id);
+    if (rc == ONCE_OK && *found) {
+        seat at;
+        rc = take_seat(shelf, letter.entry, (once_hash){0}, &at, err);
+        if (rc == ONCE_OK && (at.entry->state == ONCE_STATE_ABSENT || once_entry_expired(at.entry, shelf->now_ms)))
+            rc = once_fail(err, ONCE_E_USAGE, "letter %llu stays: its key was forgotten, so there is nothing to go on with",
+                           (unsigned long long)id);
+        if (rc == ONCE_OK) {
+            const int changed = once_entry_exhume(at.entry, shelf->now_ms, &letter.message);
+            if (changed) rc = keep(shelf, &at, changed, err);
+        }
+        if (rc == ONCE_OK) rc = shelf->shelf->letter_drop(shelf, id, err);
+    }
+    rc = verb_end(shelf, rc, err);
+    once_arena_release(&arena);
+    return rc;
+}
+
+int once__engine_forget(once_store *store, once_hash id, bool *found, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    seat at;
+    rc = take_seat(shelf, id, (once_hash){0}, &at, err);
+    if (rc == ONCE_OK) {
+        *found = at.entry->state != ONCE_STATE_ABSENT && !once_entry_expired(at.entry, shelf->now_ms);
+        if (*found) rc = keep(shelf, &at, once_entry_forget(at.entry), err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, false, err);
+    if (rc != ONCE_OK) return rc;
+    once_entry *entry;
+    rc = shelf->shelf->load(shelf, id, &entry, err);
+    if (rc == ONCE_OK) {
+        const once_entry absent = {.id = id};
+        if (!once__entry_copy(arena, once_entry_expired(entry, shelf->now_ms) ? &absent : entry, out))
+            rc = once_fail(err, ONCE_E_NOMEM, "out of memory for an entry");
+    }
+    return verb_end(shelf, rc, err);
+}
+
+/* --- copies --- */
+
+static bool copy_all(once_arena *arena, once_bytes *const *fields, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (fields[i]->len == 0) *fields[i] = (once_bytes){0};
+        else if (!once_arena_copy(arena, *fields[i], fields[i])) return false;
+    }
+    return true;
+}
+
+bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to)
+{
+    once_entry copy = *from;
+    once_bytes *const fields[] = {&copy.scope.tenant,     &copy.scope.consumer,   &copy.scope.operation, &copy.key,
+                                  &copy.at.place,         &copy.at.point,         &copy.result,          &copy.reason,
+                                  &copy.message.body,     &copy.message.headers,  &copy.message.type,    &copy.message.at.place,
+                                  &copy.message.at.point};
+    if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
+    *to = copy;
+    return true;
+}
+
+bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *to)
+{
+    once_letter copy = *from;
+    once_bytes *const fields[] = {&copy.scope.tenant,    &copy.scope.consumer,  &copy.scope.operation,  &copy.key,
+                                  &copy.reason,          &copy.message.body,    &copy.message.headers,  &copy.message.type,
+                                  &copy.message.at.place, &copy.message.at.point};
+    if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
+    *to = copy;
+    return true;
+}

@@ -1,0 +1,81 @@
+/* The verbs, for stores that keep entries themselves.
+ *
+ * A driver supplies a shelf: where entries, lanes, letters and facts are put and found inside one transaction. The engine
+ * runs the rules of core/entry.h over it, so that memory, sqlite and later the ledger differ only in how they keep things.
+ *
+ * Inside a transaction load, lane and lane_head see what was saved in it. take, sweep, list, letters and stats are asked
+ * only outside of transactions, so `due` and `by_token` need not.
+ *
+ * One transaction at a time. Every engine verb called outside a transaction opens one, and ends it. */
+#ifndef ONCE_STORE_ENGINE_H
+#define ONCE_STORE_ENGINE_H
+
+#include "core/clock.h"
+#include "store/store.h"
+
+typedef struct once_shelf once_shelf;
+
+/* Slots without a store handle of their own get the shelf. All of them run inside a transaction, except begin. */
+typedef struct once_shelf_ops {
+    /* Exclusive from here on: nobody else changes anything until commit. Loads the clock anchor. */
+    int (*begin)(once_shelf *shelf, bool write, once_error *err);
+    int (*commit)(once_shelf *shelf, once_error *err); /* durable on ONCE_OK; on failure everything is rolled back */
+    void (*rollback)(once_shelf *shelf);
+
+    /* A hint: these ids will be loaded next. May be NULL. */
+    int (*prefetch)(once_shelf *shelf, const once_hash *ids, size_t n, once_error *err);
+    /* The entry, or a blank one with state ABSENT. Stays valid and may be changed until the transaction ends; the same id
+     * gives the same pointer. Bytes in it belong to the shelf. */
+    int (*load)(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
+    /* The entry (from load) was changed; keep it. Bytes it points to are copied before the call returns. State ABSENT deletes. */
+    int (*save)(once_shelf *shelf, once_entry *entry, once_error *err);
+
+    /* The lane as entry `except` sees it. */
+    int (*lane)(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
+    int (*save_lane)(once_shelf *shelf, once_hash lane, int64_t version, int64_t expires_ms, once_error *err);
+    /* Id of the unfinished entry with the lowest order, zero if none. */
+    int (*lane_head)(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
+
+    /* Ids of entries of the consumer, with a body, waiting or claimed, due at or before now, by due time then id. */
+    int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
+    /* Ids of claimed entries of the consumer whose token has this .a, by token. */
+    int (*by_token)(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
+                    once_error *err);
+    /* `unique` is what makes two letters the same one; then *fresh = false and nothing is written. */
+    int (*letter_put)(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
+    /* `out` (bytes in `arena`), or *found = false. Dropping is a call of its own. */
+    int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err);
+    int (*letter_drop)(once_shelf *shelf, uint64_t id, once_error *err);
+} once_shelf_ops;
+
+/* Drivers embed this as the first member of their store. */
+struct once_shelf {
+    once_store store;
+    const once_shelf_ops *shelf;
+    once_clock clock; /* loaded by begin, kept by commit */
+    int64_t now_ms;   /* the time of this transaction */
+    bool in_tx;       /* opened by the caller through once__engine_begin */
+    bool broken;      /* an engine verb failed inside the caller's transaction: commit is refused */
+};
+
+int once__engine_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+                       once_arena *arena, once_error *err);
+int once__engine_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err);
+int once__engine_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
+int once__engine_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+                        size_t n, once_decision *out, once_arena *arena, once_error *err);
+int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
+                      once_taken *out, size_t *n, once_arena *arena, once_error *err);
+int once__engine_begin(once_store *store, once_error *err);
+int once__engine_commit(once_store *store, once_error *err);
+void once__engine_rollback(once_store *store);
+int once__engine_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
+int once__engine_exhume(once_store *store, uint64_t letter, bool *found, once_error *err);
+int once__engine_forget(once_store *store, once_hash id, bool *found, once_error *err);
+int once__engine_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err);
+
+/* Deep copy into an arena; false when memory is out. */
+bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);
+bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *to);
+
+#endif

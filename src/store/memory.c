@@ -1,0 +1,590 @@
+/* The memory store: the readable reference. Nothing is kept, nothing is shared, everything is searched from front to back.
+ *
+ * Entries are immutable records; saving one puts a new record in its slot and remembers the old one until the transaction
+ * ends: commit frees the old records, rollback puts them back. Lanes, letters and facts work the same way. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/plant.h"
+#include "store/engine.h"
+
+#include "base/banned.h"
+
+/* A value with an arena of its own. */
+typedef struct record {
+    once_arena arena;
+    once_entry entry;
+} record;
+
+typedef struct slot {
+    once_hash id;
+    record *record;      /* NULL: absent */
+    once_entry *working; /* what load gave out in transaction `tx`; in tx_arena */
+    uint64_t tx;
+} slot;
+
+typedef struct lane_version {
+    once_hash id;
+    int64_t version, expires_ms;
+} lane_version;
+
+typedef struct letter_box {
+    once_arena arena;
+    once_letter letter;
+    once_hash unique;
+} letter_box;
+
+typedef struct fact {
+    char name[200];
+    once_arena arena;
+    once_bytes value;
+} fact;
+
+/* How to take one change back. */
+typedef struct undo {
+    enum { UNDO_ENTRY, UNDO_LANE, UNDO_LETTER_PUT, UNDO_LETTER_DROP, UNDO_FACT } what;
+    size_t index;
+    record *record;     /* entry: the old one */
+    lane_version lane;  /* lane: the old one; version -1: there was none */
+    letter_box *letter; /* dropped letter */
+    fact *fact;         /* the old one; NULL: there was none */
+} undo;
+
+#define LIST(type)                                                                                                    \
+    struct {                                                                                                          \
+        type *at;                                                                                                     \
+        size_t n, capacity;                                                                                           \
+    }
+
+typedef struct memory_store {
+    once_shelf shelf;
+    LIST(slot) slots;
+    uint32_t *index; /* open addressing: position in slots + 1 */
+    size_t index_size;
+    LIST(lane_version) lanes;
+    LIST(letter_box *) letters;
+    LIST(fact *) facts;
+    LIST(undo) undos;
+    once_arena tx_arena;
+    uint64_t tx; /* number of the transaction */
+    uint64_t next_letter;
+} memory_store;
+
+static memory_store *self(once_shelf *shelf) { return (memory_store *)shelf; }
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the memory store"); }
+
+static bool list_grow(void *list_at, size_t n, size_t *capacity, size_t size)
+{
+    if (n < *capacity) return true;
+    const size_t more = *capacity ? *capacity * 2 : 16;
+    void **at = list_at, *grown = realloc(*at, more * size);
+    if (!grown) return false;
+    *at = grown;
+    *capacity = more;
+    return true;
+}
+#define LIST_ROOM(list) list_grow(&(list).at, (list).n, &(list).capacity, sizeof *(list).at)
+
+/* --- slots --- */
+
+static bool index_rebuild(memory_store *m)
+{
+    const size_t size = m->index_size ? m->index_size * 2 : 64;
+    uint32_t *index = calloc(size, sizeof *index);
+    if (!index) return false;
+    for (size_t i = 0; i < m->slots.n; i++) {
+        size_t at = m->slots.at[i].id.a & (size - 1);
+        while (index[at]) at = (at + 1) & (size - 1);
+        index[at] = (uint32_t)i + 1;
+    }
+    free(m->index);
+    m->index = index;
+    m->index_size = size;
+    return true;
+}
+
+/* The slot of an id; made when there is none. NULL: out of memory. */
+static slot *slot_of(memory_store *m, once_hash id)
+{
+    if (m->slots.n * 2 >= m->index_size && !index_rebuild(m)) return NULL;
+    size_t at = id.a & (m->index_size - 1);
+    for (; m->index[at]; at = (at + 1) & (m->index_size - 1)) {
+        slot *s = &m->slots.at[m->index[at] - 1];
+        if (once_hash_equal(s->id, id)) return s;
+    }
+    if (!LIST_ROOM(m->slots)) return NULL;
+    m->slots.at[m->slots.n] = (slot){.id = id};
+    m->index[at] = (uint32_t)++m->slots.n;
+    return &m->slots.at[m->slots.n - 1];
+}
+
+static void record_free(record *r)
+{
+    if (!r) return;
+    once_arena_release(&r->arena);
+    free(r);
+}
+
+static void letter_free(letter_box *box)
+{
+    if (!box) return;
+    once_arena_release(&box->arena);
+    free(box);
+}
+
+static void fact_free(fact *f)
+{
+    if (!f) return;
+    once_arena_release(&f->arena);
+    free(f);
+}
+
+/* --- transactions --- */
+
+static int mem_begin(once_shelf *shelf, bool write, once_error *err)
+{
+    (void)shelf, (void)write, (void)err;
+    assert(self(shelf)->undos.n == 0);
+    return ONCE_OK;
+}
+
+static void tx_over(memory_store *m)
+{
+    m->tx++;
+    m->undos.n = 0;
+    once_arena_reset(&m->tx_arena);
+}
+
+static int mem_commit(once_shelf *shelf, once_error *err)
+{
+    (void)err;
+    memory_store *m = self(shelf);
+    for (size_t i = 0; i < m->undos.n; i++) {
+        record_free(m->undos.at[i].record);
+        letter_free(m->undos.at[i].letter);
+        fact_free(m->undos.at[i].fact);
+    }
+    tx_over(m);
+    return ONCE_OK;
+}
+
+static void mem_rollback(once_shelf *shelf)
+{
+    memory_store *m = self(shelf);
+    while (m->undos.n) {
+        undo *u = &m->undos.at[--m->undos.n];
+        switch (u->what) {
+        case UNDO_ENTRY:
+            record_free(m->slots.at[u->index].record);
+            m->slots.at[u->index].record = u->record;
+            break;
+        case UNDO_LANE: m->lanes.at[u->index] = u->lane; break;
+        case UNDO_LETTER_PUT:
+            letter_free(m->letters.at[u->index]);
+            m->letters.n = u->index;
+            break;
+        case UNDO_LETTER_DROP: m->letters.at[u->index] = u->letter; break;
+        case UNDO_FACT:
+            fact_free(m->facts.at[u->index]);
+            m->facts.at[u->index] = u->fact;
+            break;
+        }
+    }
+    tx_over(m);
+}
+
+/* --- entries --- */
+
+static int mem_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+{
+    memory_store *m = self(shelf);
+    slot *s = slot_of(m, id);
+    if (!s) return no_memory(err);
+    if (!s->working || s->tx != m->tx) {
+        s->working = once_arena_new(&m->tx_arena, once_entry, 1);
+        if (!s->working) return no_memory(err);
+        s->tx = m->tx;
+        if (s->record) *s->working = s->record->entry;
+        else s->working->id = id;
+    }
+    *out = s->working;
+    return ONCE_OK;
+}
+
+static int mem_save(once_shelf *shelf, once_entry *entry, once_error *err)
+{
+    memory_store *m = self(shelf);
+    slot *s = slot_of(m, entry->id);
+    if (!s || !LIST_ROOM(m->undos)) return no_memory(err);
+
+    record *fresh = NULL;
+    if (entry->state != ONCE_STATE_ABSENT) {
+        fresh = calloc(1, sizeof *fresh);
+        if (!fresh || !once__entry_copy(&fresh->arena, entry, &fresh->entry)) {
+            record_free(fresh);
+            return no_memory(err);
+        }
+        *entry = fresh->entry; /* from here on the bytes are ours */
+    }
+    m->undos.at[m->undos.n++] = (undo){.what = UNDO_ENTRY, .index = (size_t)(s - m->slots.at), .record = s->record};
+    s->record = fresh;
+    return ONCE_OK;
+}
+
+/* --- lanes --- */
+
+static lane_version *find_lane(memory_store *m, once_hash id)
+{
+    for (size_t i = 0; i < m->lanes.n; i++)
+        if (once_hash_equal(m->lanes.at[i].id, id)) return &m->lanes.at[i];
+    return NULL;
+}
+
+static int mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
+{
+    (void)err;
+    memory_store *m = self(shelf);
+    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
+    const lane_version *known = find_lane(m, id);
+    if (known && known->version >= 0 && known->expires_ms > shelf->now_ms) {
+        out->has_version = true;
+        out->version = known->version;
+    }
+    for (size_t i = 0; i < m->slots.n; i++) {
+        if (!m->slots.at[i].record) continue;
+        const once_entry *other = &m->slots.at[i].record->entry;
+        if (!once_hash_equal(other->lane, id) || !once_state_unfinished(other->state)) continue;
+        if (once_hash_equal(other->id, except)) continue;
+        if (other->state == ONCE_STATE_CLAIMED) out->claimed = true;
+        if (other->order < out->head) out->head = other->order;
+        if (other->order > out->tail) out->tail = other->order;
+    }
+    return ONCE_OK;
+}
+
+static int mem_save_lane(once_shelf *shelf, once_hash id, int64_t version, int64_t expires_ms, once_error *err)
+{
+    memory_store *m = self(shelf);
+    lane_version *known = find_lane(m, id);
+    if (!known) {
+        if (!LIST_ROOM(m->lanes)) return no_memory(err);
+        known = &m->lanes.at[m->lanes.n++];
+        *known = (lane_version){.id = id, .version = -1};
+    }
+    if (!LIST_ROOM(m->undos)) return no_memory(err);
+    m->undos.at[m->undos.n++] = (undo){.what = UNDO_LANE, .index = (size_t)(known - m->lanes.at), .lane = *known};
+    known->version = version;
+    known->expires_ms = expires_ms;
+    return ONCE_OK;
+}
+
+static int mem_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
+{
+    (void)err;
+    memory_store *m = self(shelf);
+    const once_entry *head = NULL;
+    for (size_t i = 0; i < m->slots.n; i++) {
+        if (!m->slots.at[i].record) continue;
+        const once_entry *other = &m->slots.at[i].record->entry;
+        if (!once_hash_equal(other->lane, id) || !once_state_unfinished(other->state)) continue;
+        if (!head || other->order < head->order || (other->order == head->order && once_hash_compare(other->id, head->id) < 0))
+            head = other;
+    }
+    *out = head ? head->id : (once_hash){0};
+    return ONCE_OK;
+}
+
+/* --- what take looks for --- */
+
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+/* Smallest first by (when, id); keeps the `max` smallest in out[]. */
+typedef struct ranked {
+    int64_t when;
+    once_hash id;
+} ranked;
+
+static bool before(ranked x, ranked y) { return x.when != y.when ? x.when < y.when : once_hash_compare(x.id, y.id) < 0; }
+
+static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint64_t *token_a, size_t max, once_hash *out,
+                size_t *n, once_error *err)
+{
+    ranked *best = calloc(max, sizeof *best);
+    if (!best) return no_memory(err);
+    size_t count = 0;
+    for (size_t i = 0; i < m->slots.n; i++) {
+        if (!m->slots.at[i].record) continue;
+        const once_entry *e = &m->slots.at[i].record->entry;
+        if (!same(e->scope.consumer, consumer)) continue;
+        ranked mine = {.id = e->id};
+        if (token_a) {
+            if (e->state != ONCE_STATE_CLAIMED || e->token.a != *token_a) continue;
+            mine.when = (int64_t)(e->token.b ^ (UINT64_C(1) << 63)); /* in the order of unsigned numbers */
+        } else {
+            if ((e->state != ONCE_STATE_WAITING && e->state != ONCE_STATE_CLAIMED) || !e->has_message || e->due_ms > now_ms) continue;
+            mine.when = e->due_ms;
+        }
+        size_t at = count;
+        while (at > 0 && before(mine, best[at - 1])) {
+            if (at < max) best[at] = best[at - 1];
+            at--;
+        }
+        if (at < max) best[at] = mine;
+        if (count < max) count++;
+    }
+    for (size_t i = 0; i < count; i++) out[i] = best[i].id;
+    *n = count;
+    free(best);
+    return ONCE_OK;
+}
+
+static int mem_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    return pick(self(shelf), consumer, now_ms, NULL, max, out, n, err);
+}
+
+static int mem_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
+                        once_error *err)
+{
+    return pick(self(shelf), consumer, 0, &token_a, max, out, n, err);
+}
+
+/* --- letters --- */
+
+static int mem_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
+{
+    memory_store *m = self(shelf);
+    for (size_t i = 0; i < m->letters.n; i++) {
+        if (!m->letters.at[i] || !once_hash_equal(m->letters.at[i]->unique, unique)) continue;
+        *fresh = false;
+        return ONCE_OK;
+    }
+    if (!LIST_ROOM(m->letters) || !LIST_ROOM(m->undos)) return no_memory(err);
+    letter_box *box = calloc(1, sizeof *box);
+    if (!box || !once__letter_copy(&box->arena, letter, &box->letter)) {
+        letter_free(box);
+        return no_memory(err);
+    }
+    box->letter.id = ++m->next_letter;
+    box->unique = unique;
+    m->undos.at[m->undos.n++] = (undo){.what = UNDO_LETTER_PUT, .index = m->letters.n};
+    m->letters.at[m->letters.n++] = box;
+    *fresh = true;
+    return ONCE_OK;
+}
+
+static size_t find_letter(const memory_store *m, uint64_t id)
+{
+    size_t i = 0;
+    while (i < m->letters.n && (!m->letters.at[i] || m->letters.at[i]->letter.id != id)) i++;
+    return i;
+}
+
+static int mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+{
+    memory_store *m = self(shelf);
+    const size_t i = find_letter(m, id);
+    *found = i < m->letters.n;
+    return !*found || once__letter_copy(arena, &m->letters.at[i]->letter, out) ? ONCE_OK : no_memory(err);
+}
+
+static int mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+{
+    memory_store *m = self(shelf);
+    const size_t i = find_letter(m, id);
+    if (i == m->letters.n) return ONCE_OK;
+    if (!LIST_ROOM(m->undos)) return no_memory(err);
+    m->undos.at[m->undos.n++] = (undo){.what = UNDO_LETTER_DROP, .index = i, .letter = m->letters.at[i]};
+    m->letters.at[i] = NULL;
+    return ONCE_OK;
+}
+
+/* --- what is asked outside of transactions --- */
+
+static int mem_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+{
+    (void)err;
+    memory_store *m = (memory_store *)store;
+    const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
+    *out = (once_sweep_result){0};
+    for (size_t i = 0; i < m->slots.n; i++) {
+        slot *s = &m->slots.at[i];
+        if (!s->record || !once_entry_expired(&s->record->entry, now_ms)) continue;
+        if (out->dropped == limit) {
+            out->more = true;
+            break;
+        }
+        record_free(s->record);
+        s->record = NULL;
+        out->dropped++;
+    }
+    return ONCE_OK;
+}
+
+static int mem_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
+{
+    (void)err;
+    memory_store *m = (memory_store *)store;
+    const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
+    for (size_t i = 0; i < m->slots.n; i++) {
+        const record *r = m->slots.at[i].record;
+        if (!r || r->entry.state != state || once_entry_expired(&r->entry, now_ms)) continue;
+        if (!same(r->entry.scope.consumer, consumer)) continue;
+        if (!visit(user, &r->entry)) break;
+    }
+    return ONCE_OK;
+}
+
+static int mem_letters(once_store *store, once_bytes consumer, once_letter_visit *visit, void *user, once_error *err)
+{
+    (void)err;
+    memory_store *m = (memory_store *)store;
+    for (size_t i = 0; i < m->letters.n; i++) {
+        const letter_box *box = m->letters.at[i];
+        if (!box || !same(box->letter.scope.consumer, consumer)) continue;
+        if (!visit(user, &box->letter)) break;
+    }
+    return ONCE_OK;
+}
+
+static int mem_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+{
+    (void)err;
+    memory_store *m = (memory_store *)store;
+    const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
+    *out = (once_stats){.wait_ms = ONCE_NEVER};
+    int64_t next_ms = ONCE_NEVER;
+    for (size_t i = 0; i < m->slots.n; i++) {
+        const record *r = m->slots.at[i].record;
+        if (!r || !same(r->entry.scope.consumer, consumer)) continue;
+        const bool over = r->entry.due_ms <= now_ms && !r->entry.has_message;
+        switch (r->entry.state) {
+        case ONCE_STATE_WAITING:
+            out->waiting++;
+            if (!r->entry.has_message) continue;
+            break;
+        case ONCE_STATE_CLAIMED:
+            if (over) continue;
+            out->claimed++;
+            break;
+        case ONCE_STATE_UNKNOWN: out->unknown++; continue;
+        default: continue;
+        }
+        if (r->entry.due_ms < next_ms) next_ms = r->entry.due_ms;
+    }
+    for (size_t i = 0; i < m->letters.n; i++)
+        if (m->letters.at[i] && same(m->letters.at[i]->letter.scope.consumer, consumer)) out->dead++;
+    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > now_ms ? next_ms - now_ms : 0;
+    return ONCE_OK;
+}
+
+/* Where the fact is, or would be put. */
+static size_t find_fact(const memory_store *m, const char *name)
+{
+    size_t i = 0;
+    while (i < m->facts.n && (!m->facts.at[i] || strcmp(m->facts.at[i]->name, name) != 0)) i++;
+    return i;
+}
+
+static int mem_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+{
+    const memory_store *m = (const memory_store *)store;
+    const size_t i = find_fact(m, name);
+    *out = (once_bytes){0};
+    if (i == m->facts.n || m->facts.at[i]->value.len == 0) return ONCE_OK;
+    return once_arena_copy(arena, m->facts.at[i]->value, out) ? ONCE_OK : no_memory(err);
+}
+
+static int mem_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+{
+    memory_store *m = (memory_store *)store;
+    const size_t i = find_fact(m, name);
+    if ((i == m->facts.n && !LIST_ROOM(m->facts)) || !LIST_ROOM(m->undos)) return no_memory(err);
+    fact *fresh = calloc(1, sizeof *fresh);
+    if (!fresh || (value.len > 0 && !once_arena_copy(&fresh->arena, value, &fresh->value))) {
+        fact_free(fresh);
+        return no_memory(err);
+    }
+    assert(strlen(name) < sizeof fresh->name);
+    memcpy(fresh->name, name, strlen(name) + 1);
+    if (i == m->facts.n) m->facts.at[m->facts.n++] = NULL;
+    if (m->shelf.in_tx) m->undos.at[m->undos.n++] = (undo){.what = UNDO_FACT, .index = i, .fact = m->facts.at[i]};
+    else fact_free(m->facts.at[i]);
+    m->facts.at[i] = fresh;
+    return ONCE_OK;
+}
+
+/* --- open, close --- */
+
+static const once_shelf_ops memory_shelf = {
+    .begin = mem_begin,
+    .commit = mem_commit,
+    .rollback = mem_rollback,
+    .load = mem_load,
+    .save = mem_save,
+    .lane = mem_lane,
+    .save_lane = mem_save_lane,
+    .lane_head = mem_lane_head,
+    .due = mem_due,
+    .by_token = mem_by_token,
+    .letter_put = mem_letter_put,
+    .letter_get = mem_letter_get,
+    .letter_drop = mem_letter_drop,
+};
+
+static int mem_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+{
+    if (*rest) return once_fail(err, ONCE_E_USAGE, "store 'memory:%s' has a path; write 'memory:'", rest);
+    memory_store *m = calloc(1, sizeof *m);
+    if (!m) return no_memory(err);
+    m->shelf.store.ops = &once__store_memory;
+    m->shelf.store.env = options && options->env ? options->env : once_env_real();
+    m->shelf.shelf = &memory_shelf;
+    once_env_random(m->shelf.store.env, &m->shelf.store.secret, sizeof m->shelf.store.secret);
+    *out = &m->shelf.store;
+    return ONCE_OK;
+}
+
+static void mem_close(once_store *store)
+{
+    memory_store *m = (memory_store *)store;
+    for (size_t i = 0; i < m->slots.n; i++) record_free(m->slots.at[i].record);
+    for (size_t i = 0; i < m->letters.n; i++) letter_free(m->letters.at[i]);
+    for (size_t i = 0; i < m->facts.n; i++) fact_free(m->facts.at[i]);
+    once_arena_release(&m->tx_arena);
+    free(m->slots.at);
+    free(m->index);
+    free(m->lanes.at);
+    free(m->letters.at);
+    free(m->facts.at);
+    free(m->undos.at);
+    free(m);
+}
+
+const once_store_ops once__store_memory = {
+    .scheme = "memory",
+    .bits = ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,
+    .summary = "the reference; nothing is kept",
+    .open = mem_open,
+    .close = mem_close,
+    .claim = once__engine_claim,
+    .settle = once__engine_settle,
+    .extend = once__engine_extend,
+    .accept = once__engine_accept,
+    .take = once__engine_take,
+    .begin = once__engine_begin,
+    .commit = once__engine_commit,
+    .rollback = once__engine_rollback,
+    .bury = once__engine_bury,
+    .exhume = once__engine_exhume,
+    .forget = once__engine_forget,
+    .sweep = mem_sweep,
+    .get = once__engine_get,
+    .list = mem_list,
+    .letters = mem_letters,
+    .stats = mem_stats,
+    .fact_get = mem_fact_get,
+    .fact_set = mem_fact_set,
+};

@@ -1,0 +1,713 @@
+/* The sqlite store: a shelf for the engine in an SQLite file. Transactions, letters, facts, lists, opening and closing;
+ * entries and lanes are in sqlite_live.c, finished entries in sqlite_settled.c, tables in sqlite_schema.c.
+ *
+ * What is kept in memory between transactions (finished entries, the clock, which ids have rows) is a copy of the file.
+ * begin asks SQLite whether another connection has written since (data_version) and then reads what changed; a
+ * transaction of ours that fails makes us read everything anew. So several processes may share a file. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/failpoint.h"
+#include "store/sqlite_schema.h"
+#include "store/sqlite_store.h"
+
+#include "base/banned.h"
+
+enum { BUSY_MS_DEFAULT = 10000 };
+
+#define ENTRY_COLUMNS                                                                                                 \
+    "n, id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"  \
+    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason"
+#define LETTER_COLUMNS                                                                                                \
+    "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
+    " body, sent_ms, place, point"
+
+static const char *const statement_sql[SQL_STATEMENTS] = {
+    [SQL_BEGIN_READ] = "BEGIN",
+    [SQL_BEGIN_WRITE] = "BEGIN IMMEDIATE",
+    [SQL_COMMIT] = "COMMIT",
+    [SQL_ROLLBACK] = "ROLLBACK",
+    [SQL_DATA_VERSION] = "PRAGMA data_version",
+    [SQL_HEAD_GET] = "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run FROM once_head WHERE id = 1",
+    [SQL_HEAD_SET] = "UPDATE once_head SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
+                     " last_recent = ?6, last_run = ?7 WHERE id = 1",
+    [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
+    [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(" ENTRY_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
+                         " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)",
+    [SQL_ENTRY_UPDATE] = "UPDATE once_entry SET (id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
+                         " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
+                         " key, place, point, result, reason) = (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,"
+                         " ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27) WHERE n = ?1",
+    [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n = ?1",
+    [SQL_ENTRY_IDS] = "SELECT id FROM once_entry LIMIT ?1",
+    [SQL_BODY_GET] = "SELECT type, headers, body, sent_ms, place, point FROM once_body WHERE n = ?1",
+    [SQL_BODY_PUT] = "INSERT OR REPLACE INTO once_body(n, type, headers, body, sent_ms, place, point) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_BODY_DELETE] = "DELETE FROM once_body WHERE n = ?1",
+    [SQL_LANE_GET] = "SELECT version, expires_ms FROM once_lane WHERE id = ?1",
+    [SQL_LANE_PUT] = "INSERT INTO once_lane(id, version, expires_ms) VALUES (?1, ?2, ?3) ON CONFLICT(id) DO UPDATE SET"
+                     " version = excluded.version, expires_ms = excluded.expires_ms",
+    [SQL_LANE_UP] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord, id",
+    [SQL_LANE_DOWN] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord DESC, id DESC",
+    [SQL_LANE_RUNNING] = "SELECT id, 0 FROM once_entry WHERE lane = ?1 AND state = 1",
+    [SQL_LANE_AFTER] = "SELECT id, expires_ms FROM once_lane WHERE id > ?1 ORDER BY id LIMIT ?2",
+    [SQL_LANE_DELETE] = "DELETE FROM once_lane WHERE id = ?1",
+    [SQL_DUE] = "SELECT id FROM once_entry WHERE consumer = ?1 AND owned = 1 AND state < 3 AND due_ms <= ?2"
+                " ORDER BY due_ms, id LIMIT ?3",
+    [SQL_BY_TOKEN] = "SELECT id FROM once_entry WHERE token >= ?1 AND token <= ?2 AND state = 1 AND consumer = ?3"
+                     " ORDER BY token LIMIT ?4",
+    [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(entry, tenant, consumer, operation, key, kind, reason, attempt, failures,"
+                       " seen_ms, buried_ms, type, headers, body, sent_ms, place, point, same)"
+                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+    [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
+    [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
+    [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 ORDER BY id",
+    [SQL_STATS] = "SELECT state, count(*), min(due_ms) FROM once_entry WHERE consumer = ?1 AND state < 4 GROUP BY state",
+    [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
+    [SQL_LIST] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE consumer = ?1 AND state = ?2 ORDER BY n",
+    [SQL_FACT_GET] = "SELECT value FROM once_fact WHERE name = ?1",
+    [SQL_FACT_SET] = "INSERT INTO once_fact(name, value) VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE SET value = excluded.value",
+    [SQL_FACT_DELETE] = "DELETE FROM once_fact WHERE name = ?1",
+};
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the sqlite store"); }
+
+/* ---- transactions ---- */
+
+static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
+{
+    sqlite3_stmt *stmt = q->sql[SQL_HEAD_GET];
+    const int code = sqlite3_step(stmt);
+    int rc = ONCE_OK;
+    if (code == SQLITE_ROW) {
+        q->stored_clock = (once_clock){.tenths = sqlite3_column_int64(stmt, 0),
+                                       .boot_ms = sqlite3_column_int64(stmt, 1),
+                                       .boot_id = (uint64_t)sqlite3_column_int64(stmt, 2)};
+        *head = (once_settled_head){.generation = sqlite3_column_int64(stmt, 3),
+                                    .flushed = sqlite3_column_int64(stmt, 4),
+                                    .last_recent = sqlite3_column_int64(stmt, 5),
+                                    .last_run = sqlite3_column_int64(stmt, 6)};
+    } else if (code == SQLITE_DONE) {
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_head is empty; restore it from a backup", q->db->path);
+    } else {
+        rc = once__sqlite_fail(q->db, code, err);
+    }
+    sqlite3_reset(stmt);
+    return rc;
+}
+
+static int write_head(once_sqlite *q, once_error *err)
+{
+    const once_settled_head *head = once__settled_head(q->settled);
+    sqlite3_stmt *stmt = q->sql[SQL_HEAD_SET];
+    sqlite3_bind_int64(stmt, 1, q->shelf.clock.tenths);
+    sqlite3_bind_int64(stmt, 2, q->shelf.clock.boot_ms);
+    sqlite3_bind_int64(stmt, 3, (int64_t)q->shelf.clock.boot_id);
+    sqlite3_bind_int64(stmt, 4, head->generation);
+    sqlite3_bind_int64(stmt, 5, head->flushed);
+    sqlite3_bind_int64(stmt, 6, head->last_recent);
+    sqlite3_bind_int64(stmt, 7, head->last_run);
+    return once__sqlite_step(q->db, stmt, err);
+}
+
+/* Reads what others have changed since our last transaction. */
+static int catch_up(once_sqlite *q, once_error *err)
+{
+    sqlite3_stmt *stmt = q->sql[SQL_DATA_VERSION];
+    const int code = sqlite3_step(stmt);
+    const int64_t version = code == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
+    sqlite3_reset(stmt);
+    if (code != SQLITE_ROW) return once__sqlite_fail(q->db, code, err);
+    if (!q->fresh && version == q->data_version) return ONCE_OK;
+
+    once_settled_head head;
+    q->fresh = true; /* until we are through */
+    q->live.known = false;
+    int rc = read_head(q, &head, err);
+    if (rc == ONCE_OK) rc = once__settled_refresh(q->settled, &head, err);
+    if (rc != ONCE_OK) return rc;
+    q->fresh = false;
+    q->data_version = version;
+    return ONCE_OK;
+}
+
+static void tx_over(once_sqlite *q, bool committed)
+{
+    if (!committed) {
+        if (!sqlite3_get_autocommit(q->db->handle)) {
+            sqlite3_step(q->sql[SQL_ROLLBACK]);
+            sqlite3_reset(q->sql[SQL_ROLLBACK]);
+        }
+        if (q->settled_touched) {
+            once__settled_distrust(q->settled);
+            q->fresh = true;
+        }
+        if (q->rows_written) q->live.known = false;
+    }
+    once__names_end(q->names, committed);
+    once__live_clear(q);
+    q->db->savepoints = 0;
+    q->write = q->wrote = q->rows_written = q->settled_touched = false;
+}
+
+static int sqlite_begin(once_shelf *shelf, bool write, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    once__names_trim(q->names);
+    int rc = once__sqlite_step(q->db, q->sql[write ? SQL_BEGIN_WRITE : SQL_BEGIN_READ], err);
+    if (rc != ONCE_OK) return rc;
+    q->write = write;
+    rc = catch_up(q, err);
+    if (rc != ONCE_OK) {
+        tx_over(q, false);
+        return rc;
+    }
+    q->changes_before = sqlite3_total_changes64(q->db->handle);
+    /* Time that we have seen must not be taken back because nothing was written then. */
+    if (q->stored_clock.tenths > shelf->clock.tenths || shelf->clock.boot_id == 0) shelf->clock = q->stored_clock;
+    return ONCE_OK;
+}
+
+static int commit_writes(once_sqlite *q, once_error *err)
+{
+    if (!q->write) return ONCE_OK;
+    int rc = once__live_write_all(q, err);
+    if (rc != ONCE_OK) return rc;
+    if (!q->wrote && !q->settled_touched && sqlite3_total_changes64(q->db->handle) == q->changes_before) return ONCE_OK;
+    q->wrote = true;
+    return write_head(q, err);
+}
+
+static int sqlite_commit(once_shelf *shelf, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    if (sqlite3_get_autocommit(q->db->handle)) {
+        tx_over(q, false);
+        return once_fail(err, ONCE_E_ABORTED, "file '%s': the database has rolled the transaction back", q->db->path);
+    }
+    int rc = commit_writes(q, err);
+    if (rc == ONCE_OK) {
+        const int code = sqlite3_step(q->sql[SQL_COMMIT]);
+        if ((code & 0xff) == SQLITE_CONSTRAINT) /* a foreign key that is checked at the end */
+            rc = once_fail(err, ONCE_E_MESSAGE, "%s", sqlite3_errmsg(q->db->handle));
+        else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+        sqlite3_reset(q->sql[SQL_COMMIT]);
+    }
+    if (rc == ONCE_OK && q->wrote) q->stored_clock = shelf->clock;
+    tx_over(q, rc == ONCE_OK);
+    return rc;
+}
+
+static void sqlite_rollback(once_shelf *shelf) { tx_over(once__sqlite_of(shelf), false); }
+
+/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
+static int ask_begin(once_sqlite *q, bool write, once_error *err)
+{
+    if (q->shelf.in_tx) return once__live_write_rows(q, err); /* what is asked must see what was saved */
+    const int rc = sqlite_begin(&q->shelf, write, err);
+    if (rc == ONCE_OK) q->shelf.now_ms = once_clock_step(&q->shelf.clock, q->shelf.store.env);
+    return rc;
+}
+
+static int ask_end(once_sqlite *q, int rc, once_error *err)
+{
+    if (q->shelf.in_tx) {
+        if (rc != ONCE_OK) q->shelf.broken = true;
+        return rc;
+    }
+    if (rc == ONCE_OK) return sqlite_commit(&q->shelf, err);
+    sqlite_rollback(&q->shelf);
+    return rc;
+}
+
+/* ---- what take looks for ---- */
+
+static int collect_ids(once_sqlite *q, sqlite3_stmt *stmt, once_hash *out, size_t *n, once_error *err)
+{
+    int code = SQLITE_DONE, rc = ONCE_OK;
+    size_t count = 0;
+    while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        if (once__column_id(stmt, 0, &out[count])) count++;
+        else rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_entry is damaged; restore it from a backup", q->db->path);
+    }
+    if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    *n = count;
+    return rc;
+}
+
+static int sqlite_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n,
+                      once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    const int rc = once__live_write_rows(q, err);
+    if (rc != ONCE_OK) return rc;
+    sqlite3_stmt *stmt = q->sql[SQL_DUE];
+    once__bind_bytes(stmt, 1, consumer);
+    sqlite3_bind_int64(stmt, 2, now_ms);
+    sqlite3_bind_int64(stmt, 3, (int64_t)max);
+    return collect_ids(q, stmt, out, n, err);
+}
+
+static int sqlite_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
+                           once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    const int rc = once__live_write_rows(q, err);
+    if (rc != ONCE_OK) return rc;
+    unsigned char low[16], high[16];
+    sqlite3_stmt *stmt = q->sql[SQL_BY_TOKEN];
+    once__id_write((once_hash){token_a, 0}, low);
+    once__id_write((once_hash){token_a, UINT64_MAX}, high);
+    once__bind_id(stmt, 1, low);
+    once__bind_id(stmt, 2, high);
+    once__bind_bytes(stmt, 3, consumer);
+    sqlite3_bind_int64(stmt, 4, (int64_t)max);
+    return collect_ids(q, stmt, out, n, err);
+}
+
+/* ---- letters ---- */
+
+static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash unique, bool *fresh, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
+    sqlite3_stmt *stmt = q->sql[SQL_LETTER_PUT];
+    unsigned char entry[16], same[16];
+    once__id_write(l->entry, entry);
+    once__id_write(unique, same);
+    if (once_hash_is_zero(l->entry)) sqlite3_bind_null(stmt, 1);
+    else once__bind_id(stmt, 1, entry);
+    once__bind_bytes(stmt, 2, l->scope.tenant);
+    once__bind_bytes(stmt, 3, l->scope.consumer);
+    once__bind_bytes(stmt, 4, l->scope.operation);
+    once__bind_bytes(stmt, 5, l->key);
+    sqlite3_bind_int(stmt, 6, (int)l->kind);
+    once__bind_bytes(stmt, 7, l->reason);
+    sqlite3_bind_int64(stmt, 8, l->attempt);
+    sqlite3_bind_int64(stmt, 9, l->failures);
+    sqlite3_bind_int64(stmt, 10, l->seen_ms);
+    sqlite3_bind_int64(stmt, 11, l->buried_ms);
+    once__bind_bytes(stmt, 12, l->message.type);
+    once__bind_bytes(stmt, 13, l->message.headers);
+    once__bind_bytes(stmt, 14, l->message.body);
+    if (l->message.sent_ms == ONCE_NO_TIME) sqlite3_bind_null(stmt, 15);
+    else sqlite3_bind_int64(stmt, 15, l->message.sent_ms);
+    once__bind_bytes(stmt, 16, l->message.at.place);
+    once__bind_bytes(stmt, 17, l->message.at.point);
+    once__bind_id(stmt, 18, same);
+    const int rc = once__sqlite_step(q->db, stmt, err);
+    if (rc != ONCE_OK) return rc;
+    *fresh = sqlite3_changes64(q->db->handle) > 0;
+    q->wrote = true;
+    return ONCE_OK;
+}
+
+static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_letter *l, once_error *err)
+{
+    *l = (once_letter){.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
+    if (!once__column_id(stmt, 1, &l->entry))
+        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup", q->db->path);
+    l->kind = (once_answer)sqlite3_column_int(stmt, 6);
+    l->attempt = (uint32_t)sqlite3_column_int64(stmt, 8);
+    l->failures = (uint32_t)sqlite3_column_int64(stmt, 9);
+    l->seen_ms = sqlite3_column_int64(stmt, 10);
+    l->buried_ms = sqlite3_column_int64(stmt, 11);
+    l->message.sent_ms = sqlite3_column_type(stmt, 15) == SQLITE_NULL ? ONCE_NO_TIME : sqlite3_column_int64(stmt, 15);
+    once_bytes *const texts[] = {&l->scope.tenant,  &l->scope.consumer,   &l->scope.operation, &l->key,
+                                 &l->reason,        &l->message.type,     &l->message.headers, &l->message.body,
+                                 &l->message.at.place, &l->message.at.point};
+    static const int columns[] = {2, 3, 4, 5, 7, 12, 13, 14, 16, 17};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        if (!once__column_copy(stmt, columns[i], arena, texts[i])) return no_memory(err);
+    return ONCE_OK;
+}
+
+static int sqlite_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    sqlite3_stmt *stmt = q->sql[SQL_LETTER_GET];
+    sqlite3_bind_int64(stmt, 1, (int64_t)id);
+    const int code = sqlite3_step(stmt);
+    int rc = ONCE_OK;
+    *found = code == SQLITE_ROW;
+    if (*found) rc = read_letter(q, stmt, arena, out, err);
+    else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    return rc;
+}
+
+static int sqlite_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    sqlite3_bind_int64(q->sql[SQL_LETTER_DROP], 1, (int64_t)id);
+    q->wrote = true;
+    return once__sqlite_step(q->db, q->sql[SQL_LETTER_DROP], err);
+}
+
+static int sqlite_letters(once_store *store, once_bytes consumer, once_letter_visit *visit, void *user, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    int rc = ask_begin(q, false, err), code = SQLITE_DONE;
+    if (rc != ONCE_OK) return rc;
+    once_arena arena = {0};
+    sqlite3_stmt *stmt = q->sql[SQL_LETTERS];
+    bool go_on = true;
+    once__bind_bytes(stmt, 1, consumer);
+    while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        once_letter letter;
+        once_arena_reset(&arena);
+        rc = read_letter(q, stmt, &arena, &letter, err);
+        if (rc == ONCE_OK) go_on = visit(user, &letter);
+    }
+    if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    once_arena_release(&arena);
+    return ask_end(q, rc, err);
+}
+
+/* ---- lists and counts ---- */
+
+typedef struct finished_list {
+    once_sqlite *q;
+    once_bytes consumer;
+    once_state state;
+    once_entry_visit *visit;
+    void *user;
+    int rc;
+    once_error *err;
+} finished_list;
+
+static bool show_finished(void *user, const once_record *record)
+{
+    finished_list *list = user;
+    once_entry entry;
+    if (record->state != list->state) return true;
+    list->rc = once__live_from_record(list->q, record, &entry, list->err);
+    if (list->rc != ONCE_OK) return false;
+    const once_bytes consumer = entry.scope.consumer;
+    if (consumer.len != list->consumer.len || memcmp(consumer.data, list->consumer.data, consumer.len) != 0) return true;
+    return list->visit(list->user, &entry);
+}
+
+static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
+{
+    once_arena arena = {0};
+    sqlite3_stmt *stmt = q->sql[SQL_LIST];
+    int rc = ONCE_OK, code = SQLITE_DONE;
+    bool go_on = true;
+    once__bind_bytes(stmt, 1, consumer);
+    sqlite3_bind_int(stmt, 2, (int)state);
+    while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        once_entry entry;
+        int64_t row, keep_ms;
+        once_arena_reset(&arena);
+        rc = once__live_read_row(q, stmt, &arena, &entry, &row, &keep_ms, err);
+        if (rc == ONCE_OK) go_on = visit(user, &entry);
+    }
+    if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    once_arena_release(&arena);
+    return rc;
+}
+
+static int sqlite_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user,
+                       once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    if (once_state_finished(state)) {
+        finished_list list = {q, consumer, state, visit, user, ONCE_OK, err};
+        rc = once__settled_each(q->settled, q->shelf.now_ms, show_finished, &list, err);
+        if (rc == ONCE_OK) rc = list.rc;
+    } else {
+        rc = list_rows(q, consumer, state, visit, user, err);
+    }
+    return ask_end(q, rc, err);
+}
+
+static int count_rows(once_sqlite *q, once_bytes consumer, once_stats *out, once_error *err)
+{
+    int64_t next_ms = ONCE_NEVER;
+    sqlite3_stmt *stmt = q->sql[SQL_STATS];
+    int code;
+    once__bind_bytes(stmt, 1, consumer);
+    while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        const uint64_t n = (uint64_t)sqlite3_column_int64(stmt, 1);
+        const int state = sqlite3_column_int(stmt, 0);
+        if (state == ONCE_STATE_UNKNOWN) out->unknown = n;
+        if (state == ONCE_STATE_WAITING) out->waiting = n;
+        if (state == ONCE_STATE_CLAIMED) out->claimed = n;
+        if (state != ONCE_STATE_UNKNOWN && sqlite3_column_int64(stmt, 2) < next_ms) next_ms = sqlite3_column_int64(stmt, 2);
+    }
+    sqlite3_reset(stmt);
+    if (code != SQLITE_DONE) return once__sqlite_fail(q->db, code, err);
+    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > q->shelf.now_ms ? next_ms - q->shelf.now_ms : 0;
+
+    stmt = q->sql[SQL_STATS_LETTERS];
+    once__bind_bytes(stmt, 1, consumer);
+    code = sqlite3_step(stmt);
+    if (code == SQLITE_ROW) out->dead = (uint64_t)sqlite3_column_int64(stmt, 0);
+    sqlite3_reset(stmt);
+    return code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(q->db, code, err);
+}
+
+static int sqlite_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_stats){.wait_ms = ONCE_NEVER};
+    rc = count_rows(q, consumer, out, err);
+    return ask_end(q, rc, err);
+}
+
+/* ---- sweep ---- */
+
+/* Lanes whose version has expired. They are few, so each call looks at the next `limit` of them and begins anew at the end. */
+static int sweep_lanes(once_sqlite *q, size_t limit, once_error *err)
+{
+    sqlite3_stmt *stmt = q->sql[SQL_LANE_AFTER];
+    unsigned char *expired = NULL;
+    size_t n = 0, seen = 0, room = 0;
+    int code = SQLITE_DONE, rc = ONCE_OK;
+    unsigned char last[16] = {0};
+    once__bind_id(stmt, 1, q->lane_cursor);
+    sqlite3_bind_int64(stmt, 2, (int64_t)limit);
+    while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        const void *id = sqlite3_column_blob(stmt, 0);
+        if (sqlite3_column_bytes(stmt, 0) != 16) continue;
+        memcpy(last, id, 16);
+        seen++;
+        if (sqlite3_column_int64(stmt, 1) > q->shelf.now_ms) continue;
+        if (n == room) {
+            room = room ? room * 2 : 64;
+            unsigned char *grown = realloc(expired, room * 16);
+            if (!grown) rc = no_memory(err);
+            else expired = grown;
+        }
+        if (rc == ONCE_OK) memcpy(expired + 16 * n++, id, 16);
+    }
+    if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        once__bind_id(q->sql[SQL_LANE_DELETE], 1, expired + 16 * i);
+        rc = once__sqlite_step(q->db, q->sql[SQL_LANE_DELETE], err);
+        q->wrote = true;
+    }
+    memcpy(q->lane_cursor, last, 16);
+    if (seen < limit) memset(q->lane_cursor, 0, 16);
+    free(expired);
+    return rc;
+}
+
+static int sqlite_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    if (q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
+    int rc = ask_begin(q, true, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_sweep_result){0};
+    q->settled_touched = true;
+    rc = once__settled_sweep(q->settled, limit, q->shelf.now_ms, out, err);
+    if (rc == ONCE_OK) rc = sweep_lanes(q, limit, err);
+    /* Nothing dropped: nothing to write, not even the time. */
+    if (rc == ONCE_OK && sqlite3_total_changes64(q->db->handle) == q->changes_before) q->settled_touched = false;
+    return ask_end(q, rc, err);
+}
+
+/* ---- facts ---- */
+
+static int sqlite_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    sqlite3_stmt *stmt = q->sql[SQL_FACT_GET];
+    *out = (once_bytes){0};
+    sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+    const int code = sqlite3_step(stmt);
+    if (code == SQLITE_ROW) rc = once__column_copy(stmt, 0, arena, out) ? ONCE_OK : no_memory(err);
+    else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    return ask_end(q, rc, err);
+}
+
+static int sqlite_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    int rc = ask_begin(q, true, err);
+    if (rc != ONCE_OK) return rc;
+    sqlite3_stmt *stmt = q->sql[value.len ? SQL_FACT_SET : SQL_FACT_DELETE];
+    sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+    if (value.len) once__bind_bytes(stmt, 2, value);
+    q->wrote = true;
+    rc = once__sqlite_step(q->db, stmt, err);
+    return ask_end(q, rc, err);
+}
+
+/* ---- from version 1 to 2 ---- */
+
+/* Finished entries were rows; they become records. */
+static int move_finished(once_sqlite *q, once_error *err)
+{
+    sqlite3_stmt *stmt;
+    once_arena arena = {0};
+    int rc = once__sqlite_prepare(q->db, "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE state > 4 ORDER BY changed_ms", &stmt, err);
+    if (rc != ONCE_OK) return rc;
+    int code = SQLITE_DONE;
+    for (size_t n = 1; rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW; n++) {
+        once_entry entry;
+        once_record record;
+        int64_t row, keep_ms;
+        once_arena_reset(&arena);
+        rc = once__live_read_row(q, stmt, &arena, &entry, &row, &keep_ms, err);
+        if (rc == ONCE_OK) rc = once__live_to_record(q, &entry, 0, &record, err);
+        if (rc == ONCE_OK) rc = once__settled_add(q->settled, &record, err);
+        if (rc == ONCE_OK && n % 4096 == 0) rc = once__settled_commit(q->settled, q->shelf.now_ms, err);
+    }
+    if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_finalize(stmt);
+    once_arena_release(&arena);
+    if (rc == ONCE_OK) rc = once__settled_commit(q->settled, q->shelf.now_ms, err);
+    if (rc == ONCE_OK && ONCE_FAIL_AT(migrate_between)) rc = once_fail(err, ONCE_E_IO, "failpoint migrate_between");
+    if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, "DELETE FROM once_entry WHERE state > 4", err);
+    return rc == ONCE_OK ? write_head(q, err) : rc;
+}
+
+static int migrate_1_to_2(once_sqlite *q, once_error *err)
+{
+    once_settled_head head;
+    int rc = read_head(q, &head, err);
+    if (rc == ONCE_OK) rc = once__settled_refresh(q->settled, &head, err);
+    if (rc != ONCE_OK) return rc;
+    q->shelf.clock = q->stored_clock;
+    q->shelf.now_ms = once_clock_step(&q->shelf.clock, q->shelf.store.env);
+    rc = move_finished(q, err);
+    once__names_end(q->names, rc == ONCE_OK);
+    return rc;
+}
+
+/* ---- open, close ---- */
+
+static const once_shelf_ops sqlite_shelf = {
+    .begin = sqlite_begin,
+    .commit = sqlite_commit,
+    .rollback = sqlite_rollback,
+    .prefetch = once__live_prefetch,
+    .load = once__live_load,
+    .save = once__live_save,
+    .lane = once__live_lane,
+    .save_lane = once__live_save_lane,
+    .lane_head = once__live_lane_head,
+    .due = sqlite_due,
+    .by_token = sqlite_by_token,
+    .letter_put = sqlite_letter_put,
+    .letter_get = sqlite_letter_get,
+    .letter_drop = sqlite_letter_drop,
+};
+
+static void sqlite_close(once_store *store)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    once__settled_close(q->settled);
+    once__names_close(q->names);
+    for (size_t i = 0; i < SQL_STATEMENTS; i++) sqlite3_finalize(q->sql[i]);
+    once__sqlite_close(q->db);
+    once_arena_release(&q->arena);
+    free(q->slots.at);
+    free(q->lanes.at);
+    free(q->dirty);
+    free(q);
+}
+
+static int prepare_all(once_sqlite *q, const once_settled_limits *limits, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < SQL_STATEMENTS && rc == ONCE_OK; i++) rc = once__sqlite_prepare(q->db, statement_sql[i], &q->sql[i], err);
+    if (rc == ONCE_OK) rc = once__settled_open(q->db, limits, &q->settled, err);
+    if (rc == ONCE_OK) rc = once__names_open(q->db, &q->names, err);
+    return rc;
+}
+
+/* Everything that may make or change tables, in one transaction. */
+static int make_ready(once_sqlite *q, const once_store_options *options, const once_settled_limits *limits, once_error *err)
+{
+    int64_t version;
+    int rc = once__sqlite_exec(q->db, options->readonly ? "BEGIN" : "BEGIN IMMEDIATE", err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__sqlite_ready(q->db, q->shelf.store.env, options->create, options->readonly, &version, &q->shelf.store.secret, err);
+    if (rc == ONCE_OK && version == 1) {
+        rc = once__sqlite_upgrade_tables(q->db, err);
+        if (rc == ONCE_OK) rc = prepare_all(q, limits, err);
+        if (rc == ONCE_OK) rc = migrate_1_to_2(q, err);
+        if (rc == ONCE_OK && ONCE_FAIL_AT(migrate_between)) rc = once_fail(err, ONCE_E_IO, "failpoint migrate_between");
+    }
+    if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, "COMMIT", err);
+    if (rc != ONCE_OK && !sqlite3_get_autocommit(q->db->handle)) sqlite3_exec(q->db->handle, "ROLLBACK", NULL, NULL, NULL);
+    return rc == ONCE_OK && !q->settled ? prepare_all(q, limits, err) : rc;
+}
+
+int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,
+                            once_store **out, once_error *err)
+{
+    const once_store_options none = {.size = sizeof none};
+    if (!options) options = &none;
+    if (!limits) limits = &once__settled_defaults;
+    once_sqlite *q = calloc(1, sizeof *q);
+    if (!q) return no_memory(err);
+    q->shelf.store.ops = &once__store_sqlite;
+    q->shelf.store.env = options->env ? options->env : once_env_real();
+    q->shelf.shelf = &sqlite_shelf;
+    q->fresh = true;
+
+    const once_sqlite_options how = {.create = options->create,
+                                     .readonly = options->readonly,
+                                     .vfs = options->sqlite_vfs,
+                                     .busy_ms = options->busy_ms ? options->busy_ms : BUSY_MS_DEFAULT};
+    int rc = once__sqlite_open(path, &how, &q->db, err);
+    if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, options->readonly, err);
+    if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);
+    if (rc != ONCE_OK) {
+        sqlite_close(&q->shelf.store);
+        return rc;
+    }
+    *out = &q->shelf.store;
+    return ONCE_OK;
+}
+
+static int sqlite_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+{
+    return once__sqlite_store_open(rest, options, NULL, out, err);
+}
+
+static once_db *sqlite_db(once_store *store) { return ((once_sqlite *)store)->db; }
+
+const once_store_ops once__store_sqlite = {
+    .scheme = "sqlite",
+    .bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST |
+            ONCE_STORE_CLOCK,
+    .summary = "an SQLite file; the embedded default; SQL effects in the same file are atomic",
+    .open = sqlite_open,
+    .close = sqlite_close,
+    .claim = once__engine_claim,
+    .settle = once__engine_settle,
+    .extend = once__engine_extend,
+    .accept = once__engine_accept,
+    .take = once__engine_take,
+    .begin = once__engine_begin,
+    .commit = once__engine_commit,
+    .rollback = once__engine_rollback,
+    .db = sqlite_db,
+    .bury = once__engine_bury,
+    .exhume = once__engine_exhume,
+    .forget = once__engine_forget,
+    .sweep = sqlite_sweep,
+    .get = once__engine_get,
+    .list = sqlite_list,
+    .letters = sqlite_letters,
+    .stats = sqlite_stats,
+    .fact_get = sqlite_fact_get,
+    .fact_set = sqlite_fact_set,
+};

@@ -1,0 +1,698 @@
+/* Entries of the open transaction, live rows (once_entry, once_body) and lanes (once_lane).
+ *
+ * Where an entry is: a row of once_entry while it is claimed, waiting, unknown or dead; a record (sqlite_settled.c) once
+ * it is finished. When both exist, the row is the truth: the record is what an earlier life of the id left behind.
+ *
+ * keep_ms of a slot or a row says until when such a leftover may exist, so that a new record, or the tombstone of a
+ * forgotten entry, is kept at least as long as what it hides. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/sqlite_store.h"
+
+#include "base/banned.h"
+
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8 };
+enum { LIVE_KNOWN_MAX = 4096 };
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
+
+static int damaged(once_sqlite *q, const char *what, once_error *err)
+{
+    return once_fail(err, ONCE_E_CORRUPT, "file '%s': %s is damaged; restore it from a backup", q->db->path, what);
+}
+
+/* ---- binding and reading ---- */
+
+void once__bind_bytes(sqlite3_stmt *stmt, int at, once_bytes bytes)
+{
+    if (bytes.len) sqlite3_bind_blob64(stmt, at, bytes.data, bytes.len, SQLITE_STATIC);
+    else sqlite3_bind_zeroblob(stmt, at, 0);
+}
+
+void once__bind_id(sqlite3_stmt *stmt, int at, const unsigned char id[16]) { sqlite3_bind_blob(stmt, at, id, 16, SQLITE_STATIC); }
+
+bool once__column_copy(sqlite3_stmt *stmt, int at, once_arena *arena, once_bytes *out)
+{
+    const void *data = sqlite3_column_blob(stmt, at);
+    const once_bytes bytes = {data, (size_t)sqlite3_column_bytes(stmt, at)};
+    *out = (once_bytes){0};
+    return bytes.len == 0 || once_arena_copy(arena, bytes, out);
+}
+
+bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out)
+{
+    *out = (once_hash){0};
+    if (sqlite3_column_type(stmt, at) == SQLITE_NULL) return true;
+    const void *data = sqlite3_column_blob(stmt, at);
+    if (!data || sqlite3_column_bytes(stmt, at) != 16) return false;
+    *out = once__id_read(data);
+    return true;
+}
+
+/* ---- tables of slots ---- */
+
+static once_hash item_id(const void *item)
+{
+    once_hash id;
+    memcpy(&id, item, sizeof id);
+    return id;
+}
+_Static_assert(offsetof(once_slot, entry) == 0 && offsetof(once_entry, id) == 0, "a slot begins with its id");
+_Static_assert(offsetof(once_lane_slot, id) == 0, "a lane begins with its id");
+
+static void *table_get(const once_id_table *t, once_hash id)
+{
+    if (!t->size) return NULL;
+    for (size_t at = id.b & (t->size - 1); t->at[at]; at = (at + 1) & (t->size - 1))
+        if (once_hash_equal(item_id(t->at[at]), id)) return t->at[at];
+    return NULL;
+}
+
+static void table_place(once_id_table *t, void *item)
+{
+    size_t at = item_id(item).b & (t->size - 1);
+    while (t->at[at]) at = (at + 1) & (t->size - 1);
+    t->at[at] = item;
+}
+
+static bool table_put(once_id_table *t, void *item)
+{
+    if (t->n * 2 >= t->size) {
+        once_id_table grown = {.n = t->n, .size = t->size ? t->size * 2 : 256};
+        grown.at = calloc(grown.size, sizeof *grown.at);
+        if (!grown.at) return false;
+        for (size_t i = 0; i < t->size; i++)
+            if (t->at[i]) table_place(&grown, t->at[i]);
+        free(t->at);
+        *t = grown;
+    }
+    table_place(t, item);
+    t->n++;
+    return true;
+}
+
+static void table_clear(once_id_table *t)
+{
+    if (t->size > 16384) {
+        free(t->at);
+        *t = (once_id_table){0};
+    } else if (t->n) {
+        memset(t->at, 0, t->size * sizeof *t->at);
+    }
+    t->n = 0;
+}
+
+void once__live_clear(once_sqlite *q)
+{
+    table_clear(&q->slots);
+    table_clear(&q->lanes);
+    q->n_dirty = 0;
+    if (q->arena.total > 8u << 20) once_arena_release(&q->arena);
+    else once_arena_reset(&q->arena);
+}
+
+/* ---- lanes: the slots in them ---- */
+
+static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_error *err)
+{
+    *out = table_get(&q->lanes, id);
+    if (*out) return ONCE_OK;
+    once_lane_slot *lane = once_arena_new(&q->arena, once_lane_slot, 1);
+    if (!lane) return no_memory(err);
+    lane->id = id;
+
+    unsigned char key[16];
+    sqlite3_stmt *stmt = q->sql[SQL_LANE_GET];
+    once__id_write(id, key);
+    once__bind_id(stmt, 1, key);
+    const int code = sqlite3_step(stmt);
+    int rc = ONCE_OK;
+    if (code == SQLITE_ROW) {
+        lane->has_version = true;
+        lane->version = sqlite3_column_int64(stmt, 0);
+        lane->expires_ms = sqlite3_column_int64(stmt, 1);
+    } else if (code != SQLITE_DONE) {
+        rc = once__sqlite_fail(q->db, code, err);
+    }
+    sqlite3_reset(stmt);
+    if (rc == ONCE_OK && !table_put(&q->lanes, lane)) rc = no_memory(err);
+    if (rc == ONCE_OK) *out = lane;
+    return rc;
+}
+
+/* A slot knows its entry better than the table does, so its lane must know the slot. */
+static int join_lane(once_sqlite *q, once_slot *slot, once_error *err)
+{
+    once_lane_slot *lane;
+    if (slot->in_lane || once_hash_is_zero(slot->entry.lane)) return ONCE_OK;
+    const int rc = lane_slot(q, slot->entry.lane, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    slot->lane_next = lane->first;
+    lane->first = slot;
+    slot->in_lane = true;
+    return ONCE_OK;
+}
+
+/* ---- which ids may have a row ---- */
+
+static int filter_build(once_sqlite *q, once_error *err)
+{
+    once_live_filter *live = &q->live;
+    memset(live, 0, sizeof *live);
+    sqlite3_stmt *stmt = q->sql[SQL_ENTRY_IDS];
+    int code;
+    sqlite3_bind_int(stmt, 1, LIVE_KNOWN_MAX + 1);
+    while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        once_hash id;
+        if (!once__column_id(stmt, 0, &id)) {
+            sqlite3_reset(stmt);
+            return damaged(q, "table once_entry", err);
+        }
+        const unsigned bit = id.b & (8 * sizeof live->bits - 1);
+        live->bits[bit / 8] = (unsigned char)(live->bits[bit / 8] | 1u << bit % 8);
+        live->rows++;
+    }
+    const int rc = code == SQLITE_DONE ? ONCE_OK : once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    live->many = live->rows > LIVE_KNOWN_MAX;
+    live->known = rc == ONCE_OK;
+    return rc;
+}
+
+static bool filter_may_have(const once_live_filter *live, once_hash id)
+{
+    const unsigned bit = id.b & (8 * sizeof live->bits - 1);
+    return live->many || (live->bits[bit / 8] >> bit % 8 & 1);
+}
+
+static void filter_add(once_live_filter *live, once_hash id)
+{
+    const unsigned bit = id.b & (8 * sizeof live->bits - 1);
+    live->bits[bit / 8] = (unsigned char)(live->bits[bit / 8] | 1u << bit % 8);
+    live->rows++;
+    if (++live->added > LIVE_KNOWN_MAX) live->known = false; /* mostly of rows that are gone: build it anew */
+}
+
+static void filter_remove(once_live_filter *live)
+{
+    if (live->many) {
+        live->known = false;
+    } else if (--live->rows == 0) {
+        memset(live->bits, 0, sizeof live->bits);
+        live->added = 0;
+    }
+}
+
+/* The table is known to be empty. */
+static bool no_rows(const once_sqlite *q) { return q->live.known && !q->live.many && q->live.rows == 0; }
+
+/* ---- loading ---- */
+
+int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_entry *e, int64_t *row, int64_t *keep_ms,
+                        once_error *err)
+{
+    *e = (once_entry){0};
+    *row = sqlite3_column_int64(stmt, 0);
+    const int state = sqlite3_column_int(stmt, 2), flags = sqlite3_column_int(stmt, 12);
+    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !once__column_id(stmt, 7, &e->fingerprint) ||
+        !once__column_id(stmt, 8, &e->lane) || state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
+        return damaged(q, "table once_entry", err);
+    e->state = (once_state)state;
+    e->has_message = sqlite3_column_int(stmt, 3) != 0;
+    e->attempt = (uint32_t)sqlite3_column_int64(stmt, 5);
+    e->failures = (uint32_t)sqlite3_column_int64(stmt, 6);
+    e->order = sqlite3_column_int64(stmt, 9);
+    e->gap_ms = sqlite3_column_int64(stmt, 10);
+    e->remember_ms = sqlite3_column_int64(stmt, 11);
+    e->versioned = flags & VERSIONED;
+    e->gap = flags & GAP;
+    e->hold = flags & HOLD;
+    e->silent = flags & SILENT;
+    e->run = (uint64_t)sqlite3_column_int64(stmt, 13);
+    e->seen_ms = sqlite3_column_int64(stmt, 14);
+    e->changed_ms = sqlite3_column_int64(stmt, 15);
+    e->due_ms = sqlite3_column_int64(stmt, 16);
+    e->expires_ms = sqlite3_column_int64(stmt, 17);
+    *keep_ms = sqlite3_column_int64(stmt, 18);
+    once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,
+                                 &e->at.place,     &e->at.point,       &e->result,          &e->reason};
+    for (int i = 0; i < 8; i++)
+        if (!once__column_copy(stmt, 19 + i, arena, texts[i])) return no_memory(err);
+    if (!e->has_message) return ONCE_OK;
+
+    sqlite3_stmt *body = q->sql[SQL_BODY_GET];
+    sqlite3_bind_int64(body, 1, *row);
+    const int code = sqlite3_step(body);
+    int rc = ONCE_OK;
+    if (code == SQLITE_ROW) {
+        once_message *m = &e->message;
+        m->sent_ms = sqlite3_column_type(body, 3) == SQLITE_NULL ? ONCE_NO_TIME : sqlite3_column_int64(body, 3);
+        if (!once__column_copy(body, 0, arena, &m->type) || !once__column_copy(body, 1, arena, &m->headers) ||
+            !once__column_copy(body, 2, arena, &m->body) || !once__column_copy(body, 4, arena, &m->at.place) ||
+            !once__column_copy(body, 5, arena, &m->at.point))
+            rc = no_memory(err);
+    } else {
+        rc = code == SQLITE_DONE ? damaged(q, "table once_body", err) : once__sqlite_fail(q->db, code, err);
+    }
+    sqlite3_reset(body);
+    return rc;
+}
+
+static void note_own(once_slot *slot)
+{
+    const once_entry *e = &slot->entry;
+    const char *const own[OWNS] = {
+        [OWN_KEY] = e->key.data,           [OWN_POINT] = e->at.point.data,          [OWN_RESULT] = e->result.data,
+        [OWN_REASON] = e->reason.data,     [OWN_TYPE] = e->message.type.data,       [OWN_HEADERS] = e->message.headers.data,
+        [OWN_BODY] = e->message.body.data, [OWN_BODY_POINT] = e->message.at.point.data};
+    memcpy(slot->own, own, sizeof own);
+}
+
+/* Reads the row of the slot's id, if it has one. */
+static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
+{
+    if (!filter_may_have(&q->live, slot->entry.id)) return ONCE_OK;
+    unsigned char key[16];
+    sqlite3_stmt *stmt = q->sql[SQL_ENTRY_GET];
+    once__id_write(slot->entry.id, key);
+    once__bind_id(stmt, 1, key);
+    const int code = sqlite3_step(stmt);
+    int rc = ONCE_OK;
+    if (code == SQLITE_ROW) {
+        rc = once__live_read_row(q, stmt, &q->arena, &slot->entry, &slot->row, &slot->keep_ms, err);
+        slot->body_stored = slot->entry.has_message;
+        if (rc == ONCE_OK) note_own(slot);
+        if (rc == ONCE_OK) rc = join_lane(q, slot, err);
+    } else if (code != SQLITE_DONE) {
+        rc = once__sqlite_fail(q->db, code, err);
+    }
+    sqlite3_reset(stmt);
+    return rc;
+}
+
+int once__live_from_record(once_sqlite *q, const once_record *r, once_entry *out, once_error *err)
+{
+    const once_name *scope, *place, *run;
+    int rc = once__names_find(q->names, r->scope, 'S', &scope, err);
+    if (rc == ONCE_OK) rc = once__names_find(q->names, r->place, 'P', &place, err);
+    if (rc == ONCE_OK) rc = once__names_find(q->names, r->run, 'R', &run, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_entry){
+        .id = r->id,
+        .state = r->state,
+        .token = r->token,
+        .attempt = r->attempt,
+        .failures = r->failures,
+        .fingerprint = r->fingerprint,
+        .run = run->run,
+        .seen_ms = r->seen_ms,
+        .changed_ms = r->changed_ms,
+        .due_ms = ONCE_NEVER,
+        .expires_ms = r->expires_ms,
+        .scope = scope->scope,
+        .at = {place->place, r->point},
+        .result = r->result,
+        .reason = r->reason,
+    };
+    return ONCE_OK;
+}
+
+static int compare_slots(const void *left, const void *right)
+{
+    return once_hash_compare((*(once_slot *const *)left)->entry.id, (*(once_slot *const *)right)->entry.id);
+}
+
+/* Fills the slots, which are new, from rows and records. */
+static int load_slots(once_sqlite *q, once_slot **slots, size_t n, once_error *err)
+{
+    int rc = ONCE_OK;
+    if (!q->live.known) rc = filter_build(q, err);
+    size_t left = 0;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        rc = load_row(q, slots[i], err);
+        if (!slots[i]->row) slots[left++] = slots[i];
+    }
+    if (rc != ONCE_OK || left == 0) return rc;
+    qsort(slots, left, sizeof *slots, compare_slots);
+
+    once_hash one, *ids = left == 1 ? &one : once_arena_alloc(&q->arena, left * sizeof *ids);
+    once_record single, *records = left == 1 ? &single : once_arena_alloc(&q->arena, left * sizeof *records);
+    if (!ids || !records) return no_memory(err);
+    for (size_t i = 0; i < left; i++) ids[i] = slots[i]->entry.id;
+    rc = once__settled_find(q->settled, ids, left, q->shelf.now_ms, records, &q->arena, err);
+    for (size_t i = 0; i < left && rc == ONCE_OK; i++) {
+        slots[i]->keep_ms = records[i].keep_ms;
+        if (records[i].state == ONCE_STATE_ABSENT) continue;
+        rc = once__live_from_record(q, &records[i], &slots[i]->entry, err);
+        note_own(slots[i]);
+    }
+    return rc;
+}
+
+static once_slot *slot_new(once_sqlite *q, once_hash id)
+{
+    once_slot *slot = once_arena_new(&q->arena, once_slot, 1);
+    if (!slot) return NULL;
+    slot->entry.id = id;
+    return table_put(&q->slots, slot) ? slot : NULL;
+}
+
+int once__live_prefetch(once_shelf *shelf, const once_hash *ids, size_t n, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    once_slot **fresh = once_arena_alloc(&q->arena, n * sizeof *fresh);
+    if (!fresh) return no_memory(err);
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (table_get(&q->slots, ids[i])) continue;
+        if (!(fresh[count++] = slot_new(q, ids[i]))) return no_memory(err);
+    }
+    return load_slots(q, fresh, count, err);
+}
+
+int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    once_slot *slot = table_get(&q->slots, id);
+    if (!slot) {
+        slot = slot_new(q, id);
+        if (!slot) return no_memory(err);
+        once_slot *one[1] = {slot};
+        const int rc = load_slots(q, one, 1, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    *out = &slot->entry;
+    return ONCE_OK;
+}
+
+/* ---- saving ---- */
+
+static bool own(once_sqlite *q, once_slot *slot, int which, once_bytes *bytes)
+{
+    if (bytes->len == 0) *bytes = (once_bytes){0};
+    else if (bytes->data != slot->own[which] && !once_arena_copy(&q->arena, *bytes, bytes)) return false;
+    slot->own[which] = bytes->data;
+    return true;
+}
+
+/* Copies what the entry points to, as far as it is not ours already. */
+static bool own_all(once_sqlite *q, once_slot *slot)
+{
+    once_entry *e = &slot->entry;
+    const once_name *scope = once__names_scope(q->names, &e->scope);
+    const once_name *place = once__names_place(q->names, e->at.place);
+    if (!scope || !place) return false;
+    e->scope = scope->scope;
+    e->at.place = place->place;
+    if (!own(q, slot, OWN_KEY, &e->key) || !own(q, slot, OWN_POINT, &e->at.point) || !own(q, slot, OWN_RESULT, &e->result) ||
+        !own(q, slot, OWN_REASON, &e->reason))
+        return false;
+    if (!e->has_message) return true;
+    const once_name *body_place = once__names_place(q->names, e->message.at.place);
+    if (!body_place) return false;
+    e->message.at.place = body_place->place;
+    if (slot->own[OWN_BODY] != e->message.body.data) slot->body_stored = false;
+    return own(q, slot, OWN_TYPE, &e->message.type) && own(q, slot, OWN_HEADERS, &e->message.headers) &&
+           own(q, slot, OWN_BODY, &e->message.body) && own(q, slot, OWN_BODY_POINT, &e->message.at.point);
+}
+
+static bool mark_dirty(once_sqlite *q, once_slot *slot)
+{
+    if (slot->row_dirty || slot->settle_dirty) return true;
+    if (q->n_dirty == q->dirty_size) {
+        const size_t more = q->dirty_size ? q->dirty_size * 2 : 1024;
+        void *grown = realloc(q->dirty, more * sizeof *q->dirty);
+        if (!grown) return false;
+        q->dirty = grown;
+        q->dirty_size = more;
+    }
+    q->dirty[q->n_dirty++] = slot;
+    return true;
+}
+
+int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    once_slot *slot = (once_slot *)entry;
+    assert(table_get(&q->slots, entry->id) == slot);
+    if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
+    if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
+    if (!mark_dirty(q, slot) || !own_all(q, slot)) return no_memory(err);
+    slot->row_dirty = true;
+    slot->settle_dirty = once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms);
+    return join_lane(q, slot, err);
+}
+
+static bool is_live(const once_entry *entry) { return entry->state != ONCE_STATE_ABSENT && !once_state_finished(entry->state); }
+
+static int write_body(once_sqlite *q, once_slot *slot, once_error *err)
+{
+    const once_message *m = &slot->entry.message;
+    sqlite3_stmt *stmt = q->sql[SQL_BODY_PUT];
+    sqlite3_bind_int64(stmt, 1, slot->row);
+    once__bind_bytes(stmt, 2, m->type);
+    once__bind_bytes(stmt, 3, m->headers);
+    once__bind_bytes(stmt, 4, m->body);
+    if (m->sent_ms == ONCE_NO_TIME) sqlite3_bind_null(stmt, 5);
+    else sqlite3_bind_int64(stmt, 5, m->sent_ms);
+    once__bind_bytes(stmt, 6, m->at.place);
+    once__bind_bytes(stmt, 7, m->at.point);
+    return once__sqlite_step(q->db, stmt, err);
+}
+
+static int delete_body(once_sqlite *q, int64_t row, once_error *err)
+{
+    sqlite3_bind_int64(q->sql[SQL_BODY_DELETE], 1, row);
+    return once__sqlite_step(q->db, q->sql[SQL_BODY_DELETE], err);
+}
+
+static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
+{
+    const once_entry *e = &slot->entry;
+    sqlite3_stmt *stmt = q->sql[slot->row ? SQL_ENTRY_UPDATE : SQL_ENTRY_INSERT];
+    unsigned char id[16], token[16], fingerprint[16], lane[16];
+    once__id_write(e->id, id);
+    once__id_write(e->token, token);
+    once__id_write(e->fingerprint, fingerprint);
+    once__id_write(e->lane, lane);
+    if (slot->row) sqlite3_bind_int64(stmt, 1, slot->row);
+    else sqlite3_bind_null(stmt, 1);
+    once__bind_id(stmt, 2, id);
+    sqlite3_bind_int(stmt, 3, (int)e->state);
+    sqlite3_bind_int(stmt, 4, e->has_message);
+    once__bind_id(stmt, 5, token);
+    sqlite3_bind_int64(stmt, 6, e->attempt);
+    sqlite3_bind_int64(stmt, 7, e->failures);
+    once__bind_id(stmt, 8, fingerprint);
+    if (once_hash_is_zero(e->lane)) sqlite3_bind_null(stmt, 9);
+    else once__bind_id(stmt, 9, lane);
+    sqlite3_bind_int64(stmt, 10, e->order);
+    sqlite3_bind_int64(stmt, 11, e->gap_ms);
+    sqlite3_bind_int64(stmt, 12, e->remember_ms);
+    sqlite3_bind_int(stmt, 13, (e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) | (e->silent ? SILENT : 0));
+    sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
+    sqlite3_bind_int64(stmt, 15, e->seen_ms);
+    sqlite3_bind_int64(stmt, 16, e->changed_ms);
+    sqlite3_bind_int64(stmt, 17, e->due_ms);
+    sqlite3_bind_int64(stmt, 18, e->expires_ms);
+    sqlite3_bind_int64(stmt, 19, slot->keep_ms);
+    const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,
+                                e->at.place,     e->at.point,       e->result,          e->reason};
+    for (int i = 0; i < 8; i++) once__bind_bytes(stmt, 20 + i, texts[i]);
+
+    int rc = once__sqlite_step(q->db, stmt, err);
+    if (rc != ONCE_OK) return rc;
+    if (!slot->row) {
+        slot->row = sqlite3_last_insert_rowid(q->db->handle);
+        filter_add(&q->live, e->id);
+    }
+    if (e->has_message && !slot->body_stored) rc = write_body(q, slot, err);
+    if (!e->has_message && slot->body_stored) rc = delete_body(q, slot->row, err);
+    slot->body_stored = e->has_message;
+    return rc;
+}
+
+static int delete_row(once_sqlite *q, once_slot *slot, once_error *err)
+{
+    sqlite3_stmt *stmt = q->sql[SQL_ENTRY_DELETE];
+    sqlite3_bind_int64(stmt, 1, slot->row);
+    int rc = once__sqlite_step(q->db, stmt, err);
+    if (rc == ONCE_OK && slot->body_stored) rc = delete_body(q, slot->row, err);
+    filter_remove(&q->live);
+    slot->row = 0;
+    slot->body_stored = false;
+    return rc;
+}
+
+int once__live_write_rows(once_sqlite *q, once_error *err)
+{
+    for (size_t i = 0; i < q->n_dirty; i++) {
+        once_slot *slot = q->dirty[i];
+        if (!slot->row_dirty) continue;
+        int rc = ONCE_OK;
+        if (is_live(&slot->entry) || slot->row) {
+            q->rows_written = true;
+            rc = is_live(&slot->entry) ? write_row(q, slot, err) : delete_row(q, slot, err);
+        }
+        if (rc != ONCE_OK) return rc;
+        slot->row_dirty = false;
+    }
+    return ONCE_OK;
+}
+
+int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, once_record *out, once_error *err)
+{
+    *out = (once_record){.id = e->id, .state = e->state, .expires_ms = keep_ms, .keep_ms = keep_ms};
+    if (e->state == ONCE_STATE_ABSENT) return ONCE_OK;
+    once_name *scope = once__names_scope(q->names, &e->scope), *place = once__names_place(q->names, e->at.place);
+    once_name *run = once__names_run(q->names, e->run);
+    if (!scope || !place || !run) return no_memory(err);
+    int rc = once__names_number(q->names, scope, &out->scope, err);
+    if (rc == ONCE_OK) rc = once__names_number(q->names, place, &out->place, err);
+    if (rc == ONCE_OK) rc = once__names_number(q->names, run, &out->run, err);
+    out->token = e->token;
+    out->fingerprint = e->fingerprint;
+    out->attempt = e->attempt;
+    out->failures = e->failures;
+    out->seen_ms = e->seen_ms;
+    out->changed_ms = e->changed_ms;
+    out->expires_ms = e->expires_ms;
+    if (out->keep_ms < out->expires_ms) out->keep_ms = out->expires_ms;
+    out->point = e->at.point;
+    out->result = e->result;
+    out->reason = e->reason;
+    return rc;
+}
+
+static int write_lanes(once_sqlite *q, once_error *err)
+{
+    for (size_t i = 0; q->lanes.n && i < q->lanes.size; i++) {
+        once_lane_slot *lane = q->lanes.at[i];
+        if (!lane || !lane->dirty) continue;
+        unsigned char id[16];
+        sqlite3_stmt *stmt = q->sql[SQL_LANE_PUT];
+        once__id_write(lane->id, id);
+        once__bind_id(stmt, 1, id);
+        sqlite3_bind_int64(stmt, 2, lane->version);
+        sqlite3_bind_int64(stmt, 3, lane->expires_ms);
+        const int rc = once__sqlite_step(q->db, stmt, err);
+        if (rc != ONCE_OK) return rc;
+        lane->dirty = false;
+        q->wrote = true;
+    }
+    return ONCE_OK;
+}
+
+int once__live_write_all(once_sqlite *q, once_error *err)
+{
+    int rc = once__live_write_rows(q, err);
+    if (rc == ONCE_OK) rc = write_lanes(q, err);
+    for (size_t i = 0; i < q->n_dirty && rc == ONCE_OK; i++) {
+        once_slot *slot = q->dirty[i];
+        once_record record;
+        if (!slot->settle_dirty) continue;
+        rc = once__live_to_record(q, &slot->entry, slot->keep_ms, &record, err);
+        q->settled_touched = true;
+        if (rc == ONCE_OK) rc = once__settled_add(q->settled, &record, err);
+    }
+    if (rc == ONCE_OK && q->settled_touched) rc = once__settled_commit(q->settled, q->shelf.now_ms, err);
+    return rc;
+}
+
+/* ---- lanes ---- */
+
+/* The first row that `stmt` finds whose entry is not held as a slot: slots are looked at by themselves. */
+static int first_row(once_sqlite *q, sqlite3_stmt *stmt, once_hash lane, once_hash *id, int64_t *order, bool *found, once_error *err)
+{
+    unsigned char key[16];
+    int code = SQLITE_DONE, rc = ONCE_OK;
+    once__id_write(lane, key);
+    once__bind_id(stmt, 1, key);
+    *found = false;
+    while (!*found && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        if (!once__column_id(stmt, 0, id)) rc = damaged(q, "table once_entry", err);
+        *order = sqlite3_column_int64(stmt, 1);
+        *found = rc == ONCE_OK && !table_get(&q->slots, *id);
+    }
+    if (rc == ONCE_OK && !*found && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    return rc;
+}
+
+static int rows_known(once_sqlite *q, once_error *err) { return q->live.known ? ONCE_OK : filter_build(q, err); }
+
+int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    once_lane_slot *lane;
+    int rc = rows_known(q, err);
+    if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    assert(table_get(&q->slots, except)); /* so that no row below is its own */
+    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
+    if (lane->has_version && lane->expires_ms > shelf->now_ms) {
+        out->has_version = true;
+        out->version = lane->version;
+    }
+    for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
+        const once_entry *other = &slot->entry;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || once_hash_equal(other->id, except)) continue;
+        if (other->state == ONCE_STATE_CLAIMED) out->claimed = true;
+        if (other->order < out->head) out->head = other->order;
+        if (other->order > out->tail) out->tail = other->order;
+    }
+    if (no_rows(q)) return ONCE_OK;
+    once_hash other;
+    int64_t order;
+    bool found;
+    rc = first_row(q, q->sql[SQL_LANE_UP], id, &other, &order, &found, err);
+    if (rc != ONCE_OK || !found) return rc;
+    if (order < out->head) out->head = order;
+    rc = first_row(q, q->sql[SQL_LANE_DOWN], id, &other, &order, &found, err);
+    if (rc != ONCE_OK) return rc;
+    if (found && order > out->tail) out->tail = order;
+    if (out->claimed) return ONCE_OK;
+    rc = first_row(q, q->sql[SQL_LANE_RUNNING], id, &other, &order, &found, err);
+    if (found) out->claimed = true;
+    return rc;
+}
+
+int once__live_save_lane(once_shelf *shelf, once_hash id, int64_t version, int64_t expires_ms, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    once_lane_slot *lane;
+    const int rc = lane_slot(q, id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    lane->has_version = lane->dirty = true;
+    lane->version = version;
+    lane->expires_ms = expires_ms;
+    return ONCE_OK;
+}
+
+int once__live_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    once_lane_slot *lane;
+    int rc = rows_known(q, err);
+    if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    const once_entry *head = NULL;
+    for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
+        const once_entry *other = &slot->entry;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id)) continue;
+        if (!head || other->order < head->order || (other->order == head->order && once_hash_compare(other->id, head->id) < 0))
+            head = other;
+    }
+    *out = head ? head->id : (once_hash){0};
+    if (no_rows(q)) return ONCE_OK;
+    once_hash other;
+    int64_t order;
+    bool found;
+    rc = first_row(q, q->sql[SQL_LANE_UP], id, &other, &order, &found, err);
+    if (rc == ONCE_OK && found &&
+        (!head || order < head->order || (order == head->order && once_hash_compare(other, head->id) < 0)))
+        *out = other;
+    return rc;
+}

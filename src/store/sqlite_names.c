@@ -1,0 +1,261 @@
+/* Names in memory: two hash tables (by text, by number) over the same malloc'ed names. */
+#include "store/sqlite_names.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+#include "base/banned.h"
+
+enum { KEEP_MAX = 4096 }; /* names that may stay in memory between transactions */
+
+typedef struct table {
+    once_name **at;
+    size_t n, size;
+} table;
+
+struct once_names {
+    once_db *db;
+    sqlite3_stmt *find, *insert, *get;
+    table by_text, by_number;
+    once_name *last_scope, *last_place, *last_run; /* mostly the same again */
+    bool fresh; /* rows were inserted in the open transaction */
+};
+
+static uint64_t number_hash(uint64_t number) { return number * UINT64_C(0x9e3779b97f4a7c15) >> 32; }
+
+static void table_place(table *t, once_name *name, uint64_t hash)
+{
+    size_t at = hash & (t->size - 1);
+    while (t->at[at]) at = (at + 1) & (t->size - 1);
+    t->at[at] = name;
+    t->n++;
+}
+
+static bool table_put(table *t, once_name *name, bool by_number)
+{
+    if (t->n * 2 >= t->size) {
+        table grown = {.size = t->size ? t->size * 2 : 256};
+        grown.at = calloc(grown.size, sizeof *grown.at);
+        if (!grown.at) return false;
+        for (size_t i = 0; i < t->size; i++)
+            if (t->at[i]) table_place(&grown, t->at[i], by_number ? number_hash(t->at[i]->number) : t->at[i]->hash);
+        free(t->at);
+        *t = grown;
+    }
+    table_place(t, name, by_number ? number_hash(name->number) : name->hash);
+    return true;
+}
+
+static once_name *by_text(const once_names *names, uint64_t hash, const char *text, size_t len)
+{
+    const table *t = &names->by_text;
+    if (!t->size) return NULL;
+    for (size_t at = hash & (t->size - 1); t->at[at]; at = (at + 1) & (t->size - 1))
+        if (t->at[at]->hash == hash && t->at[at]->len == len && memcmp(t->at[at]->text, text, len) == 0) return t->at[at];
+    return NULL;
+}
+
+static once_name *by_number(const once_names *names, uint64_t number)
+{
+    const table *t = &names->by_number;
+    if (!t->size) return NULL;
+    for (size_t at = number_hash(number) & (t->size - 1); t->at[at]; at = (at + 1) & (t->size - 1))
+        if (t->at[at]->number == number) return t->at[at];
+    return NULL;
+}
+
+/* Reads the text of a name into its fields; false: damaged. */
+static bool parse(once_name *name)
+{
+    if (name->len < 1) return false;
+    switch (name->text[0]) {
+    case 'S': {
+        uint32_t lens[3];
+        const size_t head = 1 + sizeof lens;
+        if (name->len < head) return false;
+        memcpy(lens, name->text + 1, sizeof lens);
+        if ((uint64_t)lens[0] + lens[1] + lens[2] != name->len - head) return false;
+        const char *at = name->text + head;
+        name->scope = (once_scope){{at, lens[0]}, {at + lens[0], lens[1]}, {at + lens[0] + lens[1], lens[2]}};
+        return true;
+    }
+    case 'P': name->place = (once_bytes){name->text + 1, name->len - 1}; return true;
+    case 'R':
+        if (name->len != 9) return false;
+        memcpy(&name->run, name->text + 1, 8);
+        return true;
+    default: return false;
+    }
+}
+
+static once_name *name_new(size_t len)
+{
+    once_name *name = calloc(1, sizeof *name + len + 1);
+    if (name) name->len = len;
+    return name;
+}
+
+/* Finds the name that equals `made`, which is freed then, or adds `made`. */
+static once_name *settle_on(once_names *names, once_name *made)
+{
+    made->hash = once_xxh128(0, made->text, made->len).a;
+    once_name *known = by_text(names, made->hash, made->text, made->len);
+    if (known || !parse(made) || !table_put(&names->by_text, made, false)) {
+        free(made);
+        return known;
+    }
+    return made;
+}
+
+static bool same(once_bytes x, once_bytes y)
+{
+    return x.len == y.len && (x.data == y.data || x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
+}
+
+once_name *once__names_scope(once_names *names, const once_scope *scope)
+{
+    once_name *last = names->last_scope;
+    if (last && same(last->scope.tenant, scope->tenant) && same(last->scope.consumer, scope->consumer) &&
+        same(last->scope.operation, scope->operation))
+        return last;
+    const once_bytes parts[3] = {scope->tenant, scope->consumer, scope->operation};
+    uint32_t lens[3];
+    size_t total = 1 + sizeof lens;
+    for (int i = 0; i < 3; i++) {
+        lens[i] = (uint32_t)parts[i].len;
+        total += parts[i].len;
+    }
+    once_name *made = name_new(total);
+    if (!made) return NULL;
+    char *to = made->text;
+    *to++ = 'S';
+    memcpy(to, lens, sizeof lens);
+    to += sizeof lens;
+    for (int i = 0; i < 3; i++) {
+        if (parts[i].len) memcpy(to, parts[i].data, parts[i].len);
+        to += parts[i].len;
+    }
+    return names->last_scope = settle_on(names, made);
+}
+
+once_name *once__names_place(once_names *names, once_bytes place)
+{
+    if (names->last_place && same(names->last_place->place, place)) return names->last_place;
+    once_name *made = name_new(1 + place.len);
+    if (!made) return NULL;
+    made->text[0] = 'P';
+    if (place.len) memcpy(made->text + 1, place.data, place.len);
+    return names->last_place = settle_on(names, made);
+}
+
+once_name *once__names_run(once_names *names, uint64_t run)
+{
+    if (names->last_run && names->last_run->run == run) return names->last_run;
+    once_name *made = name_new(9);
+    if (!made) return NULL;
+    made->text[0] = 'R';
+    memcpy(made->text + 1, &run, 8);
+    return names->last_run = settle_on(names, made);
+}
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a name"); }
+
+int once__names_number(once_names *names, once_name *name, uint64_t *out, once_error *err)
+{
+    int rc = ONCE_OK;
+    if (!name->number) {
+        sqlite3_bind_blob64(names->find, 1, name->text, name->len, SQLITE_STATIC);
+        const int code = sqlite3_step(names->find);
+        if (code == SQLITE_ROW) name->number = (uint64_t)sqlite3_column_int64(names->find, 0);
+        else if (code != SQLITE_DONE) rc = once__sqlite_fail(names->db, code, err);
+        sqlite3_reset(names->find);
+        if (rc == ONCE_OK && !name->number) {
+            sqlite3_bind_blob64(names->insert, 1, name->text, name->len, SQLITE_STATIC);
+            rc = once__sqlite_step(names->db, names->insert, err);
+            if (rc == ONCE_OK) {
+                name->number = (uint64_t)sqlite3_last_insert_rowid(names->db->handle);
+                names->fresh = true;
+            }
+        }
+        if (rc == ONCE_OK && !by_number(names, name->number) && !table_put(&names->by_number, name, true)) rc = no_memory(err);
+    }
+    if (rc == ONCE_OK) *out = name->number;
+    return rc;
+}
+
+int once__names_find(once_names *names, uint64_t number, char kind, const once_name **out, once_error *err)
+{
+    once_name *name = by_number(names, number);
+    int rc = ONCE_OK;
+    if (!name) {
+        sqlite3_bind_int64(names->get, 1, (int64_t)number);
+        const int code = sqlite3_step(names->get);
+        if (code == SQLITE_ROW) {
+            const size_t len = (size_t)sqlite3_column_bytes(names->get, 0);
+            once_name *made = name_new(len);
+            if (made && len) memcpy(made->text, sqlite3_column_blob(names->get, 0), len);
+            name = made ? settle_on(names, made) : NULL;
+            if (name) name->number = number;
+            if (!name || !table_put(&names->by_number, name, true)) rc = no_memory(err);
+        } else if (code != SQLITE_DONE) {
+            rc = once__sqlite_fail(names->db, code, err);
+        }
+        sqlite3_reset(names->get);
+    }
+    if (rc != ONCE_OK) return rc;
+    if (!name || name->text[0] != kind)
+        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_name is damaged; restore it from a backup", names->db->path);
+    *out = name;
+    return ONCE_OK;
+}
+
+static void clear(once_names *names)
+{
+    for (size_t i = 0; i < names->by_text.size; i++) free(names->by_text.at[i]);
+    free(names->by_text.at);
+    free(names->by_number.at);
+    names->by_text = names->by_number = (table){0};
+    names->last_scope = names->last_place = names->last_run = NULL;
+    names->fresh = false;
+}
+
+void once__names_trim(once_names *names)
+{
+    if (names->by_text.n > KEEP_MAX) clear(names);
+}
+
+void once__names_end(once_names *names, bool committed)
+{
+    if (!names->fresh) return;
+    if (!committed) clear(names);
+    names->fresh = false;
+}
+
+int once__names_open(once_db *db, once_names **out, once_error *err)
+{
+    once_names *names = calloc(1, sizeof *names);
+    if (!names) return no_memory(err);
+    names->db = db;
+    int rc = once__sqlite_prepare(db, "SELECT id FROM once_name WHERE name = ?1", &names->find, err);
+    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "INSERT INTO once_name(name) VALUES (?1)", &names->insert, err);
+    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "SELECT name FROM once_name WHERE id = ?1", &names->get, err);
+    if (rc != ONCE_OK) {
+        once__names_close(names);
+        return rc;
+    }
+    *out = names;
+    return ONCE_OK;
+}
+
+void once__names_close(once_names *names)
+{
+    if (!names) return;
+    clear(names);
+    sqlite3_finalize(names->find);
+    sqlite3_finalize(names->insert);
+    sqlite3_finalize(names->get);
+    free(names);
+}

@@ -1,0 +1,259 @@
+/* Tables of the sqlite store and their history.
+ *
+ *   version 0   all entries are rows of once_entry, with their bodies; the clock is in once_meta
+ *   version 1   bodies are in once_body, so that a lease can be extended without writing the body again; once_head
+ *   version 2   finished entries are not rows any more but records (sqlite_settled.c); once_name
+ *
+ * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
+ * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in one
+ * transaction, so a crash leaves the old version or the new one, and a second process waits and then finds it done. */
+#include "store/sqlite_schema.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/failpoint.h"
+
+#include "base/banned.h"
+
+#define TABLES_META                                                                                                   \
+    "CREATE TABLE once_meta(        -- format, version, secret\n"                                                     \
+    "  name TEXT PRIMARY KEY,\n"                                                                                      \
+    "  value\n"                                                                                                       \
+    ") WITHOUT ROWID;\n"
+
+#define TABLES_SHARED                                                                                                 \
+    "CREATE TABLE once_lane(        -- the highest version that settled in a lane\n"                                  \
+    "  id BLOB PRIMARY KEY,\n"                                                                                        \
+    "  version INTEGER NOT NULL,\n"                                                                                   \
+    "  expires_ms INTEGER NOT NULL\n"                                                                                 \
+    ") WITHOUT ROWID;\n"                                                                                              \
+    "CREATE TABLE once_letter(      -- dead letters\n"                                                                \
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT,\n"                                                                       \
+    "  same BLOB NOT NULL UNIQUE,\n"                                                                                  \
+    "  entry BLOB,\n"                                                                                                 \
+    "  tenant BLOB NOT NULL, consumer BLOB NOT NULL, operation BLOB NOT NULL, key BLOB NOT NULL,\n"                   \
+    "  kind INTEGER NOT NULL, reason BLOB NOT NULL, attempt INTEGER NOT NULL, failures INTEGER NOT NULL,\n"           \
+    "  seen_ms INTEGER NOT NULL, buried_ms INTEGER NOT NULL,\n"                                                       \
+    "  type BLOB NOT NULL, headers BLOB NOT NULL, body BLOB NOT NULL, sent_ms INTEGER,\n"                             \
+    "  place BLOB NOT NULL, point BLOB NOT NULL\n"                                                                    \
+    ");\n"                                                                                                            \
+    "CREATE INDEX once_letter_consumer ON once_letter(consumer, id);\n"                                               \
+    "CREATE TABLE once_fact(        -- small named facts\n"                                                           \
+    "  name TEXT PRIMARY KEY,\n"                                                                                      \
+    "  value BLOB NOT NULL\n"                                                                                         \
+    ") WITHOUT ROWID;\n"
+
+#define TABLES_1                                                                                                      \
+    "CREATE TABLE once_entry(       -- entries that are not finished, and dead ones\n"                                \
+    "  n INTEGER PRIMARY KEY,\n"                                                                                      \
+    "  id BLOB NOT NULL UNIQUE,\n"                                                                                    \
+    "  state INTEGER NOT NULL,       -- 1 claimed 2 waiting 3 unknown 4 dead\n"                                       \
+    "  owned INTEGER NOT NULL,       -- 1: its body is in once_body\n"                                                \
+    "  token BLOB NOT NULL, attempt INTEGER NOT NULL, failures INTEGER NOT NULL, fingerprint BLOB NOT NULL,\n"        \
+    "  lane BLOB, ord INTEGER NOT NULL, gap_ms INTEGER NOT NULL, remember_ms INTEGER NOT NULL,\n"                     \
+    "  flags INTEGER NOT NULL,       -- 1 versioned 2 gap 4 hold 8 silent\n"                                          \
+    "  run INTEGER NOT NULL,\n"                                                                                       \
+    "  seen_ms INTEGER NOT NULL, changed_ms INTEGER NOT NULL, due_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,\n" \
+    "  keep_ms INTEGER NOT NULL,     -- a finished record of this id may exist until then\n"                          \
+    "  tenant BLOB NOT NULL, consumer BLOB NOT NULL, operation BLOB NOT NULL, key BLOB NOT NULL,\n"                   \
+    "  place BLOB NOT NULL, point BLOB NOT NULL, result BLOB NOT NULL, reason BLOB NOT NULL\n"                        \
+    ");\n"                                                                                                            \
+    "CREATE INDEX once_entry_due ON once_entry(consumer, due_ms, id) WHERE owned = 1 AND state < 3;\n"                \
+    "CREATE INDEX once_entry_lane ON once_entry(lane, ord, id, state) WHERE lane IS NOT NULL AND state < 4;\n"        \
+    "CREATE INDEX once_entry_running ON once_entry(lane, id) WHERE lane IS NOT NULL AND state = 1;\n"                 \
+    "CREATE INDEX once_entry_token ON once_entry(token) WHERE state = 1;\n"                                           \
+    "CREATE TABLE once_body(        -- bodies that the store owns\n"                                                  \
+    "  n INTEGER PRIMARY KEY,        -- as in once_entry\n"                                                           \
+    "  type BLOB NOT NULL, headers BLOB NOT NULL, body BLOB NOT NULL, sent_ms INTEGER,\n"                             \
+    "  place BLOB NOT NULL, point BLOB NOT NULL\n"                                                                    \
+    ");\n"                                                                                                            \
+    "CREATE TABLE once_head(        -- one row, written with every commit\n"                                          \
+    "  id INTEGER PRIMARY KEY CHECK (id = 1),\n"                                                                      \
+    "  clock_tenths INTEGER NOT NULL, boot_ms INTEGER NOT NULL, boot_id INTEGER NOT NULL,\n"                          \
+    "  generation INTEGER NOT NULL, flushed INTEGER NOT NULL, last_recent INTEGER NOT NULL, last_run INTEGER NOT NULL\n" \
+    ");\n"
+
+#define TABLES_2                                                                                                      \
+    "CREATE TABLE once_name(        -- scopes, places and runs that finished entries refer to\n"                      \
+    "  id INTEGER PRIMARY KEY,\n"                                                                                     \
+    "  name BLOB NOT NULL UNIQUE\n"                                                                                   \
+    ");\n"                                                                                                            \
+    "CREATE TABLE once_recent(      -- finished entries, one row per commit\n"                                        \
+    "  id INTEGER PRIMARY KEY,\n"                                                                                     \
+    "  records BLOB NOT NULL,\n"                                                                                      \
+    "  tails BLOB\n"                                                                                                  \
+    ");\n"                                                                                                            \
+    "CREATE TABLE once_run(         -- finished entries, sorted\n"                                                    \
+    "  id INTEGER PRIMARY KEY,\n"                                                                                     \
+    "  level INTEGER NOT NULL, state INTEGER NOT NULL, cursor INTEGER NOT NULL, records INTEGER NOT NULL,\n"          \
+    "  min_keep_ms INTEGER NOT NULL, max_keep_ms INTEGER NOT NULL, created_ms INTEGER NOT NULL, swept_ms INTEGER NOT NULL\n" \
+    ");\n"                                                                                                            \
+    "CREATE TABLE once_bucket(      -- the records of the runs\n"                                                     \
+    "  id INTEGER PRIMARY KEY,       -- run << 32 | bucket\n"                                                         \
+    "  records BLOB NOT NULL,\n"                                                                                      \
+    "  tails BLOB\n"                                                                                                  \
+    ");\n"                                                                                                            \
+    "CREATE TABLE once_filter(      -- what is surely not in a bucket\n"                                              \
+    "  id INTEGER PRIMARY KEY,       -- run << 32 | bucket / 64\n"                                                    \
+    "  blocks BLOB NOT NULL\n"                                                                                        \
+    ");\n"
+
+const char *once__sqlite_schema(void)
+{
+    return "-- Tables of a once store, version 2. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
+        TABLES_SHARED TABLES_1 TABLES_2;
+}
+
+/* ---- settings ---- */
+
+static int tables_in_file(once_db *db, int64_t *n, once_error *err)
+{
+    return once__sqlite_integer(db, "SELECT count(*) FROM sqlite_schema", 0, n, err);
+}
+
+int once__sqlite_settings(once_db *db, bool readonly, once_error *err)
+{
+    int64_t tables;
+    int rc = once__sqlite_exec(db,
+                               "PRAGMA cache_size = -49152; PRAGMA wal_autocheckpoint = 16384; PRAGMA secure_delete = FAST;"
+                               "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
+                               "PRAGMA temp_store = MEMORY",
+                               err);
+    if (rc == ONCE_OK) rc = tables_in_file(db, &tables, err); /* the first look into the file */
+    if (rc == ONCE_OK && tables == 0 && !readonly) {
+        rc = once__sqlite_exec(db, "PRAGMA page_size = 4096; PRAGMA auto_vacuum = NONE; PRAGMA journal_mode = WAL", err);
+    }
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, "PRAGMA synchronous = FULL", err);
+    return rc;
+}
+
+/* ---- what is there ---- */
+
+static int not_ours(once_db *db, once_error *err)
+{
+    return once_fail(err, ONCE_E_NOT_OURS, "file '%s': has a table 'once_meta' that is not ours; choose another file", db->path);
+}
+
+static int look(once_db *db, int64_t *version, bool *found, once_error *err)
+{
+    int64_t n = 0;
+    *found = false;
+    int rc = once__sqlite_integer(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'once_meta'", 0, &n, err);
+    if (rc != ONCE_OK || n == 0) return rc;
+    rc = once__sqlite_integer(db, "SELECT group_concat(name, ',') = 'name,value' FROM pragma_table_info('once_meta')", 0, &n, err);
+    if (rc != ONCE_OK) return rc;
+    if (!n) return not_ours(db, err);
+    rc = once__sqlite_integer(db, "SELECT value = 'once' FROM once_meta WHERE name = 'format'", 0, &n, err);
+    if (rc != ONCE_OK) return rc;
+    if (!n) return not_ours(db, err);
+    rc = once__sqlite_integer(db, "SELECT value FROM once_meta WHERE name = 'version' AND typeof(value) = 'integer'", -1, version, err);
+    if (rc != ONCE_OK) return rc;
+    if (*version < 0) return once_fail(err, ONCE_E_CORRUPT, "file '%s': has no version; restore it from a backup", db->path);
+    if (*version > ONCE_SQLITE_VERSION)
+        return once_fail(err, ONCE_E_NEWER, "file '%s': written by a newer once (tables of version %lld, this one knows %d); upgrade once",
+                         db->path, (long long)*version, ONCE_SQLITE_VERSION);
+    *found = true;
+    return ONCE_OK;
+}
+
+static int read_secret(once_db *db, once_secret *secret, once_error *err)
+{
+    sqlite3_stmt *stmt;
+    int rc = once__sqlite_prepare(db, "SELECT value FROM once_meta WHERE name = 'secret'", &stmt, err);
+    if (rc != ONCE_OK) return rc;
+    const int code = sqlite3_step(stmt);
+    if (code == SQLITE_ROW && sqlite3_column_bytes(stmt, 0) == sizeof *secret)
+        memcpy(secret, sqlite3_column_blob(stmt, 0), sizeof *secret);
+    else if (code == SQLITE_ROW || code == SQLITE_DONE)
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': its secret is missing; restore it from a backup", db->path);
+    else
+        rc = once__sqlite_fail(db, code, err);
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+/* ---- making it ---- */
+
+static int set_version(once_db *db, int version, once_error *err)
+{
+    char sql[100];
+    snprintf(sql, sizeof sql, "UPDATE once_meta SET value = %d WHERE name = 'version'", version);
+    return once__sqlite_exec(db, sql, err);
+}
+
+static int make(once_db *db, const once_env *env, once_error *err)
+{
+    int64_t tables;
+    char sql[200];
+    unsigned char secret[sizeof(once_secret)];
+    int rc = tables_in_file(db, &tables, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, once__sqlite_schema(), err);
+    snprintf(sql, sizeof sql, "INSERT INTO once_meta VALUES ('format', 'once'), ('version', %d);"
+             "INSERT INTO once_head VALUES (1, 0, 0, 0, 0, 0, 0, 0)", ONCE_SQLITE_VERSION);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, sql, err);
+    if (rc != ONCE_OK) return rc;
+
+    sqlite3_stmt *stmt;
+    rc = once__sqlite_prepare(db, "INSERT INTO once_meta VALUES ('secret', ?1)", &stmt, err);
+    if (rc != ONCE_OK) return rc;
+    once_env_random(env, secret, sizeof secret);
+    sqlite3_bind_blob(stmt, 1, secret, sizeof secret, SQLITE_STATIC);
+    rc = once__sqlite_step(db, stmt, err);
+    sqlite3_finalize(stmt);
+    if (rc != ONCE_OK || tables) return rc;
+    snprintf(sql, sizeof sql, "PRAGMA application_id = %d", ONCE_SQLITE_APPLICATION_ID); /* the file was empty: it is all ours */
+    return once__sqlite_exec(db, sql, err);
+}
+
+/* ---- old versions ---- */
+
+static int migrate_0_to_1(once_db *db, once_error *err)
+{
+    int rc = once__sqlite_exec(db, "ALTER TABLE once_entry RENAME TO once_old;" TABLES_1, err);
+    if (rc != ONCE_OK) return rc;
+    if (ONCE_FAIL_AT(migrate_between)) return once_fail(err, ONCE_E_IO, "failpoint migrate_between");
+    return once__sqlite_exec(
+        db,
+        "INSERT INTO once_entry(id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags,"
+        " run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason)"
+        " SELECT id, state, body IS NOT NULL, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms,"
+        " versioned + 2 * gap + 4 * hold, run, seen_ms, changed_ms, due_ms, expires_ms, 0, tenant, consumer, operation, key,"
+        " place, point, result, reason FROM once_old;"
+        "INSERT INTO once_body(n, type, headers, body, sent_ms, place, point)"
+        " SELECT n, type, headers, body, sent_ms, old.place, old.point FROM once_old old JOIN once_entry USING (id)"
+        " WHERE body IS NOT NULL;"
+        "INSERT INTO once_head SELECT 1, 10 * value, 0, 1, 0, 0, 0, 0 FROM once_meta WHERE name = 'clock_ms';"
+        "DELETE FROM once_meta WHERE name = 'clock_ms';"
+        "DROP TABLE once_old",
+        err);
+}
+
+int once__sqlite_upgrade_tables(once_db *db, once_error *err)
+{
+    const int rc = once__sqlite_exec(db, TABLES_2, err);
+    return rc == ONCE_OK ? set_version(db, 2, err) : rc;
+}
+
+int once__sqlite_ready(once_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,
+                       once_error *err)
+{
+    bool found;
+    int rc = look(db, version, &found, err);
+    if (rc != ONCE_OK) return rc;
+    if (!found && (!create || readonly))
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': has no once tables yet; let `once run` make them", db->path);
+    if (!found) {
+        rc = make(db, env, err);
+        *version = ONCE_SQLITE_VERSION;
+    } else if (*version < ONCE_SQLITE_VERSION && readonly) {
+        return once_fail(err, ONCE_E_READONLY, "file '%s': has tables of version %lld; open it once for writing to bring them up to date",
+                         db->path, (long long)*version);
+    } else if (*version == 0) {
+        rc = migrate_0_to_1(db, err);
+        if (rc == ONCE_OK) rc = set_version(db, 1, err);
+        *version = 1;
+    }
+    return rc == ONCE_OK ? read_secret(db, secret, err) : rc;
+}

@@ -1,0 +1,26 @@
+/* The tables of the sqlite store: making them, knowing them again, and bringing old ones up to date. */
+#ifndef ONCE_STORE_SQLITE_SCHEMA_H
+#define ONCE_STORE_SQLITE_SCHEMA_H
+
+#include "base/env.h"
+#include "base/hash.h"
+#include "db/sqlite.h"
+
+#define ONCE_SQLITE_APPLICATION_ID 0x6f6e6365 /* "once"; set only in files that we made ourselves */
+#define ONCE_SQLITE_VERSION 2
+
+/* What `once schema sqlite:` prints. */
+const char *once__sqlite_schema(void);
+
+/* Settings of our connection; asks for WAL when the file is new. Not in a transaction. */
+int once__sqlite_settings(once_db *db, bool readonly, once_error *err);
+
+/* Inside a write transaction (or a read-only one, then nothing is made): makes the tables if there are none and brings
+ * them to version 1. `version` is what they are then: ONCE_SQLITE_VERSION, or 1, which sqlite_migrate.c takes further. */
+int once__sqlite_ready(once_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,
+                       once_error *err);
+
+/* Creates what version 2 has more than version 1, and says so in once_meta. */
+int once__sqlite_upgrade_tables(once_db *db, once_error *err);
+
+#endif

@@ -1,0 +1,43 @@
+/* The list of store drivers, and the way from a URL to one of them. */
+#include "store/store.h"
+
+#include <string.h>
+
+#include "base/banned.h"
+
+static const once_store_ops *const drivers[] = {&once__store_memory, &once__store_sqlite};
+
+/* Known from the documentation, so the answer should not be "unknown". */
+static const char *const elsewhere[] = {"ledger", "postgres", "postgresql", "redis", "rediss", "dynamodb"};
+
+const once_store_ops *const *once__store_list(size_t *n)
+{
+    *n = sizeof drivers / sizeof *drivers;
+    return drivers;
+}
+
+const once_store_ops *once__store_find(const char *scheme, size_t len)
+{
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
+        if (strlen(drivers[i]->scheme) == len && memcmp(drivers[i]->scheme, scheme, len) == 0) return drivers[i];
+    return NULL;
+}
+
+int once__store_open(const char *url, const once_store_options *options, once_store **out, once_error *err)
+{
+    const size_t len = strcspn(url, ":");
+    if (url[len] != ':') return once_fail(err, ONCE_E_USAGE, "store '%s' has no scheme; write 'sqlite:%s'", url, url);
+    const once_store_ops *ops = once__store_find(url, len);
+    if (ops) return ops->open(url + len + 1, options, out, err);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (strlen(elsewhere[i]) == len && memcmp(elsewhere[i], url, len) == 0)
+            return once_fail(err, ONCE_E_UNSUPPORTED, "stores of kind '%s:' are not in this build; 'sqlite:PATH' is", elsewhere[i]);
+    return once_fail(err, ONCE_E_USAGE, "unknown store '%.*s:'; 'sqlite:PATH' is the usual one", (int)len, url);
+}
+
+void once__store_close(once_store *store)
+{
+    if (!store) return;
+    if (store->ops->rollback) store->ops->rollback(store);
+    store->ops->close(store);
+}

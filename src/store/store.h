@@ -1,0 +1,146 @@
+/* The store interface: batches of five verbs.
+ *
+ *   claim (requests[n])    -> decisions[n]   atomic per key; the caller's order is kept for equal keys in a batch
+ *   settle(settlements[n]) -> applied[n]     false: fenced, the claim is somebody else's
+ *   extend(requests[n])    -> ours[n]
+ *   accept(requests[n])    -> decisions[n]   the body is the store's now; attaches it to a busy entry
+ *   take  (n)              -> up to n due entries, claimed, with bodies
+ *
+ * Promises every driver keeps
+ *   - A verb is all or nothing: when it returns a status other than ONCE_OK, either nothing of it happened or it is not
+ *     known whether it happened, and repeating it with the same tokens is harmless and gives the answer of the first time.
+ *   - What a verb outside a transaction reported is durable (stores with DURABLE). Inside a transaction it is durable when
+ *     commit returned ONCE_OK.
+ *   - settle is fenced by the token, in the store.
+ *   - Time is the store's: no decision uses a clock of the caller.
+ *
+ * Inside a transaction (TX) claims need not be written: an entry that is claimed and settled in one transaction is written
+ * once, as settled. A transaction sees its own claims and settlements, so a key can be claimed again in a second round.
+ *
+ * Thread rule: a store handle is used by one thread at a time; open another handle for another thread. No handle survives
+ * fork. A transaction belongs to its handle; there is at most one. */
+#ifndef ONCE_STORE_STORE_H
+#define ONCE_STORE_STORE_H
+
+#include "base/arena.h"
+#include "base/env.h"
+#include "core/entry.h"
+#include "once/types.h"
+
+typedef struct once_store once_store;
+typedef struct once_db once_db;
+
+enum once_store_bits {
+    ONCE_STORE_DURABLE = 1, /* survives the process and a power cut */
+    ONCE_STORE_SHARED = 2,  /* many processes */
+    ONCE_STORE_TX = 4,      /* begin, commit, rollback; SQL effects in it are atomic */
+    ONCE_STORE_OWNS = 8,    /* may hold bodies */
+    ONCE_STORE_LANES = 16,
+    ONCE_STORE_LIST = 32,
+    ONCE_STORE_CLOCK = 64 /* the clock of the store decides leases, not the worker's */
+};
+
+/* An entry that was taken: all bytes live in the caller's arena. */
+typedef struct once_taken {
+    once_request request; /* scope, key, id, fingerprint, token, lane, run, at; lease, remember and hold are the caller's to set */
+    once_scope scope;     /* what request.scope points to */
+    once_message message;
+    once_decision decision; /* RUN, or STALE (already recorded; hand it out for counting only) */
+} once_taken;
+
+/* A message that will not be worked on, kept for a person. Written by settle (dead) or bury; never dropped by time. */
+typedef struct once_letter {
+    uint64_t id; /* given by the store; 0 when asked to be written */
+    once_hash entry; /* zero: it has no entry (malformed, conflict, too old) */
+    once_scope scope;
+    once_bytes key; /* may be empty */
+    once_message message;
+    once_bytes reason;
+    once_answer kind; /* DEAD, CONFLICT or TOO_OLD */
+    uint32_t attempt, failures;
+    int64_t seen_ms, buried_ms;
+} once_letter;
+
+/* Of one consumer. A claim without a body whose lease is over is not counted: nobody works on it, and only its source can
+ * bring it again. */
+typedef struct once_stats {
+    uint64_t waiting, claimed, unknown, dead; /* dead: letters */
+    int64_t wait_ms; /* until the first of the waiting (with a body) and claimed is due; 0 now; ONCE_NEVER: nothing will be
+                      * due by itself */
+} once_stats;
+
+typedef struct once_sweep_result {
+    uint64_t dropped;
+    bool more; /* call again: the step was bounded */
+} once_sweep_result;
+
+typedef struct once_store_options {
+    size_t size;         /* sizeof(once_store_options) */
+    const once_env *env; /* NULL: the real one */
+    bool create;         /* make what is missing; otherwise a missing store is an error */
+    bool readonly;
+    const char *sqlite_vfs; /* tests: the VFS to open the file with */
+    int busy_ms;            /* how long to wait for other processes; 0: the default, 10 s */
+} once_store_options;
+
+typedef bool once_entry_visit(void *user, const once_entry *entry); /* false ends the listing */
+typedef bool once_letter_visit(void *user, const once_letter *letter);
+
+typedef struct once_store_ops {
+    const char *scheme; /* "sqlite" */
+    unsigned bits;
+    const char *summary; /* one line for `once version` and the docs */
+
+    /* `rest` is the URL behind "scheme:". */
+    int (*open)(const char *rest, const once_store_options *options, once_store **out, once_error *err);
+    void (*close)(once_store *store);
+
+    /* The five verbs. Results that come back are in `arena`. */
+    int (*claim)(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena,
+                 once_error *err);
+    int (*settle)(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err);
+    int (*extend)(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err);
+    int (*accept)(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
+                  once_decision *out, once_arena *arena, once_error *err);
+    /* Entries of one consumer. The i-th gets the token {token.a, token.b + i}; `again` repeats a take whose reply was lost
+     * and returns first what that one had claimed. */
+    int (*take)(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
+                once_taken *out, size_t *n, once_arena *arena, once_error *err);
+
+    int (*begin)(once_store *store, once_error *err);
+    int (*commit)(once_store *store, once_error *err);
+    void (*rollback)(once_store *store);
+    once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */
+
+    int (*bury)(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
+    int (*exhume)(once_store *store, uint64_t letter, bool *found, once_error *err);
+    int (*forget)(once_store *store, once_hash id, bool *found, once_error *err);
+    int (*sweep)(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
+
+    int (*get)(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err); /* ABSENT if none */
+    int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
+    int (*letters)(once_store *store, once_bytes consumer, once_letter_visit *visit, void *user, once_error *err);
+    int (*stats)(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
+
+    /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. */
+    int (*fact_get)(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
+    int (*fact_set)(once_store *store, const char *name, once_bytes value, once_error *err);
+} once_store_ops;
+
+/* Drivers embed this as their first member. */
+struct once_store {
+    const once_store_ops *ops;
+    const once_env *env;
+    once_secret secret; /* keys identities and seeds fingerprints; made with the store */
+};
+
+/* "sqlite:payments.db". Unknown schemes and ones that are not in this build are refused by name. */
+int once__store_open(const char *url, const once_store_options *options, once_store **out, once_error *err);
+const once_store_ops *once__store_find(const char *scheme, size_t len);
+const once_store_ops *const *once__store_list(size_t *n);
+void once__store_close(once_store *store); /* NULL is fine; an open transaction is rolled back */
+
+extern const once_store_ops once__store_memory;
+extern const once_store_ops once__store_sqlite;
+
+#endif

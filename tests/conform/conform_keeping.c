@@ -1,0 +1,359 @@
+/* What is kept and who sees it: transactions, restarts, two handles on one store. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "conform.h"
+
+/* --- transactions --- */
+
+static void rollback_leaves_nothing(fixture *f)
+{
+    need(f, ONCE_STORE_TX);
+    const once_request claimed = ask(f, "claimed"), settled = ask(f, "settled"), dead = ask(f, "dead"), kept = ask(f, "kept"),
+                       accepted = ask(f, "accepted"), gone = ask(f, "gone");
+    do_claim(f, &kept);
+    do_claim(f, &gone);
+    do_settle(f, &gone, ONCE_DEAD);
+    once_letter letter;
+    list_letters(f, &letter, 1);
+    const once_entry before = do_get(f, kept.id);
+    for (int round = 0; round < 2; round++) {
+        do_begin(f);
+        assert_answer(do_claim(f, &claimed), RUN);
+        do_claim(f, &settled);
+        assert_true(do_settle(f, &settled, ONCE_DONE));
+        do_claim(f, &dead);
+        assert_true(do_settle(f, &dead, ONCE_DEAD));
+        assert_true(do_settle(f, &kept, ONCE_RETRY));
+        assert_answer(do_accept(f, &accepted), WAITING);
+        assert_true(do_forget(f, gone.id));
+        do_rollback(f);
+        assert_state(f, claimed, ABSENT);
+        assert_state(f, settled, ABSENT);
+        assert_state(f, dead, ABSENT);
+        assert_state(f, accepted, ABSENT);
+        assert_state(f, gone, DEAD);
+        const once_entry after = do_get(f, kept.id);
+        assert_true(after.state == before.state && after.failures == before.failures && after.due_ms == before.due_ms);
+        assert_false(after.has_message);
+        assert_int_equal(list_letters(f, NULL, 0), 1);
+        assert_int_equal(do_stats(f).waiting, 0);
+    }
+    do_begin(f);
+    assert_true(do_exhume(f, letter.id));
+    do_rollback(f);
+    assert_state(f, gone, DEAD);
+    assert_int_equal(list_letters(f, NULL, 0), 1);
+    do_rollback(f); /* without a transaction: nothing */
+}
+
+static void f07_committed_then_duplicate(fixture *f)
+{
+    need(f, ONCE_STORE_TX);
+    const once_request r = ask(f, "k"), again = ask(f, "k");
+    do_begin(f);
+    do_claim(f, &r);
+    assert_true(do_settle(f, &r, ONCE_DONE));
+    assert_answer(do_claim(f, &again), DUPLICATE); /* a transaction sees its own */
+    do_commit(f);
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    const once_decision d = do_claim(f, &again);
+    assert_answer(d, DUPLICATE);
+    assert_bytes(d.result, "result");
+    const once_entry e = do_get(f, r.id);
+    assert_int_equal(e.attempt, 1);
+    assert_true(once_hash_equal(e.token, r.token)); /* f06: who committed it is known by its token */
+}
+
+static void f79_several_rounds_in_one_transaction(fixture *f)
+{
+    need(f, ONCE_STORE_TX);
+    do_begin(f);
+    const once_request a = ask(f, "k"), b = ask(f, "k"), c = ask(f, "k");
+    assert_answer(do_claim(f, &a), RUN);
+    assert_answer(do_claim(f, &b), BUSY);
+    assert_true(do_extend(f, &a));
+    assert_false(do_extend(f, &b));
+    assert_false(do_settle(f, &b, ONCE_DONE));
+    assert_true(do_settle(f, &a, ONCE_RELEASE));
+    assert_answer(do_claim(f, &b), LATER);
+    assert_true(do_forget(f, a.id));
+    assert_answer(do_claim(f, &c), RUN); /* a second life in the same transaction */
+    assert_true(do_settle(f, &c, ONCE_DONE));
+    assert_true(do_settle(f, &c, ONCE_DONE));
+    assert_state(f, a, DONE);
+    do_commit(f);
+    assert_state(f, a, DONE);
+    assert_int_equal(do_get(f, a.id).attempt, 1);
+}
+
+static void a_claim_alone_in_a_transaction_is_kept_or_harmless(fixture *f)
+{
+    need(f, ONCE_STORE_TX);
+    const once_request r = ask(f, "k"), other = ask(f, "k");
+    do_begin(f);
+    do_claim(f, &r);
+    do_commit(f);
+    /* It need not be written; if it is, it is a claim like any other. */
+    if (do_get(f, r.id).state == ONCE_STATE_ABSENT) assert_answer(do_claim(f, &other), RUN);
+    else assert_answer(do_claim(f, &other), BUSY);
+}
+
+static void a_transaction_over_an_existing_claim(fixture *f)
+{
+    need(f, ONCE_STORE_TX);
+    const once_request r = ask(f, "k"), other = ask(f, "k");
+    do_claim(f, &r);
+    do_begin(f);
+    assert_answer(do_claim(f, &other), BUSY);
+    assert_true(do_settle(f, &r, ONCE_DONE));
+    do_commit(f);
+    assert_state(f, r, DONE);
+    const once_request failing = ask(f, "failing"), heir = ask(f, "failing");
+    do_claim(f, &failing);
+    pass(f, LEASE);
+    do_begin(f); /* f14: what became an orphan is another's in this transaction */
+    assert_answer(do_claim(f, &heir), RUN);
+    assert_false(do_settle(f, &failing, ONCE_DONE));
+    do_rollback(f);
+    assert_true(do_settle(f, &failing, ONCE_DONE));
+}
+
+static void facts_belong_to_the_transaction(fixture *f)
+{
+    need(f, ONCE_STORE_TX);
+    once_bytes value;
+    assert_ok(f, f->store->ops->fact_set(f->store, "old", ONCE_BYTES("1"), &f->err));
+    for (int committed = 0; committed < 2; committed++) {
+        do_begin(f);
+        assert_ok(f, f->store->ops->fact_set(f->store, "old", ONCE_BYTES("2"), &f->err));
+        assert_ok(f, f->store->ops->fact_set(f->store, "new", ONCE_BYTES("3"), &f->err));
+        assert_ok(f, f->store->ops->fact_set(f->store, "new", ONCE_BYTES("4"), &f->err));
+        assert_ok(f, f->store->ops->fact_get(f->store, "new", &value, &f->arena, &f->err));
+        assert_bytes(value, "4");
+        if (committed) do_commit(f);
+        else do_rollback(f);
+        assert_ok(f, f->store->ops->fact_get(f->store, "old", &value, &f->arena, &f->err));
+        assert_bytes(value, committed ? "2" : "1");
+        assert_ok(f, f->store->ops->fact_get(f->store, "new", &value, &f->arena, &f->err));
+        assert_bytes(value, committed ? "4" : "");
+    }
+}
+
+static void bury_in_a_transaction(fixture *f)
+{
+    need(f, ONCE_STORE_TX);
+    const once_letter letter = {.scope = f->scope, .message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, .kind = ONCE_ANSWER_TOO_OLD};
+    for (int committed = 0; committed < 2; committed++) {
+        bool fresh = false;
+        do_begin(f);
+        assert_ok(f, f->store->ops->bury(f->store, &letter, 1, &fresh, &f->err));
+        assert_true(fresh);
+        assert_ok(f, f->store->ops->bury(f->store, &letter, 1, &fresh, &f->err));
+        assert_false(fresh);
+        if (committed) do_commit(f);
+        else do_rollback(f);
+        assert_int_equal(list_letters(f, NULL, 0), committed);
+    }
+}
+
+/* --- restarts --- */
+
+static void f32_attempts_and_failures_survive_restarts(fixture *f)
+{
+    need(f, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
+    const once_request r = ask(f, "k");
+    do_accept(f, &r);
+    for (uint32_t i = 0; i < 6; i++) {
+        reopen(f);
+        once_taken t = take_one(f);
+        assert_int_equal(t.decision.attempt, i + 1);
+        assert_int_equal(t.decision.failures, i);
+        assert_int_equal(t.decision.silent, i > 0 && i % 2 == 0);
+        reopen(f);
+        if (i % 2 == 0) {
+            assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* the token outlives the process */
+            pass(f, DELAY);
+        } else {
+            pass(f, LEASE); /* died without a word */
+        }
+    }
+}
+
+static void everything_durable_is_there_after_a_restart(fixture *f)
+{
+    need(f, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
+    static const char *const names[] = {"done", "already", "rejected", "stale", "retry", "release", "unknown", "dead"};
+    once_entry before[ONCE_OUTCOMES];
+    once_request r[ONCE_OUTCOMES];
+    for (int i = 0; i < ONCE_OUTCOMES; i++) {
+        r[i] = ask(f, names[i]);
+        r[i].run = UINT64_MAX - 1;
+        r[i].fingerprint = (once_hash){UINT64_MAX, UINT64_C(1) << 63};
+        do_claim(f, &r[i]);
+        assert_true(do_settle(f, &r[i], (once_outcome)i));
+        before[i] = do_get(f, r[i].id);
+    }
+    once_letter letter, again;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    const once_stats stats = do_stats(f);
+    reopen(f);
+    for (int i = 0; i < ONCE_OUTCOMES; i++) {
+        const once_entry after = do_get(f, r[i].id);
+        assert_int_equal(after.state, before[i].state);
+        assert_true(once_hash_equal(after.token, before[i].token) && once_hash_equal(after.fingerprint, r[i].fingerprint));
+        assert_true(after.attempt == before[i].attempt && after.failures == before[i].failures);
+        assert_true(after.run == before[i].run && after.seen_ms == before[i].seen_ms && after.changed_ms == before[i].changed_ms);
+        assert_true(after.due_ms == before[i].due_ms && after.expires_ms == before[i].expires_ms);
+        assert_int_equal(after.has_message, before[i].has_message);
+        assert_int_equal(after.message.body.len, before[i].message.body.len);
+        assert_int_equal(after.result.len, before[i].result.len);
+        assert_int_equal(after.reason.len, before[i].reason.len);
+    }
+    assert_int_equal(list_letters(f, &again, 1), 1);
+    assert_int_equal(letter.id, again.id);
+    const once_stats after = do_stats(f);
+    assert_memory_equal(&stats, &after, sizeof stats);
+}
+
+static void an_open_transaction_dies_with_its_handle(fixture *f)
+{
+    need(f, ONCE_STORE_DURABLE | ONCE_STORE_TX);
+    const once_request r = ask(f, "k");
+    do_begin(f);
+    do_claim(f, &r);
+    do_settle(f, &r, ONCE_DONE);
+    reopen(f);
+    assert_state(f, r, ABSENT);
+}
+
+static void a_missing_store_is_made_only_when_asked(fixture *f)
+{
+    need(f, ONCE_STORE_DURABLE);
+    char url[160];
+    const size_t len = strlen(f->url);
+    memcpy(url, f->url, len);
+    memcpy(url + len, ".missing", 9);
+    once_store *store = NULL;
+    const once_store_options options = {.size = sizeof options, .env = &f->worlds[0].env, .create = false};
+    assert_int_not_equal(once__store_open(url, &options, &store, &f->err), ONCE_OK);
+    assert_null(store);
+    assert_true(f->err.text[0] != '\0');
+}
+
+/* --- two handles --- */
+
+static void f24_an_orphan_goes_to_exactly_one_of_two(fixture *f)
+{
+    need(f, ONCE_STORE_SHARED | ONCE_STORE_OWNS);
+    const once_request r = ask(f, "k");
+    do_accept(f, &r);
+    take_one(f);
+    pass(f, LEASE);
+    use(f, 1);
+    const once_taken winner = take_one(f);
+    use(f, 0);
+    once_taken none[1];
+    assert_int_equal(do_take(f, 1, none), 0);
+    const once_request delivery = ask(f, "k");
+    assert_answer(do_claim(f, &delivery), BUSY);
+    use(f, 1);
+    assert_true(do_settle(f, &winner.request, ONCE_DONE));
+    use(f, 0);
+    assert_answer(do_claim(f, &delivery), DUPLICATE);
+}
+
+static void what_one_handle_did_the_other_sees_at_once(fixture *f)
+{
+    need(f, ONCE_STORE_SHARED);
+    const once_request a = ask(f, "k"), b = ask(f, "k");
+    use(f, 1);
+    assert_answer(do_claim(f, &b), RUN);
+    use(f, 0);
+    assert_answer(do_claim(f, &a), BUSY);
+    assert_true(do_settle(f, &b, ONCE_DONE)); /* the token is the right, not the handle */
+    use(f, 1);
+    assert_answer(do_claim(f, &a), DUPLICATE);
+    assert_true(do_forget(f, a.id));
+    use(f, 0);
+    assert_answer(do_claim(f, &a), RUN);
+    assert_true(do_settle(f, &a, ONCE_RETRY));
+    use(f, 1);
+    pass(f, DELAY);
+    const once_request c = ask(f, "k");
+    const once_decision d = do_claim(f, &c); /* f32: one count for all nodes */
+    assert_int_equal(d.attempt, 2);
+    assert_int_equal(d.failures, 1);
+}
+
+enum { RACE_KEYS = 150, RACERS = 2 };
+
+typedef struct racer {
+    fixture *f;
+    int handle;
+    uint64_t wins, losses;
+    bool failed, won[RACE_KEYS];
+    pthread_t thread;
+} racer;
+
+static void *race(void *user)
+{
+    racer *self = user;
+    fixture *f = self->f;
+    once_store *store = f->handles[self->handle];
+    once_arena arena = {0};
+    for (int i = 0; i < RACE_KEYS && !self->failed; i++) {
+        const int number = self->handle ? RACE_KEYS - 1 - i : i; /* they meet in the middle */
+        const char key[] = {'k', (char)('a' + number / 26), (char)('a' + number % 26)};
+        const once_request r = {
+            .scope = &f->scope,
+            .key = {key, sizeof key},
+            .id = once_key_id(store->secret, &f->scope, (once_bytes){key, sizeof key}),
+            .token = {100 + (uint64_t)self->handle, (uint64_t)i},
+            .lane = {.gap_ms = -1},
+            .lease_ms = LEASE,
+            .remember_ms = REMEMBER,
+            .sent_ms = ONCE_NO_TIME,
+        };
+        const once_request *requests = &r;
+        once_decision d;
+        once_error err;
+        if (store->ops->claim(store, &requests, 1, &d, &arena, &err) != ONCE_OK) self->failed = true;
+        else if (d.answer == ONCE_ANSWER_RUN) self->wins++, self->won[number] = true;
+        else if (d.answer == ONCE_ANSWER_BUSY) self->losses++;
+        else self->failed = true;
+    }
+    once_arena_release(&arena);
+    return NULL;
+}
+
+static void f25_concurrent_claims_have_one_winner_each(fixture *f)
+{
+    need(f, ONCE_STORE_SHARED);
+    use(f, 1);
+    use(f, 0);
+    racer racers[RACERS] = {{.f = f, .handle = 0}, {.f = f, .handle = 1}};
+    for (int i = 0; i < RACERS; i++) assert_int_equal(pthread_create(&racers[i].thread, NULL, race, &racers[i]), 0);
+    for (int i = 0; i < RACERS; i++) pthread_join(racers[i].thread, NULL);
+    assert_false(racers[0].failed || racers[1].failed);
+    assert_int_equal(racers[0].wins + racers[1].wins, RACE_KEYS);
+    for (int i = 0; i < RACE_KEYS; i++) assert_true(racers[0].won[i] != racers[1].won[i]);
+}
+
+const conform_test conform_keeping[] = {
+    CONFORM(rollback_leaves_nothing),
+    CONFORM(f07_committed_then_duplicate),
+    CONFORM(f79_several_rounds_in_one_transaction),
+    CONFORM(a_claim_alone_in_a_transaction_is_kept_or_harmless),
+    CONFORM(a_transaction_over_an_existing_claim),
+    CONFORM(facts_belong_to_the_transaction),
+    CONFORM(bury_in_a_transaction),
+    CONFORM(f32_attempts_and_failures_survive_restarts),
+    CONFORM(everything_durable_is_there_after_a_restart),
+    CONFORM(an_open_transaction_dies_with_its_handle),
+    CONFORM(a_missing_store_is_made_only_when_asked),
+    CONFORM(f24_an_orphan_goes_to_exactly_one_of_two),
+    CONFORM(what_one_handle_did_the_other_sees_at_once),
+    CONFORM(f25_concurrent_claims_have_one_winner_each),
+    {NULL, NULL},
+};

@@ -1,0 +1,339 @@
+/* Lanes: one at a time, in order, by version, with gaps, and nothing parked for ever. */
+#include "conform.h"
+
+/* What a worker does: takes what is due, settles it, until nothing is due. Returns the keys in order, as one string. A take
+ * may hand out nothing because it parked what it found, so one empty hand is not yet the end. */
+static const char *work(fixture *f, once_outcome outcome)
+{
+    static char keys[64];
+    size_t len = 0;
+    once_taken taken[1];
+    for (int idle = 0; idle < 4;) {
+        if (do_take(f, 1, taken) == 0) {
+            idle++;
+            continue;
+        }
+        idle = 0;
+        assert_true(len + 2 < sizeof keys);
+        keys[len++] = taken[0].request.key.data[0];
+        if (taken[0].decision.answer == ONCE_ANSWER_STALE) keys[len++] = '-';
+        else assert_true(do_settle(f, &taken[0].request, outcome));
+    }
+    keys[len] = '\0';
+    return keys;
+}
+
+static once_request accept_lane(fixture *f, const char *key, int64_t version, int64_t gap_ms)
+{
+    const once_request r = ask_lane(f, key, "lane", version, gap_ms);
+    assert_answer(do_accept(f, &r), WAITING);
+    return r;
+}
+
+static void a_lane_runs_in_order_of_arrival(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "a", -1, -1);
+    accept_lane(f, "b", -1, -1);
+    pass(f, 1);
+    accept_lane(f, "c", -1, -1);
+    once_taken taken[3];
+    assert_int_equal(do_take(f, 3, taken), 1); /* one at a time */
+    assert_bytes(taken[0].request.key, "a");
+    assert_int_equal(do_take(f, 3, &taken[1]), 0);
+    const once_request other_lane = ask_lane(f, "z", "another", -1, -1), late = ask_lane(f, "d", "lane", -1, -1);
+    assert_answer(do_claim(f, &other_lane), RUN);
+    const once_decision d = do_claim(f, &late);
+    assert_answer(d, LATER);
+    assert_true(d.wait_ms == ONCE_NEVER);
+    assert_state(f, late, ABSENT);
+    do_settle(f, &taken[0].request, ONCE_DONE);
+    assert_string_equal(work(f, ONCE_DONE), "bc");
+    assert_answer(do_claim(f, &late), RUN);
+}
+
+static void f27_lanes_are_scoped_by_tenant_and_consumer(fixture *f)
+{
+    need(f, ONCE_STORE_LANES);
+    const once_scope scopes[] = {{{0}, ONCE_BYTES("payments"), ONCE_BYTES("charge")},
+                                 {ONCE_BYTES("t"), ONCE_BYTES("payments"), ONCE_BYTES("charge")},
+                                 {{0}, ONCE_BYTES("shipping"), ONCE_BYTES("charge")},
+                                 {{0}, ONCE_BYTES("payments"), ONCE_BYTES("refund")}};
+    for (int i = 0; i < 4; i++) {
+        f->scope = scopes[i];
+        const once_request r = ask_lane(f, "k", "lane", -1, -1);
+        if (i < 3) assert_answer(do_claim(f, &r), RUN);
+        else assert_answer(do_claim(f, &r), LATER); /* an operation of the same consumer shares the lane */
+    }
+}
+
+static void f33_followers_park_behind_a_failed_one(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "a", -1, -1);
+    accept_lane(f, "b", -1, -1);
+    accept_lane(f, "c", -1, -1);
+    for (int failure = 0; failure < 3; failure++) {
+        const once_taken t = take_one(f);
+        assert_bytes(t.request.key, "a");
+        assert_int_equal(t.decision.failures, failure);
+        do_settle(f, &t.request, ONCE_RETRY);
+        once_taken none[1];
+        assert_int_equal(do_take(f, 1, none), 0);
+        pass(f, DELAY);
+    }
+    const once_taken t = take_one(f);
+    do_settle(f, &t.request, ONCE_DEAD); /* f31: the stream moves on */
+    assert_string_equal(work(f, ONCE_DONE), "bc");
+    const once_request b = ask_lane(f, "b", "lane", -1, -1);
+    assert_int_equal(do_get(f, b.id).attempt, 1); /* f77: parking was no attempt */
+}
+
+static void f33_unknown_and_held_hold_their_lane(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    once_request a = ask_lane(f, "a", "lane", -1, -1);
+    a.hold = true;
+    assert_answer(do_claim(f, &a), RUN);
+    do_accept(f, &a);
+    accept_lane(f, "b", -1, -1);
+    pass(f, LEASE);
+    once_taken none[1];
+    assert_int_equal(do_take(f, 1, none), 0);
+    assert_state(f, a, UNKNOWN);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    assert_true(do_settle(f, &a, ONCE_DONE));
+    assert_string_equal(work(f, ONCE_DONE), "b");
+}
+
+static void forgetting_the_first_frees_the_next(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    const once_request a = ask_lane(f, "a", "lane", -1, -1);
+    do_claim(f, &a);
+    accept_lane(f, "b", -1, -1);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    assert_true(do_forget(f, a.id));
+    assert_string_equal(work(f, ONCE_DONE), "b");
+}
+
+static void f28_versions_run_in_order_and_older_ones_are_stale(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "3", 3, -1); /* nothing is known: the lower one goes first */
+    accept_lane(f, "2", 2, -1);
+    assert_string_equal(work(f, ONCE_DONE), "23");
+    const once_request equal = ask_lane(f, "other 3", "lane", 3, -1), older = ask_lane(f, "1", "lane", 1, -1);
+    assert_answer(do_claim(f, &equal), DUPLICATE);
+    assert_answer(do_accept(f, &equal), DUPLICATE);
+    assert_answer(do_claim(f, &older), STALE);
+    assert_answer(do_claim(f, &older), STALE); /* f76 */
+    assert_state(f, older, STALE);
+    const once_request again = ask_lane(f, "1", "lane", 1, -1);
+    const once_decision d = do_claim(f, &again);
+    assert_answer(d, DUPLICATE);
+    assert_int_equal(d.outcome, ONCE_STALE);
+    const once_request jump = ask_lane(f, "9", "lane", 9, -1);
+    assert_answer(do_claim(f, &jump), RUN); /* without gap */
+    do_settle(f, &jump, ONCE_REJECTED);
+    const once_request eight = ask_lane(f, "8", "lane", 8, -1);
+    assert_answer(do_accept(f, &eight), STALE); /* a rejected version was one too */
+}
+
+static void f28_superseded_while_waiting_is_handed_out_as_stale(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    const once_request nine = ask_lane(f, "9", "lane", 9, -1);
+    do_claim(f, &nine);
+    accept_lane(f, "5", 5, -1);
+    accept_lane(f, "7", 7, -1);
+    do_settle(f, &nine, ONCE_DONE);
+    assert_string_equal(work(f, ONCE_DONE), "5-7-");
+    const once_request five = ask_lane(f, "5", "lane", 5, -1);
+    assert_state(f, five, STALE);
+    assert_false(do_get(f, five.id).has_message);
+}
+
+static void f28_a_gap_waits_for_the_missing_version(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "1", 1, 500);
+    work(f, ONCE_DONE);
+    const once_request four = ask_lane(f, "4", "lane", 4, 500);
+    const once_decision d = do_claim(f, &four);
+    assert_answer(d, GAP);
+    assert_int_equal(d.wait_ms, 500);
+    assert_int_equal(do_accept(f, &four).wait_ms, 500);
+    accept_lane(f, "3", 3, 500);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    pass(f, 400);
+    accept_lane(f, "2", 2, 500);
+    assert_string_equal(work(f, ONCE_DONE), "234");
+    assert_int_equal(do_get(f, four.id).failures, 0);
+}
+
+static void f28_a_gap_that_stays_is_said_to_be_over(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "1", 1, 500);
+    work(f, ONCE_DONE);
+    accept_lane(f, "3", 3, 500);
+    assert_int_equal(do_stats(f).wait_ms, 500);
+    pass(f, 500);
+    const once_taken t = take_one(f);
+    assert_true(t.decision.gap_over);
+    assert_int_equal(t.decision.failures, 0);
+    do_settle(f, &t.request, ONCE_DONE);
+    const once_request two = ask_lane(f, "2", "lane", 2, 500);
+    assert_answer(do_claim(f, &two), STALE);
+}
+
+/* Two gaps end at once; the higher one is parked, and there is a gap again when the lower one is settled. */
+static void f28_two_gaps_that_end_together(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "1", 1, 500);
+    work(f, ONCE_DONE);
+    accept_lane(f, "5", 5, 500);
+    accept_lane(f, "3", 3, 500);
+    pass(f, 500);
+    assert_string_equal(work(f, ONCE_DONE), "3");
+    assert_true(do_stats(f).wait_ms <= 500);
+    pass(f, 500);
+    assert_string_equal(work(f, ONCE_DONE), "5");
+}
+
+static void equals_in_a_lane_do_not_wait_for_each_other(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "a", 5, -1); /* the same version under two keys */
+    accept_lane(f, "b", 5, -1);
+    const char *const order = work(f, ONCE_DONE);
+    assert_true(strcmp(order, "ab-") == 0 || strcmp(order, "ba-") == 0);
+}
+
+static void what_comes_back_from_the_dead_does_not_block_its_lane(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "a", -1, -1);
+    assert_string_equal(work(f, ONCE_DEAD), "a");
+    accept_lane(f, "b", -1, -1);
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_true(do_exhume(f, letter.id));
+    assert_int_equal(strlen(work(f, ONCE_DONE)), 2);
+    assert_int_equal(do_stats(f).waiting, 0);
+}
+
+/* v5 was claimed, its worker died; v3 came meanwhile. v5 goes on, then v3 is stale. Neither waits for the other. */
+static void f24_an_orphan_and_what_came_in_front_of_it(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    const once_request five = ask_lane(f, "5", "lane", 5, -1);
+    do_claim(f, &five);
+    do_accept(f, &five);
+    accept_lane(f, "3", 3, -1);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    pass(f, LEASE);
+    assert_string_equal(work(f, ONCE_DONE), "53-");
+}
+
+static void the_highest_version_there_is(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "m", INT64_MAX, 500);
+    accept_lane(f, "n", -1, -1); /* without a version, behind it */
+    assert_string_equal(work(f, ONCE_DONE), "mn");
+    const once_request zero = ask_lane(f, "0", "lane", 0, 500);
+    assert_answer(do_claim(f, &zero), STALE);
+}
+
+static void a_lane_forgets_its_version_with_its_entries(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
+    accept_lane(f, "5", 5, 500);
+    work(f, ONCE_DONE);
+    pass(f, REMEMBER - 1);
+    const once_request four = ask_lane(f, "4", "lane", 4, 500);
+    assert_answer(do_claim(f, &four), STALE);
+    pass(f, 1);
+    sweep_all(f, 1);
+    const once_request three = ask_lane(f, "3", "lane", 3, 500);
+    assert_answer(do_claim(f, &three), RUN);
+}
+
+static void a_lane_in_a_transaction_sees_its_own_claims(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_TX);
+    const once_request one = ask_lane(f, "1", "lane", 1, 500), two = ask_lane(f, "2", "lane", 2, 500),
+                       four = ask_lane(f, "4", "lane", 4, 500);
+    for (int committed = 0; committed < 2; committed++) {
+        do_begin(f);
+        assert_answer(do_claim(f, &one), RUN);
+        assert_answer(do_claim(f, &two), LATER);
+        assert_true(do_settle(f, &one, ONCE_DONE));
+        assert_answer(do_claim(f, &four), GAP);
+        assert_answer(do_claim(f, &two), RUN); /* a second round */
+        assert_true(do_settle(f, &two, ONCE_DONE));
+        if (committed) do_commit(f);
+        else do_rollback(f);
+    }
+    const once_request old = ask_lane(f, "0", "lane", 0, 500);
+    assert_answer(do_claim(f, &old), STALE);
+}
+
+static void a_rollback_takes_the_version_of_a_lane_back(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_TX | ONCE_STORE_OWNS);
+    accept_lane(f, "1", 1, -1);
+    const once_taken t = take_one(f);
+    accept_lane(f, "2", 2, -1);
+    do_begin(f);
+    do_settle(f, &t.request, ONCE_DONE);
+    do_rollback(f);
+    assert_string_equal(work(f, ONCE_DONE), ""); /* the follower is parked again */
+    const once_request zero = ask_lane(f, "0", "lane", 0, -1);
+    assert_answer(do_claim(f, &zero), LATER); /* nothing has settled yet */
+    do_settle(f, &t.request, ONCE_DONE);
+    assert_string_equal(work(f, ONCE_DONE), "2");
+}
+
+static void f33_lanes_survive_a_restart(fixture *f)
+{
+    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS | ONCE_STORE_DURABLE);
+    accept_lane(f, "1", 1, 500);
+    work(f, ONCE_DONE);
+    accept_lane(f, "2", 2, 500);
+    accept_lane(f, "3", 3, 500);
+    accept_lane(f, "9", 9, 500);
+    reopen(f);
+    assert_string_equal(work(f, ONCE_DONE), "23");
+    reopen(f);
+    pass(f, 500);
+    assert_string_equal(work(f, ONCE_DONE), "9");
+    reopen(f);
+    const once_request old = ask_lane(f, "8", "lane", 8, 500);
+    assert_answer(do_claim(f, &old), STALE);
+}
+
+const conform_test conform_lanes[] = {
+    CONFORM(a_lane_runs_in_order_of_arrival),
+    CONFORM(f27_lanes_are_scoped_by_tenant_and_consumer),
+    CONFORM(f33_followers_park_behind_a_failed_one),
+    CONFORM(f33_unknown_and_held_hold_their_lane),
+    CONFORM(forgetting_the_first_frees_the_next),
+    CONFORM(f28_versions_run_in_order_and_older_ones_are_stale),
+    CONFORM(f28_superseded_while_waiting_is_handed_out_as_stale),
+    CONFORM(f28_a_gap_waits_for_the_missing_version),
+    CONFORM(f28_a_gap_that_stays_is_said_to_be_over),
+    CONFORM(f28_two_gaps_that_end_together),
+    CONFORM(equals_in_a_lane_do_not_wait_for_each_other),
+    CONFORM(what_comes_back_from_the_dead_does_not_block_its_lane),
+    CONFORM(f24_an_orphan_and_what_came_in_front_of_it),
+    CONFORM(the_highest_version_there_is),
+    CONFORM(a_lane_forgets_its_version_with_its_entries),
+    CONFORM(a_lane_in_a_transaction_sees_its_own_claims),
+    CONFORM(a_rollback_takes_the_version_of_a_lane_back),
+    CONFORM(f33_lanes_survive_a_restart),
+    {NULL, NULL},
+};

@@ -1,0 +1,1028 @@
+/* The verbs, one key at a time and in batches: answers, fences, counts, times, bytes. */
+#include <stdlib.h>
+
+#include "conform.h"
+
+/* --- claim and settle --- */
+
+static void a_claim_is_recorded_in_full(fixture *f)
+{
+    once_request r = ask(f, "order-1");
+    r.hold = true;
+    const once_decision d = do_claim(f, &r);
+    assert_answer(d, RUN);
+    assert_int_equal(d.attempt, 1);
+    assert_int_equal(d.failures, 0);
+    assert_false(d.silent || d.gap_over);
+    const once_entry e = do_get(f, r.id);
+    assert_int_equal(e.state, ONCE_STATE_CLAIMED);
+    assert_true(once_hash_equal(e.token, r.token) && once_hash_equal(e.fingerprint, r.fingerprint));
+    assert_int_equal(e.attempt, 1);
+    assert_int_equal(e.failures, 0);
+    assert_true(e.hold);
+    assert_false(e.has_message);
+    assert_int_equal(e.run, 7);
+    assert_true(e.seen_ms == TEST_EPOCH_MS && e.changed_ms == TEST_EPOCH_MS && e.due_ms == TEST_EPOCH_MS + LEASE);
+    assert_bytes(e.scope.consumer, "payments");
+    assert_bytes(e.scope.operation, "charge");
+    assert_int_equal(e.scope.tenant.len, 0);
+    assert_bytes(e.key, "order-1");
+    assert_bytes(e.at.place, "payments.ndjson");
+    assert_bytes(e.at.point, "17");
+}
+
+static void f07_every_final_outcome_suppresses_with_its_result(fixture *f)
+{
+    static const char *const keys[] = {"done", "already", "rejected", "stale"};
+    for (int outcome = ONCE_DONE; outcome <= ONCE_STALE; outcome++) {
+        const once_request r = ask(f, keys[outcome]);
+        assert_answer(do_claim(f, &r), RUN);
+        assert_true(do_settle(f, &r, (once_outcome)outcome));
+        const once_request again = ask(f, keys[outcome]);
+        once_decision d = do_claim(f, &again);
+        assert_answer(d, DUPLICATE);
+        assert_int_equal(d.outcome, outcome);
+        assert_bytes(d.result, "result");
+        d = do_accept(f, &again);
+        assert_answer(d, DUPLICATE);
+        assert_int_equal(d.outcome, outcome);
+        const once_entry e = do_get(f, r.id);
+        assert_string_equal(once_state_name(e.state), keys[outcome]);
+        assert_true(e.expires_ms == TEST_EPOCH_MS + REMEMBER);
+        assert_bytes(e.reason, "reason");
+        assert_false(e.has_message);
+    }
+}
+
+static void a_live_claim_is_busy_and_an_orphan_runs_again(fixture *f)
+{
+    const once_request first = ask(f, "k"), second = ask(f, "k");
+    assert_answer(do_claim(f, &first), RUN);
+    pass(f, LEASE - 1);
+    once_decision d = do_claim(f, &second);
+    assert_answer(d, BUSY);
+    assert_int_equal(d.wait_ms, 1);
+    pass(f, 1);
+    d = do_claim(f, &second);
+    assert_answer(d, RUN);
+    assert_int_equal(d.attempt, 2);
+    assert_int_equal(d.failures, 1);
+    assert_true(d.silent);
+}
+
+static void an_orphan_that_is_held_becomes_unknown(fixture *f)
+{
+    once_request r = ask(f, "k"), second = ask(f, "k");
+    r.hold = true;
+    assert_answer(do_claim(f, &r), RUN);
+    pass(f, LEASE);
+    assert_answer(do_claim(f, &second), UNKNOWN);
+    assert_state(f, r, UNKNOWN);
+    assert_answer(do_accept(f, &second), UNKNOWN);
+    assert_true(do_get(f, r.id).has_message);
+    assert_true(do_settle(f, &r, ONCE_ALREADY)); /* looked up under the old token */
+    assert_state(f, r, ALREADY);
+}
+
+static void f04_unknown_stays_until_it_is_resolved(fixture *f)
+{
+    static const once_outcome ends[] = {ONCE_DONE, ONCE_RETRY, ONCE_DEAD};
+    static const char *const keys[] = {"done", "waiting", "dead"};
+    for (int i = 0; i < 3; i++) {
+        const once_request r = ask(f, keys[i]), second = ask(f, keys[i]);
+        do_claim(f, &r);
+        assert_true(do_settle(f, &r, ONCE_UNKNOWN));
+        pass(f, 10 * REMEMBER); /* never dropped by time */
+        sweep_all(f, 100);
+        assert_answer(do_claim(f, &second), UNKNOWN);
+        assert_true(do_settle(f, &r, ends[i]));
+        assert_string_equal(once_state_name(do_get(f, r.id).state), keys[i]);
+    }
+}
+
+static void f26_same_key_other_fingerprint_is_a_conflict(fixture *f)
+{
+    const once_request r = ask(f, "k");
+    once_request other = ask(f, "k");
+    other.fingerprint = (once_hash){3, 4};
+    do_claim(f, &r);
+    assert_answer(do_claim(f, &other), CONFLICT);
+    assert_answer(do_accept(f, &other), CONFLICT);
+    do_settle(f, &r, ONCE_DONE);
+    const once_decision d = do_claim(f, &other);
+    assert_answer(d, CONFLICT);
+    assert_int_equal(d.result.len, 0);
+    other.fingerprint = (once_hash){0};
+    assert_answer(do_claim(f, &other), DUPLICATE);
+}
+
+static void f14_a_zombie_neither_settles_nor_extends(fixture *f)
+{
+    const once_request zombie = ask(f, "k"), heir = ask(f, "k");
+    do_claim(f, &zombie);
+    pass(f, LEASE);
+    do_claim(f, &heir);
+    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) assert_false(do_settle(f, &zombie, (once_outcome)outcome));
+    assert_false(do_extend(f, &zombie));
+    assert_answer(do_claim(f, &zombie), BUSY);
+    assert_true(do_extend(f, &heir));
+    assert_true(do_settle(f, &heir, ONCE_DONE));
+    assert_false(do_settle(f, &zombie, ONCE_DONE));
+    assert_int_equal(list_letters(f, NULL, 0), 0);
+}
+
+static void f74_a_zombie_of_an_entry_made_anew_is_refused(fixture *f)
+{
+    const once_request zombie = ask(f, "forgotten"), heir = ask(f, "forgotten");
+    do_claim(f, &zombie);
+    assert_true(do_forget(f, zombie.id));
+    assert_false(do_settle(f, &zombie, ONCE_DONE));
+    assert_false(do_extend(f, &zombie));
+    const once_decision d = do_claim(f, &heir);
+    assert_answer(d, RUN);
+    assert_int_equal(d.attempt, 1); /* the fence is the token: the attempt begins anew */
+    assert_false(do_settle(f, &zombie, ONCE_DONE));
+    assert_false(do_extend(f, &zombie));
+    assert_true(do_settle(f, &heir, ONCE_REJECTED));
+
+    const once_request old = ask(f, "expired"), fresh = ask(f, "expired");
+    do_claim(f, &old);
+    do_settle(f, &old, ONCE_DONE);
+    pass(f, REMEMBER);
+    assert_false(do_settle(f, &old, ONCE_DONE));
+    do_claim(f, &fresh);
+    assert_false(do_settle(f, &old, ONCE_DONE));
+    assert_true(do_settle(f, &fresh, ONCE_DONE));
+}
+
+static void extend_moves_the_end_of_the_lease(fixture *f)
+{
+    once_request r = ask(f, "k");
+    const once_request other = ask(f, "k");
+    do_claim(f, &r);
+    for (int i = 0; i < 5; i++) {
+        pass(f, LEASE - 1);
+        assert_true(do_extend(f, &r));
+        assert_answer(do_claim(f, &other), BUSY);
+    }
+    r.lease_ms = 5;
+    assert_true(do_extend(f, &r)); /* also to an earlier end */
+    pass(f, 5);
+    assert_answer(do_claim(f, &other), RUN);
+    assert_false(do_extend(f, &r));
+    const once_request nobody = ask(f, "never seen");
+    assert_false(do_extend(f, &nobody));
+    assert_false(do_settle(f, &nobody, ONCE_DONE));
+    assert_state(f, nobody, ABSENT);
+}
+
+/* --- lost replies: every verb once more --- */
+
+static void f76_claim_and_settle_repeated(fixture *f)
+{
+    const once_request r = ask(f, "k"), other = ask(f, "k");
+    const once_decision first = do_claim(f, &r), again = do_claim(f, &r);
+    assert_memory_equal(&first, &again, sizeof first); /* never busy against itself */
+    assert_int_equal(do_get(f, r.id).attempt, 1);
+    assert_true(do_settle(f, &r, ONCE_RETRY));
+    assert_true(do_settle(f, &r, ONCE_RETRY));
+    assert_int_equal(do_get(f, r.id).failures, 1);
+    pass(f, DELAY);
+    do_claim(f, &other);
+    assert_true(do_settle(f, &other, ONCE_DEAD));
+    assert_true(do_settle(f, &other, ONCE_DEAD));
+    assert_int_equal(list_letters(f, NULL, 0), 1);
+    const once_request third = ask(f, "another");
+    do_claim(f, &third);
+    assert_true(do_settle(f, &third, ONCE_UNKNOWN));
+    assert_true(do_settle(f, &third, ONCE_UNKNOWN));
+    assert_true(do_settle(f, &third, ONCE_DONE));
+    assert_true(do_settle(f, &third, ONCE_DONE));
+    assert_false(do_settle(f, &third, ONCE_REJECTED)); /* that is not the same settlement */
+    assert_state(f, third, DONE);
+}
+
+static void f76_accept_repeated(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    const once_request r = ask(f, "k");
+    assert_answer(do_accept(f, &r), WAITING);
+    assert_answer(do_accept(f, &r), WAITING);
+    assert_int_equal(do_stats(f).waiting, 1);
+    take_one(f);
+    assert_answer(do_accept(f, &r), BUSY);
+}
+
+static void f76_take_repeated_returns_what_it_had_claimed(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    static const char *const keys[] = {"a", "b", "c", "d", "e"};
+    for (int i = 0; i < 5; i++) {
+        const once_request r = ask(f, keys[i]);
+        do_accept(f, &r);
+    }
+    const once_token token = {99, UINT64_MAX / 2 - 1}; /* the numbers of the batch cross the sign */
+    once_taken first[3], again[5];
+    size_t n;
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 3, first, &n, &f->arena, &f->err));
+    assert_int_equal(n, 3);
+    pass(f, 10);
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 5, again, &n, &f->arena, &f->err));
+    assert_int_equal(n, 5); /* first what it had, then more */
+    for (size_t i = 0; i < 5; i++) {
+        assert_true(again[i].request.token.a == 99 && again[i].request.token.b == token.b + i);
+        if (i < 3) assert_true(once_hash_equal(first[i].request.id, again[i].request.id));
+        assert_int_equal(again[i].decision.attempt, 1);
+    }
+}
+
+/* The reply came so late that the leases are over: still the same entries, once each, and theirs for a whole lease. */
+static void f76_take_repeated_after_its_leases_ended(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    const once_request a = ask(f, "a"), b = ask(f, "b"), stranger = ask(f, "a");
+    do_accept(f, &a);
+    do_accept(f, &b);
+    once_taken taken[4];
+    size_t n;
+    const once_token token = {99, 1};
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LEASE, 4, taken, &n, &f->arena, &f->err));
+    assert_int_equal(n, 2);
+    pass(f, 2 * LEASE);
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, true, LEASE, 4, taken, &n, &f->arena, &f->err));
+    assert_int_equal(n, 2);
+    for (size_t i = 0; i < n; i++) {
+        taken[i].request.remember_ms = REMEMBER;
+        assert_int_equal(taken[i].decision.attempt, 1);
+    }
+    assert_answer(do_claim(f, &stranger), BUSY);
+    for (size_t i = 0; i < n; i++) assert_true(do_settle(f, &taken[i].request, ONCE_DONE));
+}
+
+static void f76_bury_exhume_and_forget_repeated(fixture *f)
+{
+    const once_request r = ask(f, "k");
+    do_claim(f, &r);
+    do_settle(f, &r, ONCE_DEAD);
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_true(do_exhume(f, letter.id));
+    assert_false(do_exhume(f, letter.id));
+    assert_state(f, r, WAITING);
+    assert_true(do_forget(f, r.id));
+    assert_false(do_forget(f, r.id));
+}
+
+/* --- the store owns bodies --- */
+
+static void accept_then_take_gives_the_whole_message(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    once_request r = ask(f, "k");
+    r.sent_ms = TEST_EPOCH_MS - 5;
+    const once_decision d = do_accept(f, &r);
+    assert_answer(d, WAITING);
+    assert_int_equal(d.wait_ms, 0);
+    const once_taken t = take_one(f);
+    assert_int_equal(t.decision.attempt, 1);
+    assert_int_equal(t.message.body.len, 10);
+    assert_memory_equal(t.message.body.data, "{\"a\":\"\0\xff\"}", 10);
+    assert_bytes(t.message.headers, "{\"h\":1}");
+    assert_bytes(t.message.type, "payment.received");
+    assert_bytes(t.message.at.place, "payments.ndjson");
+    assert_bytes(t.message.at.point, "17");
+    assert_true(t.message.sent_ms == TEST_EPOCH_MS - 5);
+    assert_true(once_hash_equal(t.request.id, r.id) && once_hash_equal(t.request.fingerprint, r.fingerprint));
+    assert_bytes(t.request.key, "k");
+    assert_bytes(t.scope.consumer, "payments");
+    assert_bytes(t.scope.operation, "charge");
+    assert_bytes(t.request.at.point, "17");
+    assert_int_equal(t.request.run, 7);
+    once_taken more;
+    assert_int_equal(do_take(f, 1, &more), 0);
+    assert_true(do_settle(f, &t.request, ONCE_DONE));
+    const once_request again = ask(f, "k");
+    assert_answer(do_claim(f, &again), DUPLICATE);
+}
+
+static void accept_attaches_the_body_to_a_busy_entry(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    const once_request worker = ask(f, "k"), delivery = ask(f, "k");
+    do_claim(f, &worker);
+    assert_answer(do_accept(f, &delivery), BUSY);
+    once_taken t[1];
+    assert_int_equal(do_take(f, 1, t), 0);
+    pass(f, LEASE); /* f73: the worker died; the broker was acked; the store goes on */
+    const once_taken orphan = take_one(f);
+    assert_int_equal(orphan.decision.attempt, 2);
+    assert_true(orphan.decision.silent);
+    assert_false(do_settle(f, &worker, ONCE_DONE));
+    assert_true(do_settle(f, &orphan.request, ONCE_DONE));
+}
+
+static void f73_an_entry_taken_by_a_dead_worker_is_taken_again(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    const once_request r = ask(f, "k");
+    do_accept(f, &r);
+    for (uint32_t attempt = 1; attempt <= 5; attempt++) {
+        const once_taken t = take_one(f);
+        assert_int_equal(t.decision.attempt, attempt);
+        assert_int_equal(t.decision.failures, attempt - 1); /* f80: counted, so it ends */
+        once_taken none[1];
+        assert_int_equal(do_take(f, 1, none), 0);
+        pass(f, LEASE);
+    }
+}
+
+static void retry_waits_for_its_delay(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    const once_request r = ask(f, "k"), other = ask(f, "k");
+    do_claim(f, &r);
+    assert_true(do_settle(f, &r, ONCE_RETRY));
+    once_stats stats = do_stats(f);
+    assert_int_equal(stats.waiting, 1);
+    assert_int_equal(stats.wait_ms, DELAY);
+    pass(f, DELAY - 1);
+    once_taken none[1];
+    assert_int_equal(do_take(f, 1, none), 0);
+    const once_decision d = do_claim(f, &other);
+    assert_answer(d, LATER);
+    assert_int_equal(d.wait_ms, 1);
+    pass(f, 1);
+    assert_int_equal(take_one(f).decision.failures, 1);
+}
+
+static void f77_release_does_not_count(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    const once_request r = ask(f, "k");
+    do_accept(f, &r);
+    for (uint32_t attempt = 1; attempt <= 20; attempt++) {
+        const once_taken t = take_one(f);
+        assert_int_equal(t.decision.attempt, attempt);
+        assert_int_equal(t.decision.failures, 0);
+        assert_false(t.decision.silent);
+        do_settle(f, &t.request, ONCE_RELEASE);
+        pass(f, DELAY);
+    }
+}
+
+static void take_is_bounded_and_oldest_first(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    static const char *const keys[] = {"a", "b", "c", "d", "e", "f", "g"};
+    for (int i = 0; i < 7; i++) {
+        const once_request r = ask(f, keys[i]);
+        do_accept(f, &r);
+        pass(f, 1);
+    }
+    once_taken taken[3];
+    for (size_t at = 0; at < 7;) {
+        const size_t n = do_take(f, 3, taken);
+        assert_int_equal(n, at == 6 ? 1 : 3);
+        for (size_t i = 0; i < n; i++) assert_bytes(taken[i].request.key, keys[at + i]);
+        at += n;
+    }
+    assert_int_equal(do_take(f, 3, taken), 0);
+    assert_int_equal(do_take(f, 0, taken), 0);
+}
+
+/* --- dead letters --- */
+
+static void f31_poison_is_bounded_and_leaves_one_letter(fixture *f)
+{
+    const once_request r = ask(f, "k");
+    do_claim(f, &r);
+    assert_true(do_settle(f, &r, ONCE_DEAD));
+    for (int i = 0; i < 5; i++) {
+        const once_request again = ask(f, "k");
+        assert_answer(do_claim(f, &again), DEAD);
+        assert_answer(do_accept(f, &again), DEAD);
+        pass(f, REMEMBER);
+        sweep_all(f, 10);
+    }
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_int_equal(do_stats(f).dead, 1);
+    assert_true(once_hash_equal(letter.entry, r.id));
+    assert_int_equal(letter.kind, ONCE_ANSWER_DEAD);
+    assert_int_equal(letter.attempt, 1);
+    assert_bytes(letter.key, "k");
+    assert_bytes(letter.reason, "reason");
+    assert_int_equal(letter.message.body.len, 10);
+    assert_bytes(letter.message.at.point, "17");
+    assert_true(letter.seen_ms == TEST_EPOCH_MS && letter.buried_ms == TEST_EPOCH_MS);
+    assert_false(do_get(f, r.id).has_message);
+}
+
+static void the_body_in_the_store_goes_into_the_letter(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    const once_request r = ask(f, "k");
+    do_accept(f, &r);
+    const once_taken t = take_one(f);
+    const once_settlement dead = {.request = &t.request, .outcome = ONCE_DEAD, .reason = ONCE_BYTES("broken")};
+    bool applied;
+    assert_ok(f, f->store->ops->settle(f->store, &dead, 1, &applied, &f->err));
+    assert_true(applied);
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_int_equal(letter.message.body.len, 10);
+    assert_bytes(letter.reason, "broken");
+}
+
+static void exhumed_goes_on_with_its_attempt_and_a_new_budget(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    const once_request r = ask(f, "k"), again = ask(f, "k");
+    do_claim(f, &r);
+    do_settle(f, &r, ONCE_RETRY);
+    pass(f, DELAY);
+    do_claim(f, &again);
+    do_settle(f, &again, ONCE_DEAD);
+    once_letter letter;
+    list_letters(f, &letter, 1);
+    assert_true(do_exhume(f, letter.id));
+    assert_int_equal(list_letters(f, NULL, 0), 0);
+    assert_int_equal(do_stats(f).dead, 0);
+    const once_taken t = take_one(f);
+    assert_int_equal(t.decision.attempt, 3);
+    assert_int_equal(t.decision.failures, 0);
+    assert_int_equal(t.message.body.len, 10);
+    do_settle(f, &t.request, ONCE_DEAD); /* and may die again, with one letter again */
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_true(do_exhume(f, letter.id));
+    assert_false(do_exhume(f, letter.id + 1000));
+}
+
+static void f34_exhuming_a_completed_key_is_suppressed(fixture *f)
+{
+    const once_request r = ask(f, "k"), again = ask(f, "k");
+    do_claim(f, &r);
+    do_settle(f, &r, ONCE_DEAD);
+    do_forget(f, r.id);
+    do_claim(f, &again);
+    do_settle(f, &again, ONCE_DONE);
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_true(do_exhume(f, letter.id));
+    assert_state(f, r, DONE);
+    assert_int_equal(do_stats(f).waiting, 0);
+}
+
+static void a_letter_whose_key_was_forgotten_is_not_lost_by_exhuming_it(fixture *f)
+{
+    const once_request r = ask(f, "k");
+    do_claim(f, &r);
+    do_settle(f, &r, ONCE_DEAD);
+    assert_true(do_forget(f, r.id));
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    bool found;
+    assert_int_equal(once_status_class(f->store->ops->exhume(f->store, letter.id, &found, &f->err)), ONCE_CLASS_USAGE);
+    assert_int_equal(list_letters(f, NULL, 0), 1);
+}
+
+static void forgotten_and_dead_anew_keeps_both_bodies(fixture *f)
+{
+    for (int i = 0; i < 2; i++) {
+        const once_request r = ask(f, "k");
+        assert_answer(do_claim(f, &r), RUN);
+        do_settle(f, &r, ONCE_DEAD);
+        do_forget(f, r.id);
+    }
+    assert_int_equal(list_letters(f, NULL, 0), 2);
+}
+
+static once_letter letter_at(fixture *f, const char *point, const char *body)
+{
+    return (once_letter){
+        .scope = f->scope,
+        .message = {.body = text(body), .at = {ONCE_BYTES("file"), text(point)}, .sent_ms = ONCE_NO_TIME},
+        .reason = ONCE_BYTES("not JSON"),
+        .kind = ONCE_ANSWER_DEAD,
+    };
+}
+
+static void bury_twice_is_one_letter(fixture *f)
+{
+    once_letter letters[4] = {letter_at(f, "1", "x"), letter_at(f, "2", "x"), letter_at(f, "1", "y"), letter_at(f, "1", "x")};
+    letters[1].kind = ONCE_ANSWER_CONFLICT;
+    letters[2].kind = ONCE_ANSWER_TOO_OLD;
+    bool fresh[4];
+    assert_ok(f, f->store->ops->bury(f->store, letters, 4, fresh, &f->err));
+    assert_true(fresh[0] && fresh[1] && fresh[2]);
+    assert_false(fresh[3]);
+    assert_ok(f, f->store->ops->bury(f->store, letters, 4, fresh, &f->err));
+    assert_false(fresh[0] || fresh[1] || fresh[2] || fresh[3]);
+    once_letter listed[4];
+    assert_int_equal(list_letters(f, listed, 4), 3);
+    assert_int_equal(do_stats(f).dead, 3);
+    assert_true(listed[0].id != listed[1].id && listed[1].id != listed[2].id && listed[0].id != 0);
+    assert_int_equal(listed[1].kind, ONCE_ANSWER_CONFLICT);
+    assert_true(listed[0].buried_ms == TEST_EPOCH_MS && listed[0].seen_ms == TEST_EPOCH_MS);
+    bool found;
+    assert_int_equal(once_status_class(f->store->ops->exhume(f->store, listed[0].id, &found, &f->err)), ONCE_CLASS_USAGE);
+    assert_int_equal(list_letters(f, NULL, 0), 3);
+}
+
+static void bury_without_a_body_or_place(fixture *f)
+{
+    const once_letter letter = {.scope = f->scope, .message = {.sent_ms = ONCE_NO_TIME}, .kind = ONCE_ANSWER_DEAD};
+    bool fresh;
+    assert_ok(f, f->store->ops->bury(f->store, &letter, 1, &fresh, &f->err));
+    assert_true(fresh);
+    assert_int_equal(list_letters(f, NULL, 0), 1);
+}
+
+/* --- scopes and bytes --- */
+
+static void f27_tenants_consumers_and_operations_are_isolated(fixture *f)
+{
+    static const once_scope scopes[] = {
+        {{"", 0}, {"payments", 8}, {"charge", 6}}, {{"t", 1}, {"payments", 8}, {"charge", 6}},
+        {{"", 0}, {"shipping", 8}, {"charge", 6}}, {{"", 0}, {"payments", 8}, {"refund", 6}},
+        {{"p", 1}, {"ayments", 7}, {"charge", 6}},
+    };
+    enum { N = sizeof scopes / sizeof *scopes };
+    once_request r[N];
+    for (int i = 0; i < N; i++) {
+        f->scope = scopes[i];
+        r[i] = ask(f, "same");
+        r[i].scope = &scopes[i];
+        r[i].fingerprint = (once_hash){(uint64_t)i + 1, 1};
+        assert_answer(do_claim(f, &r[i]), RUN);
+    }
+    assert_true(do_settle(f, &r[0], ONCE_DONE));
+    assert_true(do_settle(f, &r[1], ONCE_DEAD));
+    assert_true(do_settle(f, &r[2], ONCE_RETRY));
+    assert_state(f, r[0], DONE);
+    assert_state(f, r[3], CLAIMED);
+    assert_state(f, r[4], CLAIMED);
+    for (int i = 0; i < N; i++) assert_false(do_settle(f, &(once_request){.scope = &scopes[i], .id = r[i].id, .key = r[i].key,
+                                             .token = r[(i + 1) % N].token, .remember_ms = 1, .lease_ms = 1}, ONCE_DONE));
+
+    f->scope = scopes[0]; /* what is asked by consumer shows that consumer's */
+    once_stats stats = do_stats(f);
+    assert_true(stats.claimed == 1 && stats.waiting == 0 && stats.dead == 1);
+    assert_int_equal(count_listed(f, ONCE_STATE_CLAIMED), 1);
+    assert_int_equal(list_letters(f, NULL, 0), 1);
+    pass(f, DELAY);
+    once_taken taken[2];
+    assert_int_equal(do_take(f, 2, taken), 0);
+    f->scope = scopes[2];
+    stats = do_stats(f);
+    assert_true(stats.claimed == 0 && stats.waiting == 1 && stats.dead == 0);
+    assert_int_equal(do_take(f, 2, taken), 1);
+}
+
+/* Two consumers read the same topic: a message that neither can use leaves a letter for each. */
+static void f27_letters_of_two_consumers_are_two(fixture *f)
+{
+    bool fresh;
+    for (int i = 0; i < 3; i++) {
+        f->scope.consumer = i == 0 ? ONCE_BYTES("payments") : ONCE_BYTES("shipping");
+        f->scope.tenant = i == 2 ? ONCE_BYTES("acme") : ONCE_BYTES("");
+        const once_letter letter = letter_at(f, "1", "broken");
+        assert_ok(f, f->store->ops->bury(f->store, &letter, 1, &fresh, &f->err));
+        assert_true(fresh);
+    }
+    assert_int_equal(list_letters(f, NULL, 0), 2);
+}
+
+static void f63_keys_of_any_bytes(fixture *f)
+{
+    char long_key[1024];
+    memset(long_key, 'k', sizeof long_key);
+    const once_bytes keys[] = {ONCE_BYTES("a"),        ONCE_BYTES("a\0"),     ONCE_BYTES("a\0b"),   ONCE_BYTES("\0"),
+                               ONCE_BYTES("\0\0"),     ONCE_BYTES("\xff\xfe"), ONCE_BYTES("\xc3\x28"), {long_key, 1024},
+                               {long_key, 1023},       ONCE_BYTES("'; --"),   ONCE_BYTES("A")};
+    enum { N = sizeof keys / sizeof *keys };
+    once_request r[N];
+    for (int i = 0; i < N; i++) {
+        r[i] = ask_bytes(f, keys[i]);
+        assert_answer(do_claim(f, &r[i]), RUN);
+    }
+    for (int i = 0; i < N; i++) {
+        const once_entry e = do_get(f, r[i].id);
+        assert_int_equal(e.key.len, keys[i].len);
+        assert_memory_equal(e.key.data, keys[i].data, keys[i].len);
+        assert_true(do_settle(f, &r[i], i % 2 ? ONCE_RETRY : ONCE_DEAD));
+    }
+    for (int i = 0; i < N; i++) assert_string_equal(once_state_name(do_get(f, r[i].id).state), i % 2 ? "waiting" : "dead");
+    pass(f, DELAY);
+    once_taken taken[N];
+    assert_int_equal(do_take(f, N, taken), N / 2);
+    for (int i = 0; i < N / 2; i++)
+        assert_true(once_hash_equal(taken[i].request.id, once_key_id(f->store->secret, &f->scope, taken[i].request.key)));
+}
+
+static void f07_results_are_binary_and_up_to_64_kib(fixture *f)
+{
+    static char result[65536];
+    for (size_t i = 0; i < sizeof result; i++) result[i] = (char)(i * 7 % 256);
+    static const size_t sizes[] = {0, 1, 255, 256, 65535, 65536};
+    static const char *const keys[] = {"0", "1", "255", "256", "65535", "65536"};
+    for (int i = 0; i < 6; i++) {
+        const once_request r = ask(f, keys[i]), again = ask(f, keys[i]);
+        do_claim(f, &r);
+        const once_settlement s = {.request = &r, .outcome = ONCE_DONE, .result = {result, sizes[i]}};
+        bool applied;
+        assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
+        assert_true(applied);
+        const once_decision d = do_claim(f, &again);
+        assert_answer(d, DUPLICATE);
+        assert_int_equal(d.result.len, sizes[i]);
+        if (sizes[i]) assert_memory_equal(d.result.data, result, sizes[i]);
+    }
+}
+
+static void large_bodies_come_back_whole(fixture *f)
+{
+    need(f, ONCE_STORE_OWNS);
+    enum { SIZE = 3 << 20 };
+    char *body = malloc(SIZE);
+    assert_non_null(body);
+    for (size_t i = 0; i < SIZE; i++) body[i] = (char)(i * 31 % 253);
+    const once_request r = ask(f, "k"), *requests = &r;
+    const once_message message = {.body = {body, SIZE}, .sent_ms = ONCE_NO_TIME}, *messages = &message;
+    once_decision d;
+    assert_ok(f, f->store->ops->accept(f->store, &requests, &messages, 1, &d, &f->arena, &f->err));
+    const once_taken t = take_one(f);
+    const bool same = t.message.body.len == SIZE && memcmp(t.message.body.data, body, SIZE) == 0;
+    free(body);
+    assert_true(same);
+    assert_true(t.message.sent_ms == ONCE_NO_TIME && t.message.at.place.len == 0);
+}
+
+/* --- batches --- */
+
+static void f79_one_key_twice_in_one_batch(fixture *f)
+{
+    const once_request a = ask(f, "k"), b = ask(f, "k"), c = ask(f, "other"), d = ask(f, "k");
+    const once_request *const requests[] = {&a, &b, &c, &d};
+    once_decision out[4];
+    assert_ok(f, f->store->ops->claim(f->store, requests, 4, out, &f->arena, &f->err));
+    assert_answer(out[0], RUN); /* the caller's order is kept */
+    assert_answer(out[1], BUSY);
+    assert_answer(out[2], RUN);
+    assert_answer(out[3], BUSY);
+    const once_settlement settlements[] = {{.request = &a, .outcome = ONCE_DONE}, {.request = &b, .outcome = ONCE_DONE},
+                                           {.request = &a, .outcome = ONCE_DONE}, {.request = &c, .outcome = ONCE_RETRY}};
+    bool applied[4];
+    assert_ok(f, f->store->ops->settle(f->store, settlements, 4, applied, &f->err));
+    assert_true(applied[0] && !applied[1] && applied[2] && applied[3]);
+    assert_ok(f, f->store->ops->claim(f->store, &requests[1], 1, out, &f->arena, &f->err));
+    assert_answer(out[0], DUPLICATE);
+
+    need(f, ONCE_STORE_OWNS);
+    const once_request e = ask(f, "e"), g = ask(f, "e");
+    const once_request *const accepted[] = {&e, &g};
+    const once_message message = message_of(&e), *const messages[] = {&message, &message};
+    assert_ok(f, f->store->ops->accept(f->store, accepted, messages, 2, out, &f->arena, &f->err));
+    assert_answer(out[0], WAITING);
+    assert_answer(out[1], LATER);
+    assert_int_equal(do_stats(f).waiting, 2);
+}
+
+static void batches_of_a_thousand(fixture *f)
+{
+    enum { N = 1000 };
+    static char keys[N][8];
+    static once_request r[N];
+    static const once_request *requests[N];
+    static const once_message *messages[N];
+    static once_decision decisions[N];
+    static once_settlement settlements[N];
+    static bool flags[N];
+    for (int i = 0; i < N; i++) {
+        const int number = i == 700 ? 300 : i; /* one key twice, far apart */
+        keys[i][0] = (char)('a' + number / 100);
+        keys[i][1] = (char)('a' + number / 10 % 10);
+        keys[i][2] = (char)('a' + number % 10);
+        r[i] = ask(f, keys[i]);
+        requests[i] = &r[i];
+        settlements[i] = (once_settlement){.request = &r[i], .outcome = i % 3 ? ONCE_DONE : ONCE_RELEASE, .result = text(keys[i])};
+    }
+    const once_message message = message_of(&r[0]);
+    for (int i = 0; i < N; i++) messages[i] = &message;
+    assert_ok(f, f->store->ops->claim(f->store, requests, N, decisions, &f->arena, &f->err));
+    for (int i = 0; i < N; i++)
+        if (i == 700) assert_answer(decisions[i], BUSY);
+        else assert_answer(decisions[i], RUN);
+    assert_ok(f, f->store->ops->extend(f->store, requests, N, flags, &f->err));
+    for (int i = 0; i < N; i++) assert_int_equal(flags[i], i != 700);
+    for (int i = 0; i < N; i++)
+        if (settlements[i].outcome == ONCE_RELEASE) settlements[i].message = &message;
+    assert_ok(f, f->store->ops->settle(f->store, settlements, N, flags, &f->err));
+    for (int i = 0; i < N; i++) assert_int_equal(flags[i], i != 700);
+    for (int i = 0; i < N; i++) r[i].token = new_token(f);
+    assert_ok(f, f->store->ops->accept(f->store, requests, messages, N, decisions, &f->arena, &f->err));
+    for (int i = 0; i < N; i++) {
+        if (i % 3 == 0 || i == 700) {
+            assert_answer(decisions[i], LATER); /* 300 was released */
+        } else {
+            assert_answer(decisions[i], DUPLICATE);
+            assert_bytes(decisions[i].result, keys[i]);
+        }
+    }
+    need(f, ONCE_STORE_OWNS);
+    static once_taken taken[N];
+    assert_int_equal(do_take(f, N, taken), 334);
+    assert_int_equal(do_stats(f).claimed, 334);
+    pass(f, REMEMBER);
+    assert_int_equal(sweep_all(f, 100), 665);
+    once_decision none;
+    assert_ok(f, f->store->ops->claim(f->store, requests, 0, &none, &f->arena, &f->err));
+}
+
+/* --- time --- */
+
+static void f16_a_claim_always_has_a_deadline(fixture *f)
+{
+    const once_request r = ask(f, "k");
+    do_claim(f, &r);
+    assert_true(do_get(f, r.id).due_ms == TEST_EPOCH_MS + LEASE);
+    assert_int_equal(do_stats(f).wait_ms, LEASE);
+    do_settle(f, &r, ONCE_RELEASE);
+    pass(f, DELAY);
+    need(f, ONCE_STORE_OWNS);
+    const once_taken t = take_one(f);
+    assert_true(do_get(f, t.request.id).due_ms == TEST_EPOCH_MS + DELAY + LEASE);
+}
+
+/* The lease of a claim made before the wall clock jumped: neither early nor eternal. */
+static void check_lease_over_a_jump(fixture *f, const char *key, int64_t jump_ms)
+{
+    const once_request r = ask(f, key), other = ask(f, key);
+    assert_answer(do_claim(f, &r), RUN);
+    test_env_jump(&f->worlds[0], jump_ms);
+    assert_answer(do_claim(f, &other), BUSY);
+    pass(f, LEASE * 9 / 10);
+    assert_answer(do_claim(f, &other), BUSY);
+    pass(f, LEASE / 4);
+    assert_answer(do_claim(f, &other), RUN);
+    assert_true(do_settle(f, &other, ONCE_DONE));
+}
+
+static void f19_wall_clock_jumps_neither_end_nor_lengthen_leases(fixture *f)
+{
+    need(f, ONCE_STORE_CLOCK);
+    const int64_t hour = 3600 * 1000, year = 365 * 24 * hour;
+    check_lease_over_a_jump(f, "a year ahead", year);
+    check_lease_over_a_jump(f, "and back", -year);
+    check_lease_over_a_jump(f, "an hour back", -hour);
+    check_lease_over_a_jump(f, "a year back", -year);
+    const once_request r = ask(f, "a year ahead"); /* and what was settled is remembered */
+    assert_answer(do_claim(f, &r), DUPLICATE);
+    assert_int_equal(sweep_all(f, 10), 0);
+    if (!(f->store->ops->bits & ONCE_STORE_DURABLE)) return;
+    const once_request before = ask(f, "over a restart"), after = ask(f, "over a restart");
+    do_claim(f, &before);
+    test_env_jump(&f->worlds[0], 3 * year);
+    reopen(f);
+    assert_answer(do_claim(f, &after), BUSY);
+    test_env_jump(&f->worlds[0], -5 * year);
+    reopen(f);
+    pass(f, LEASE * 9 / 8);
+    assert_answer(do_claim(f, &after), RUN);
+}
+
+static void f20_workers_skewed_by_ten_minutes(fixture *f)
+{
+    need(f, ONCE_STORE_CLOCK | ONCE_STORE_SHARED);
+    test_env_jump(&f->worlds[1], 600 * 1000);
+    const once_request first = ask(f, "k"), second = ask(f, "k"), third = ask(f, "k");
+    do_claim(f, &first);
+    use(f, 1);
+    assert_answer(do_claim(f, &second), BUSY); /* not ten minutes later */
+    pass(f, LEASE * 9 / 8);
+    assert_answer(do_claim(f, &second), RUN);
+    use(f, 0);
+    assert_answer(do_claim(f, &third), BUSY);
+    assert_false(do_settle(f, &first, ONCE_DONE));
+    pass(f, LEASE * 9 / 8);
+    assert_answer(do_claim(f, &third), RUN); /* not ten minutes earlier */
+}
+
+static void f21_extreme_leases_and_horizons(fixture *f)
+{
+    static const int64_t extremes[] = {INT64_MAX, INT64_MAX - 1, INT64_MAX - TEST_EPOCH_MS, INT64_MAX - TEST_EPOCH_MS + 1,
+                                       INT64_MAX / 10, 1};
+    static const char *const keys[] = {"a", "b", "c", "d", "e", "f"};
+    for (int i = 0; i < 6; i++) {
+        once_request r = ask(f, keys[i]);
+        const once_request other = ask(f, keys[i]);
+        r.lease_ms = r.remember_ms = extremes[i];
+        assert_answer(do_claim(f, &r), RUN);
+        assert_answer(do_claim(f, &other), BUSY);
+        assert_true(do_extend(f, &r));
+        assert_true(do_get(f, r.id).due_ms > TEST_EPOCH_MS);
+        assert_true(do_stats(f).wait_ms > 0);
+        assert_true(do_settle(f, &r, ONCE_DONE));
+        assert_true(do_get(f, r.id).expires_ms > TEST_EPOCH_MS);
+        assert_answer(do_claim(f, &other), DUPLICATE);
+    }
+    assert_int_equal(sweep_all(f, 10), 0);
+    pass(f, INT64_C(100) * 365 * 24 * 3600 * 1000);
+    assert_int_equal(sweep_all(f, 10), 1);
+}
+
+static void f23_expired_but_not_yet_deleted_is_absent(fixture *f)
+{
+    const once_request r = ask(f, "k"), other = ask(f, "k");
+    do_claim(f, &r);
+    do_settle(f, &r, ONCE_DONE);
+    pass(f, REMEMBER - 1);
+    assert_answer(do_claim(f, &other), DUPLICATE);
+    pass(f, 1);
+    assert_state(f, r, ABSENT);
+    assert_int_equal(do_get(f, r.id).result.len, 0);
+    if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_DONE), 0);
+    assert_false(do_forget(f, r.id));
+    assert_false(do_settle(f, &r, ONCE_DONE));
+    const once_decision d = do_claim(f, &other);
+    assert_answer(d, RUN);
+    assert_int_equal(d.attempt, 1);
+    assert_true(do_settle(f, &other, ONCE_DONE));
+    assert_int_equal(sweep_all(f, 10), 0); /* the new life is not the old one */
+    const once_request third = ask(f, "k");
+    assert_answer(do_claim(f, &third), DUPLICATE);
+}
+
+static void f71_a_message_that_comes_back_after_expiry_is_too_old(fixture *f)
+{
+    once_request r = ask(f, "k");
+    r.sent_ms = TEST_EPOCH_MS;
+    do_claim(f, &r);
+    do_settle(f, &r, ONCE_DONE);
+    for (int swept = 0; swept < 2; swept++) {
+        pass(f, REMEMBER); /* at first the very moment of its expiry */
+        r.token = new_token(f);
+        assert_answer(do_claim(f, &r), TOO_OLD);
+        assert_answer(do_accept(f, &r), TOO_OLD);
+        assert_state(f, r, ABSENT);
+        sweep_all(f, 10);
+    }
+    r.remember_ms = ONCE_FOREVER;
+    assert_answer(do_claim(f, &r), RUN);
+}
+
+static void f12_sweep_in_bounded_steps_drops_only_what_expired(fixture *f)
+{
+    static const char *const keys[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+    once_request r[10];
+    for (int i = 0; i < 10; i++) {
+        r[i] = ask(f, keys[i]);
+        r[i].remember_ms = i < 7 ? 1000 : i == 7 ? ONCE_FOREVER : 5000;
+        do_claim(f, &r[i]);
+        do_settle(f, &r[i], ONCE_DONE);
+    }
+    const once_request waiting = ask(f, "waiting"), unknown = ask(f, "unknown"), dead = ask(f, "dead"), claimed = ask(f, "claimed");
+    do_claim(f, &waiting), do_settle(f, &waiting, ONCE_RETRY);
+    do_claim(f, &unknown), do_settle(f, &unknown, ONCE_UNKNOWN);
+    do_claim(f, &dead), do_settle(f, &dead, ONCE_DEAD);
+    do_claim(f, &claimed);
+    pass(f, 999);
+    assert_int_equal(sweep_all(f, 3), 0);
+    pass(f, 1);
+    once_sweep_result step;
+    assert_ok(f, f->store->ops->sweep(f->store, 3, &step, &f->err));
+    assert_int_equal(step.dropped, 3);
+    assert_true(step.more);
+    assert_int_equal(sweep_all(f, 3), 4);
+    assert_int_equal(sweep_all(f, 3), 0);
+    pass(f, INT64_C(50) * 365 * 24 * 3600 * 1000);
+    assert_int_equal(sweep_all(f, 1), 2);
+    assert_state(f, r[7], DONE);
+    assert_state(f, waiting, WAITING);
+    assert_state(f, unknown, UNKNOWN);
+    assert_state(f, dead, DEAD);
+    assert_state(f, claimed, CLAIMED);
+}
+
+/* --- looking --- */
+
+static bool stop_at_once(void *user, const once_entry *entry)
+{
+    (void)entry;
+    ++*(int *)user;
+    return false;
+}
+
+static void list_and_stats_show_each_state(fixture *f)
+{
+    need(f, ONCE_STORE_LIST);
+    assert_true(do_stats(f).wait_ms == ONCE_NEVER);
+    static const struct {
+        const char *keys[3];
+        once_outcome outcome;
+        once_state state;
+    } kinds[] = {
+        {{"d1", "d2", "d3"}, ONCE_DONE, ONCE_STATE_DONE},          {{"a1", NULL, NULL}, ONCE_ALREADY, ONCE_STATE_ALREADY},
+        {{"r1", "r2", NULL}, ONCE_REJECTED, ONCE_STATE_REJECTED},  {{"s1", NULL, NULL}, ONCE_STALE, ONCE_STATE_STALE},
+        {{"w1", "w2", NULL}, ONCE_RETRY, ONCE_STATE_WAITING},      {{"u1", "u2", "u3"}, ONCE_UNKNOWN, ONCE_STATE_UNKNOWN},
+        {{"x1", "x2", NULL}, ONCE_DEAD, ONCE_STATE_DEAD},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int k = 0; k < 3 && kinds[i].keys[k]; k++) {
+            const once_request r = ask(f, kinds[i].keys[k]);
+            do_claim(f, &r);
+            assert_true(do_settle(f, &r, kinds[i].outcome));
+        }
+    const once_request claimed = ask(f, "c1");
+    do_claim(f, &claimed);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t wanted = 0;
+        while (wanted < 3 && kinds[i].keys[wanted]) wanted++;
+        assert_int_equal(count_listed(f, kinds[i].state), wanted);
+    }
+    assert_int_equal(count_listed(f, ONCE_STATE_CLAIMED), 1);
+    const once_stats stats = do_stats(f);
+    assert_true(stats.waiting == 2 && stats.claimed == 1 && stats.unknown == 3 && stats.dead == 2);
+    assert_int_equal(stats.wait_ms, DELAY);
+    pass(f, DELAY + 5);
+    assert_int_equal(do_stats(f).wait_ms, 0);
+    int visits = 0;
+    assert_ok(f, f->store->ops->list(f->store, f->scope.consumer, ONCE_STATE_DONE, stop_at_once, &visits, &f->err));
+    assert_int_equal(visits, 1);
+}
+
+static void get_of_nothing_is_absent(fixture *f)
+{
+    const once_entry e = do_get(f, (once_hash){1, 2});
+    assert_int_equal(e.state, ONCE_STATE_ABSENT);
+    assert_false(do_forget(f, (once_hash){1, 2}));
+    assert_false(do_exhume(f, 12345));
+}
+
+static void facts_are_kept_replaced_and_deleted(fixture *f)
+{
+    once_bytes value = {"x", 1};
+    assert_ok(f, f->store->ops->fact_get(f->store, "spec", &value, &f->arena, &f->err));
+    assert_int_equal(value.len, 0);
+    assert_ok(f, f->store->ops->fact_set(f->store, "spec", ONCE_BYTES("first"), &f->err));
+    assert_ok(f, f->store->ops->fact_set(f->store, "spec2", ONCE_BYTES("other"), &f->err));
+    assert_ok(f, f->store->ops->fact_set(f->store, "spec", ONCE_BYTES("a\0\xff"), &f->err));
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    assert_ok(f, f->store->ops->fact_get(f->store, "spec", &value, &f->arena, &f->err));
+    assert_int_equal(value.len, 3);
+    assert_memory_equal(value.data, "a\0\xff", 3);
+    assert_ok(f, f->store->ops->fact_set(f->store, "spec", (once_bytes){0}, &f->err));
+    assert_ok(f, f->store->ops->fact_get(f->store, "spec", &value, &f->arena, &f->err));
+    assert_int_equal(value.len, 0);
+    assert_ok(f, f->store->ops->fact_get(f->store, "spec2", &value, &f->arena, &f->err));
+    assert_bytes(value, "other");
+}
+
+const conform_test conform_verbs[] = {
+    CONFORM(a_claim_is_recorded_in_full),
+    CONFORM(f07_every_final_outcome_suppresses_with_its_result),
+    CONFORM(a_live_claim_is_busy_and_an_orphan_runs_again),
+    CONFORM(an_orphan_that_is_held_becomes_unknown),
+    CONFORM(f04_unknown_stays_until_it_is_resolved),
+    CONFORM(f26_same_key_other_fingerprint_is_a_conflict),
+    CONFORM(f14_a_zombie_neither_settles_nor_extends),
+    CONFORM(f74_a_zombie_of_an_entry_made_anew_is_refused),
+    CONFORM(extend_moves_the_end_of_the_lease),
+    CONFORM(f76_claim_and_settle_repeated),
+    CONFORM(f76_accept_repeated),
+    CONFORM(f76_take_repeated_returns_what_it_had_claimed),
+    CONFORM(f76_take_repeated_after_its_leases_ended),
+    CONFORM(f76_bury_exhume_and_forget_repeated),
+    CONFORM(accept_then_take_gives_the_whole_message),
+    CONFORM(accept_attaches_the_body_to_a_busy_entry),
+    CONFORM(f73_an_entry_taken_by_a_dead_worker_is_taken_again),
+    CONFORM(retry_waits_for_its_delay),
+    CONFORM(f77_release_does_not_count),
+    CONFORM(take_is_bounded_and_oldest_first),
+    CONFORM(f31_poison_is_bounded_and_leaves_one_letter),
+    CONFORM(the_body_in_the_store_goes_into_the_letter),
+    CONFORM(exhumed_goes_on_with_its_attempt_and_a_new_budget),
+    CONFORM(f34_exhuming_a_completed_key_is_suppressed),
+    CONFORM(a_letter_whose_key_was_forgotten_is_not_lost_by_exhuming_it),
+    CONFORM(forgotten_and_dead_anew_keeps_both_bodies),
+    CONFORM(bury_twice_is_one_letter),
+    CONFORM(bury_without_a_body_or_place),
+    CONFORM(f27_tenants_consumers_and_operations_are_isolated),
+    CONFORM(f27_letters_of_two_consumers_are_two),
+    CONFORM(f63_keys_of_any_bytes),
+    CONFORM(f07_results_are_binary_and_up_to_64_kib),
+    CONFORM(large_bodies_come_back_whole),
+    CONFORM(f79_one_key_twice_in_one_batch),
+    CONFORM(batches_of_a_thousand),
+    CONFORM(f16_a_claim_always_has_a_deadline),
+    CONFORM(f19_wall_clock_jumps_neither_end_nor_lengthen_leases),
+    CONFORM(f20_workers_skewed_by_ten_minutes),
+    CONFORM(f21_extreme_leases_and_horizons),
+    CONFORM(f23_expired_but_not_yet_deleted_is_absent),
+    CONFORM(f71_a_message_that_comes_back_after_expiry_is_too_old),
+    CONFORM(f12_sweep_in_bounded_steps_drops_only_what_expired),
+    CONFORM(list_and_stats_show_each_state),
+    CONFORM(get_of_nothing_is_absent),
+    CONFORM(facts_are_kept_replaced_and_deleted),
+    {NULL, NULL},
+};

@@ -1,0 +1,3 @@
+#include "conform.h"
+
+int main(void) { return conform_run(&(conform_driver){"memory", "memory:"}); }

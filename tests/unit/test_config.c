@@ -1,0 +1,948 @@
+/* Pipeline files: what is read, what is refused, and in which words. f67, f21, f17 and f18 are rows of the fault list. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runtime/config.h"
+
+#define TEXT(bytes) (int)(bytes).len, (bytes).data
+
+/* The parts of a small pipeline; tests replace one line. Lines are counted: the comments say which is which. */
+#define HEAD                                                                                                          \
+    "consumer: payments\n"            /* 1 */                                                                         \
+    "store: sqlite:p.db\n"            /* 2 */                                                                         \
+    "source: {file: {path: p.json}}\n" /* 3 */                                                                        \
+    "key: \"${/id}\"\n"               /* 4 */
+#define HANDLER "handler: {sql: [INSERT INTO t VALUES (:id)]}\n"
+
+typedef struct lines {
+    char text[8000];
+    size_t n;
+} lines;
+
+static void collect(void *user, const char *line)
+{
+    lines *all = user;
+    size_t len = strlen(all->text);
+    assert_true(len + strlen(line) + 2 < sizeof all->text);
+    (void)snprintf(all->text + len, sizeof all->text - len, "%s\n", line);
+    all->n++;
+}
+
+static int parse(once_arena *arena, once_bytes text, lines *all, once_spec **out, once_error *err)
+{
+    return once_config_parse("p.yaml", text, arena, collect, all, out, err);
+}
+
+static void refused_as(once_bytes text, int status, const char *expected)
+{
+    once_arena arena = {0};
+    lines all = {0};
+    once_error err = {0};
+    once_spec *spec = NULL;
+    int rc = parse(&arena, text, &all, &spec, &err);
+    if (rc != status || strcmp(err.text, expected) != 0)
+        print_error("in:\n%.*s\nexpected: %s\ngot:      %s\nall:\n%s", TEXT(text), expected, err.text, all.text);
+    assert_int_equal(rc, status);
+    assert_string_equal(err.text, expected);
+    assert_int_equal(err.status, status);
+    assert_null(spec);
+    assert_memory_equal(all.text, expected, strlen(expected)); /* the same is the first of the list */
+    once_arena_release(&arena);
+}
+
+static void refused(const char *text, const char *expected)
+{
+    refused_as((once_bytes){text, strlen(text)}, ONCE_E_CONFIG, expected);
+}
+
+static void not_here(const char *text, const char *expected)
+{
+    refused_as((once_bytes){text, strlen(text)}, ONCE_E_UNSUPPORTED, expected);
+}
+
+/* One mistake and no follow-up. */
+static void refused_once(const char *text, const char *expected)
+{
+    once_arena arena = {0};
+    lines all = {0};
+    once_spec *spec = NULL;
+    assert_int_not_equal(parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, NULL), ONCE_OK);
+    char with_newline[600];
+    (void)snprintf(with_newline, sizeof with_newline, "%s\n", expected);
+    assert_string_equal(all.text, with_newline);
+    once_arena_release(&arena);
+}
+
+static once_spec *loaded(once_arena *arena, const char *text)
+{
+    lines all = {0};
+    once_error err = {0};
+    once_spec *spec = NULL;
+    int rc = parse(arena, (once_bytes){text, strlen(text)}, &all, &spec, &err);
+    if (rc != ONCE_OK) print_error("%s", all.text);
+    assert_int_equal(rc, ONCE_OK);
+    assert_string_equal(err.text, "");
+    return spec;
+}
+
+static void is(once_bytes bytes, const char *text)
+{
+    assert_int_equal(bytes.len, strlen(text));
+    assert_memory_equal(bytes.data, text, bytes.len);
+}
+
+/* --- what is read ------------------------------------------------------------------------------------------------- */
+
+static const char full[] = "consumer: payments\n"
+                           "tenant: \"${header:tenant}\"\n"
+                           "store: sqlite:payments.db\n"
+                           "source:\n"
+                           "  file: {path: payments.ndjson, follow: true, headers: /headers}\n"
+                           "key: \"${/payment_id}\"\n"
+                           "fingerprint: [/order_id, /amount]\n"
+                           "remember: forever\n"
+                           "ack: after_effect\n"
+                           "time: \"${/sent_at}\"\n"
+                           "type: \"${/type}\"\n"
+                           "handlers:\n"
+                           "  payment.received:\n"
+                           "    sql:\n"
+                           "      - INSERT INTO payments(id, amount) VALUES (:payment_id, :amount)\n"
+                           "      - {do: \"UPDATE o SET s = 1 WHERE id = :{/order/id?}\", rows: 1, else: stale}\n"
+                           "    already: [payments.id, payments.order_id]\n"
+                           "    rejected: balance_check\n"
+                           "    remember: 30d\n"
+                           "    lease: 1m\n"
+                           "    retry: {attempts: 2}\n"
+                           "  payment.refunded:\n"
+                           "    operation: refund\n"
+                           "    key: \"r:${/refund_id}\"\n"
+                           "    fingerprint: none\n"
+                           "    timeout: 3s\n"
+                           "    sql: {do: [DELETE FROM payments WHERE id = :payment_id]}\n"
+                           "  \"*\": {dead: unknown type}\n"
+                           "lease: 20s\n"
+                           "timeout: 5s\n"
+                           "retry: {attempts: 7, backoff: 100ms..2m}\n"
+                           "order: \"${/order_id}\"\n"
+                           "version: \"${/version}\"\n"
+                           "gap: {wait: 30s, then: run}\n"
+                           "init: |\n"
+                           "  CREATE TABLE payments(id);\n"
+                           "batch: {max: 10, wait: 0ms}\n"
+                           "workers: 8\n"
+                           "message_max: 2MB\n"
+                           "result_max: 0B\n";
+
+static void a_full_pipeline_is_read(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    once_spec *spec = loaded(&arena, full);
+    is(spec->file, "p.yaml");
+    is(spec->consumer, "payments");
+    is(spec->store_url, "sqlite:payments.db");
+    assert_int_equal(spec->store_line, 3);
+    assert_int_equal(spec->source_line, 5);
+    is(spec->source.path, "payments.ndjson");
+    assert_true(spec->source.follow);
+    is(spec->source.headers.text, "/headers");
+    is(once_template_text(spec->tenant), "${header:tenant}");
+    is(once_template_text(spec->time), "${/sent_at}");
+    is(once_template_text(spec->type), "${/type}");
+    is(once_template_text(spec->order), "${/order_id}");
+    is(once_template_text(spec->version), "${/version}");
+    assert_int_equal(spec->gap_ms, 30000);
+    assert_false(spec->gap_dead);
+    is(spec->init, "CREATE TABLE payments(id);\n");
+    assert_int_equal(spec->batch_max, 10);
+    assert_int_equal(spec->batch_wait_ms, 0);
+    assert_int_equal(spec->workers, 8);
+    assert_int_equal(spec->message_max, 2000000);
+    assert_int_equal(spec->result_max, 0);
+    assert_int_equal(spec->n_handlers, 3);
+    once_arena_release(&arena);
+}
+
+static void handlers_inherit_and_override(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    once_spec *spec = loaded(&arena, full);
+    const once_handler_spec *received = &spec->handlers[0], *refunded = &spec->handlers[1], *other = &spec->handlers[2];
+    is(received->type, "payment.received");
+    is(received->operation, "payment.received");
+    is(once_template_text(received->key), "${/payment_id}");
+    assert_int_equal(received->fingerprint.kind, ONCE_FINGERPRINT_FIELDS);
+    assert_int_equal(received->fingerprint.n, 2);
+    assert_int_equal(received->remember_ms, INT64_C(30) * 86400000);
+    assert_int_equal(received->lease_ms, 60000);
+    assert_int_equal(received->timeout_ms, 5000);
+    assert_int_equal(received->retry.attempts, 2);
+    assert_int_equal(received->retry.min_ms, 100); /* a part that is not said is the pipeline's */
+    assert_int_equal(received->retry.max_ms, 120000);
+    assert_int_equal(received->effect, ONCE_EFFECT_SQL);
+    assert_int_equal(received->n_statements, 2);
+    assert_int_equal(received->statements[0].rows, -1);
+    assert_int_equal(received->statements[0].line, 15);
+    is(received->statements[0].sql, "INSERT INTO payments(id, amount) VALUES (?1, ?2)");
+    assert_int_equal(received->statements[1].rows, 1);
+    assert_int_equal(received->statements[1].unmet, ONCE_STALE);
+    assert_true(received->statements[1].params[0].optional);
+    assert_int_equal(received->n_already, 2);
+    is(received->already[1], "payments.order_id");
+    assert_int_equal(received->n_rejected, 1);
+    is(received->rejected[0], "balance_check");
+    assert_int_equal(received->line, 13);
+
+    is(refunded->operation, "refund");
+    is(once_template_text(refunded->key), "r:${/refund_id}");
+    assert_int_equal(refunded->fingerprint.kind, ONCE_FINGERPRINT_NONE);
+    assert_true(refunded->remember_ms == ONCE_FOREVER);
+    assert_int_equal(refunded->lease_ms, 20000);
+    assert_int_equal(refunded->timeout_ms, 3000);
+    assert_int_equal(refunded->retry.attempts, 7);
+    assert_int_equal(refunded->n_statements, 1);
+    assert_int_equal(refunded->n_already, 0);
+
+    is(other->operation, "*");
+    assert_int_equal(other->effect, ONCE_EFFECT_DEAD);
+    is(other->dead_reason, "unknown type");
+    once_arena_release(&arena);
+}
+
+static void defaults_are_the_documented_ones(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    once_spec *spec = loaded(&arena, HEAD HANDLER);
+    const once_handler_spec *handler = &spec->handlers[0];
+    assert_int_equal(spec->n_handlers, 1);
+    is(handler->operation, "handler");
+    assert_int_equal(handler->type.len, 0);
+    assert_int_equal(handler->fingerprint.kind, ONCE_FINGERPRINT_BODY);
+    assert_int_equal(handler->remember_ms, INT64_C(7) * 86400000);
+    assert_int_equal(handler->lease_ms, 30000);
+    assert_int_equal(handler->timeout_ms, 10000);
+    assert_int_equal(handler->retry.attempts, 5);
+    assert_int_equal(handler->retry.min_ms, 200);
+    assert_int_equal(handler->retry.max_ms, 60000);
+    assert_int_equal(spec->gap_ms, -1);
+    assert_true(spec->gap_dead);
+    assert_int_equal(spec->batch_max, 1024);
+    assert_int_equal(spec->batch_wait_ms, 20);
+    assert_int_equal(spec->workers, 4);
+    assert_int_equal(spec->message_max, 1 << 20);
+    assert_int_equal(spec->result_max, 64 << 10);
+    assert_int_equal(spec->init.len, 0);
+    assert_false(spec->source.follow);
+    assert_int_equal(spec->source.headers.text.len, 0);
+    assert_null(spec->tenant);
+    assert_null(spec->type);
+    assert_null(spec->time);
+    assert_null(spec->order);
+    assert_null(spec->version);
+    once_arena_release(&arena);
+}
+
+static void a_handler_is_found_by_type_and_by_operation(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    once_spec *spec = loaded(&arena, full);
+    assert_ptr_equal(once_spec_handler(spec, ONCE_BYTES("payment.received")), &spec->handlers[0]);
+    assert_ptr_equal(once_spec_handler(spec, ONCE_BYTES("payment.refunded")), &spec->handlers[1]);
+    assert_ptr_equal(once_spec_handler(spec, ONCE_BYTES("payment.receiveD")), &spec->handlers[2]);
+    assert_ptr_equal(once_spec_handler(spec, (once_bytes){0}), &spec->handlers[2]);
+    assert_ptr_equal(once_spec_handler_by_operation(spec, ONCE_BYTES("refund")), &spec->handlers[1]);
+    assert_null(once_spec_handler_by_operation(spec, ONCE_BYTES("payment.refunded")));
+    spec = loaded(&arena, HEAD "type: \"${/t}\"\nhandlers: {a: {dead: no}}\n");
+    assert_null(once_spec_handler(spec, ONCE_BYTES("b")));
+    spec = loaded(&arena, HEAD HANDLER);
+    assert_ptr_equal(once_spec_handler(spec, ONCE_BYTES("b")), &spec->handlers[0]);
+    assert_ptr_equal(once_spec_handler(spec, (once_bytes){0}), &spec->handlers[0]);
+    once_arena_release(&arena);
+}
+
+static void a_statement_may_stand_alone_and_durations_have_all_units(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    once_spec *spec = loaded(&arena, HEAD "handler:\n  sql: |\n    DELETE FROM t\n    WHERE id = :id\nlease: 1h\ntimeout: 250ms\nremember: 2d\n");
+    assert_int_equal(spec->handlers[0].n_statements, 1);
+    is(spec->handlers[0].statements[0].sql, "DELETE FROM t\nWHERE id = ?1\n");
+    assert_int_equal(spec->handlers[0].lease_ms, 3600000);
+    assert_int_equal(spec->handlers[0].timeout_ms, 250);
+    assert_int_equal(spec->handlers[0].remember_ms, 172800000);
+    once_arena_release(&arena);
+}
+
+static void byte_order_mark_crlf_and_document_start_are_fine(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    (void)loaded(&arena, "\xef\xbb\xbf" HEAD HANDLER);
+    (void)loaded(&arena, "---\n" HEAD HANDLER "...\n");
+    once_spec *spec = loaded(&arena, "consumer: p\r\nstore: \"memory:\"\r\nsource: {file: {path: \"-\"}}\r\nkey: \"${/id}\"\r\n" HANDLER);
+    is(spec->store_url, "memory:");
+    is(spec->source.path, "-");
+    is(loaded(&arena, "consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER)->store_url, "memory:");
+    once_arena_release(&arena);
+}
+
+/* --- f67: mistakes ------------------------------------------------------------------------------------------------ */
+
+static void f67_typo_in_a_field_name(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "retry: {atempts: 3}\n", "p.yaml:6: unknown field 'atempts'; did you mean 'attempts'?");
+    refused(HEAD HANDLER "fingreprint: body\n", "p.yaml:6: unknown field 'fingreprint'; did you mean 'fingerprint'?");
+    refused(HEAD HANDLER "Remember: 7d\n", "p.yaml:6: unknown field 'Remember'; did you mean 'remember'?");
+    refused(HEAD "handler:\n  sqll: [x]\n", "p.yaml:6: unknown field 'sqll'; did you mean 'sql'?");
+    refused(HEAD HANDLER "message-max: 1MB\n", "p.yaml:6: unknown field 'message-max'; did you mean 'message_max'?");
+    refused_once("consumer: p\nstore: memory\nsource: {flie: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+                 "p.yaml:3: unknown field 'flie'; did you mean 'file'?");
+    refused(HEAD HANDLER "source2: {}\n", "p.yaml:6: unknown field 'source2'; did you mean 'source'?");
+    refused(HEAD HANDLER "handlr:\n  sql: x\n", "p.yaml:6: unknown field 'handlr'; did you mean 'handler'?");
+}
+
+static void f67_field_that_is_like_no_other(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "retry: {jitter: full}\n", "p.yaml:6: unknown field 'jitter' in 'retry'; it knows: attempts, backoff");
+    refused(HEAD "handler: {sql: [{do: DELETE FROM t, zzzzzz: 1}]}\n",
+            "p.yaml:5: unknown field 'zzzzzz' in a statement; it knows: do, rows, else");
+    refused(HEAD HANDLER "\"a\\nb\": 1\n",
+            "p.yaml:6: unknown field 'a b' in a pipeline; it knows: consumer, tenant, store, source, key, fingerprint, remember, ack, "
+            "time, type, handlers, handler, operation, lease, timeout, retry, order, version, gap, init, batch, workers, "
+            "message_max, result_max");
+}
+
+static void f67_field_in_the_wrong_place(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "attempts: 3\n", "p.yaml:6: unknown field 'attempts'; it belongs inside 'retry'");
+    refused(HEAD "handler:\n  dead: no\n  order: \"${/a}\"\n",
+            "p.yaml:7: unknown field 'order' in a handler; it belongs in a pipeline");
+    refused(HEAD "handler: {sql: {do: DELETE FROM t, rows: 1}}\n",
+            "p.yaml:5: 'rows' belongs to one statement; write the statement as an item: '- do: ...'");
+}
+
+static void f67_doubled_field(void **state)
+{
+    (void)state;
+    refused_once(HEAD HANDLER "key: \"${/other}\"\n", "p.yaml:6: field 'key' is doubled: it stands on line 4 already; remove one");
+    refused(HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x}\n  b: {dead: x}\n  a: {dead: y}\n",
+            "p.yaml:9: field 'a' is doubled: it stands on line 7 already; remove one");
+}
+
+static void f67_missing_fields(void **state)
+{
+    (void)state;
+    refused("store: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:1: missing field 'consumer' in a pipeline; add 'consumer: payments'");
+    refused("consumer: p\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:1: missing field 'store' in a pipeline; add 'store: sqlite:payments.db'");
+    refused("consumer: p\nstore: memory\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:1: missing field 'source' in a pipeline; add 'source: {file: {path: payments.ndjson}}'");
+    refused("consumer: p\nstore: memory\nsource: {}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:3: 'source' is empty; write 'file: {path: payments.ndjson}'");
+    refused("consumer: p\nstore: memory\nsource:\n  file: {follow: true}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:4: missing field 'path' in a file source; add 'path: payments.ndjson'");
+    refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\n" HANDLER,
+            "p.yaml:4: 'handler' has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers");
+    refused(HEAD, "p.yaml:1: missing field 'handlers' in a pipeline; add 'handlers:' with a handler for each type, or 'handler:'");
+    refused(HEAD HANDLER "order: \"${/a}\"\nversion: \"${/v}\"\ngap: {then: run}\n", "p.yaml:8: missing field 'wait' in 'gap'; add 'wait: 30s'");
+}
+
+static void f67_no_value(void **state)
+{
+    (void)state;
+    refused("consumer:\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:1: 'consumer' has no value; write 'consumer: payments'");
+    refused("consumer: ~\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:1: 'consumer' has no value; write 'consumer: payments'");
+    refused("consumer: \"\"\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:1: 'consumer' is empty; write a name");
+    refused(HEAD "handler:\n", "p.yaml:5: 'handler' must be a map, not nothing; write 'sql' or 'dead' in it");
+    refused(HEAD "handler: {}\n", "p.yaml:5: 'handler' has no effect; write 'sql' or 'dead' in it");
+    refused(HEAD "type: \"${/t}\"\nhandlers: {}\n",
+            "p.yaml:6: 'handlers' must be a map by type, not an empty one; write 'TYPE:' and an effect under it");
+    refused(HEAD "handler: {sql: []}\n",
+            "p.yaml:5: 'sql' must be a list of statements, not an empty list; write '- STATEMENT' lines under it");
+    refused(HEAD "handler: {dead: \"\"}\n", "p.yaml:5: 'dead' is empty; write 'dead: unknown type'");
+}
+
+static void f67_wrong_type(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "retry: 5\n", "p.yaml:6: 'retry' must be a map, not a value; write 'retry: {attempts: 5, backoff: 200ms..1m}'");
+    refused(HEAD HANDLER "retry: {attempts: five}\n", "p.yaml:6: 'attempts' must be a whole number, not 'five'; write 'attempts: 5'");
+    refused(HEAD HANDLER "retry: {attempts: 1.5}\n", "p.yaml:6: 'attempts' must be a whole number, not '1.5'; write 'attempts: 5'");
+    refused(HEAD HANDLER "workers: [4]\n", "p.yaml:6: 'workers' must be a whole number, not a list; write 'workers: 4'");
+    refused(HEAD HANDLER "remember: {a: b}\n", "p.yaml:6: 'remember' must be a duration, not a map; write 'remember: 7d'");
+    refused("consumer: p\nstore: memory\nsource: {file: {path: x, follow: yes}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:3: 'follow' must be true or false, not 'yes'");
+    refused("consumer: p\nstore: memory\nsource: {file: payments.ndjson}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:3: 'file' must be a map, not a value; write 'file: {path: payments.ndjson}'");
+    refused(HEAD "handler: [sql]\n", "p.yaml:5: 'handler' must be a map, not a list; write 'sql' or 'dead' in it");
+    refused(HEAD "type: \"${/t}\"\nhandlers: [a]\n",
+            "p.yaml:6: 'handlers' must be a map by type, not a list; write 'TYPE:' and an effect under it");
+    refused(HEAD "handler: {sql: [[DELETE FROM t]]}\n",
+            "p.yaml:5: 'do' must be text, not a list; write 'do: UPDATE orders SET status = 'paid' WHERE id = :order_id'");
+    refused(HEAD "handler: {dead: x, already: {a: b}}\n",
+            "p.yaml:5: 'already' must be a list of texts, not a map; write 'already: [payments.id]'");
+    refused("- a\n- b\n", "p.yaml:1: the file must be a map of fields; write 'field: value' lines");
+    refused("hello\n", "p.yaml:1: the file must be a map of fields; write 'field: value' lines");
+}
+
+static void f67_numbers_out_of_range(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "workers: 0\n", "p.yaml:6: 'workers' is 0; write a number from 1 to 1024");
+    refused(HEAD HANDLER "workers: -1\n", "p.yaml:6: 'workers' is -1; write a number from 1 to 1024");
+    refused(HEAD HANDLER "workers: 99999999999999999999\n", "p.yaml:6: 'workers' is 99999999999999999999; write a number from 1 to 1024");
+    refused(HEAD HANDLER "retry: {attempts: 0}\n", "p.yaml:6: 'attempts' is 0; write a number from 1 to 1000000");
+    refused(HEAD HANDLER "batch: {max: 65537}\n", "p.yaml:6: 'max' is 65537; write a number from 1 to 65536");
+    refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: -1}]}\n", "p.yaml:5: 'rows' is -1; write a number from 0 to 1000000000");
+    refused(HEAD HANDLER "message_max: 0B\n", "p.yaml:6: 'message_max' is 0B; write a size from 1B to 1GiB");
+    refused(HEAD HANDLER "message_max: 99999999999GiB\n", "p.yaml:6: 'message_max' is 99999999999GiB; write a size from 1B to 1GiB");
+    refused(HEAD HANDLER "message_max: 1000\n", "p.yaml:6: 'message_max' is '1000' without a unit; write 1000B for bytes (B, KiB, MiB, GiB)");
+    refused(HEAD HANDLER "message_max: big\n",
+            "p.yaml:6: 'message_max' must be a size, not 'big'; write a whole number and a unit (B, KiB, MiB, GiB), as in 1MiB");
+    refused(HEAD HANDLER "message_max: -1MiB\n",
+            "p.yaml:6: 'message_max' must be a size, not '-1MiB'; write a whole number and a unit (B, KiB, MiB, GiB), as in 1MiB");
+}
+
+static void f18_number_without_a_unit_is_no_duration(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "lease: 30\n", "p.yaml:6: 'lease' is '30' without a unit; write 30s for seconds (ms, s, m, h, d)");
+    refused(HEAD HANDLER "remember: 0\n", "p.yaml:6: 'remember' is '0' without a unit; write 0s for seconds (ms, s, m, h, d)");
+    refused(HEAD HANDLER "retry: {backoff: 200..1m}\n",
+            "p.yaml:6: 'backoff' is '200' without a unit; write 200s for seconds (ms, s, m, h, d)");
+    refused(HEAD HANDLER "timeout: 10 s\n", "p.yaml:6: 'timeout': duration '10 s' has the unknown unit ' s'; the units are ms, s, m, h, d");
+    refused(HEAD HANDLER "timeout: 10sec\n", "p.yaml:6: 'timeout': duration '10sec' has the unknown unit 'sec'; the units are ms, s, m, h, d");
+    refused(HEAD HANDLER "timeout: 1.5s\n", "p.yaml:6: 'timeout': duration '1.5s' is not a whole number; use a smaller unit");
+    refused(HEAD HANDLER "timeout: soon\n",
+            "p.yaml:6: 'timeout': 'soon' is not a duration; write a whole number and a unit, as in 200ms, 10s, 5m, 1h or 7d, or forever");
+}
+
+static void f21_negative_and_overflowing_durations(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "remember: -7d\n", "p.yaml:6: 'remember': duration '-7d' is negative; write 7d");
+    refused(HEAD HANDLER "remember: 99999999999999999999d\n",
+            "p.yaml:6: 'remember': duration '99999999999999999999d' is too long; for no end write forever");
+    refused(HEAD HANDLER "remember: 106751991168d\n",
+            "p.yaml:6: 'remember': duration '106751991168d' is too long; for no end write forever");
+    refused(HEAD HANDLER "remember: 36501d\n", "p.yaml:6: 'remember' is 36501d; write a duration from 1ms to 36500d, or forever");
+    refused(HEAD HANDLER "remember: 9223372036854775807ms\n",
+            "p.yaml:6: 'remember': duration '9223372036854775807ms' is too long; for no end write forever");
+    refused(HEAD HANDLER "lease: 2d\n", "p.yaml:6: 'lease' is 2d; write a duration from 1ms to 1d");
+    refused(HEAD HANDLER "lease: forever\n", "p.yaml:6: 'lease' cannot be forever; the longest is 1d");
+    refused(HEAD "handler: {dead: x, remember: -1s}\n", "p.yaml:5: 'remember': duration '-1s' is negative; write 7d");
+    refused(HEAD HANDLER "retry: {backoff: 1s..9223372036854775807d}\n",
+            "p.yaml:6: 'backoff': duration '9223372036854775807d' is too long; for no end write forever");
+}
+
+static void f17_zero_is_not_unset(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "lease: 0s\n", "p.yaml:6: 'lease' cannot be 0; write a duration such as 30s");
+    refused(HEAD HANDLER "remember: 0d\n", "p.yaml:6: 'remember' cannot be 0; write a duration such as 7d");
+    refused(HEAD HANDLER "timeout: 0ms\n", "p.yaml:6: 'timeout' cannot be 0; write a duration such as 10s");
+    refused(HEAD HANDLER "retry: {backoff: 0s..1m}\n", "p.yaml:6: 'backoff' cannot be 0; write a duration such as 200ms..1m");
+    refused(HEAD HANDLER "order: \"${/a}\"\nversion: \"${/v}\"\ngap: {wait: 0s}\n", "p.yaml:8: 'wait' cannot be 0; write a duration such as 30s");
+    once_arena arena = {0};
+    assert_int_equal(loaded(&arena, HEAD HANDLER "batch: {wait: 0s}\n")->batch_wait_ms, 0);
+    once_arena_release(&arena);
+}
+
+static void f67_ranges(void **state)
+{
+    (void)state;
+    refused(HEAD HANDLER "retry: {backoff: 5s}\n",
+            "p.yaml:6: 'backoff' must be a range of durations, not '5s'; write the shortest and the longest, as in 200ms..1m");
+    refused(HEAD HANDLER "retry: {backoff: 1m..200ms}\n", "p.yaml:6: 'backoff' runs backwards; write 'backoff: 200ms..1m'");
+    refused(HEAD HANDLER "retry: {backoff: ..1m}\n",
+            "p.yaml:6: 'backoff': duration is empty; write a whole number and a unit, as in 200ms, 10s, 5m, 1h or 7d, or forever");
+    refused(HEAD HANDLER "retry: {backoff: 1s...1m}\n",
+            "p.yaml:6: 'backoff': '.1m' is not a duration; write a whole number and a unit, as in 200ms, 10s, 5m, 1h or 7d, or forever");
+}
+
+static void f67_bad_references(void **state)
+{
+    (void)state;
+    refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: payment_id\n" HANDLER,
+            "p.yaml:4: 'key' is the same for every message: 'payment_id'; write 'key: \"${/payment_id}\"'");
+    refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${payment_id}\"\n" HANDLER,
+            "p.yaml:4: 'key': '${payment_id}' is not understood; a field of the body is '${/payment_id}', else there are "
+            "${header:NAME}, ${coordinates}, ${hash} and ${time:/field:5m}");
+    refused("consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id\"\n" HANDLER,
+            "p.yaml:4: 'key': '${/id' has no closing '}'; a literal '${' is written '$${'");
+    refused(HEAD HANDLER "fingerprint: [amount]\n", "p.yaml:6: 'fingerprint': 'amount' is not a JSON pointer; write /amount");
+    refused(HEAD HANDLER "fingerprint: [/a, /b, /a]\n", "p.yaml:6: 'fingerprint' names '/a' twice; remove one");
+    refused(HEAD HANDLER "fingerprint: []\n",
+            "p.yaml:6: 'fingerprint' has an empty list; write body, none, or a list of up to 100 pointers");
+    refused(HEAD HANDLER "fingerprint: amount\n", "p.yaml:6: 'fingerprint' cannot be 'amount'; write body, none, or a list as in [/amount]");
+    refused(HEAD HANDLER "fingerprint:\n",
+            "p.yaml:6: 'fingerprint' must be body, none or a list of pointers, not nothing; write 'fingerprint: body'");
+    refused(HEAD HANDLER "time: \"at ${/ts}\"\n",
+            "p.yaml:6: 'time' must be one placeholder and nothing else; write 'time: \"${/sent_at}\"'");
+    refused(HEAD HANDLER "order: \"${/o}\"\nversion: \"7\"\n",
+            "p.yaml:7: 'version' must be one placeholder and nothing else; write 'version: \"${/version}\"'");
+    refused("consumer: p\nstore: memory\nsource: {file: {path: x, headers: h}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:3: 'headers': 'h' is not a JSON pointer; write /h");
+    refused("consumer: p\nstore: payments.db\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:2: 'store' must be a URL, not 'payments.db'; write 'store: sqlite:payments.db'");
+    refused("consumer: p\nstore: \"sqlite:\"\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:2: 'sqlite:' names no file; write 'store: sqlite:payments.db', or memory");
+    refused("consumer: p\nstore: \"sqlite::memory:\"\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:2: 'sqlite::memory:' names no file; write 'store: sqlite:payments.db', or memory");
+    refused("consumer: p\nstore: sqlit:x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:2: unknown store 'sqlit:'; did you mean 'sqlite:'?");
+    refused("consumer: p\nstore: ftp://x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:2: unknown store 'ftp:'; write sqlite:PATH or memory");
+    refused("consumer: p\nstore: memory:x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:2: 'memory:' takes nothing behind the colon; write 'store: memory'");
+}
+
+static void f67_words(void **state)
+{
+    (void)state;
+    refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: 1, else: stlae}]}\n", "p.yaml:5: 'else' cannot be 'stlae'; did you mean 'stale'?");
+    refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: 1, else: nothing}]}\n",
+            "p.yaml:5: 'else' cannot be 'nothing'; it is one of: dead, stale, rejected");
+    refused(HEAD "handler: {sql: [{do: DELETE FROM t, else: stale}]}\n", "p.yaml:5: 'else' needs 'rows'; add 'rows: 1', or remove it");
+    refused(HEAD HANDLER "ack: never\n", "p.yaml:6: 'ack' cannot be 'never'; it is one of: after_effect");
+}
+
+static void f67_rules_between_fields(void **state)
+{
+    (void)state;
+    refused_once(HEAD HANDLER "version: \"${/v}\"\n", "p.yaml:6: 'version' needs 'order'; add 'order: \"${/order_id}\"', or remove it");
+    refused_once(HEAD HANDLER "order: \"${/o}\"\ngap: {wait: 1s}\n",
+                 "p.yaml:7: 'gap' needs 'version'; add 'version: \"${/version}\"', or remove it");
+    refused_once(HEAD HANDLER "type: \"${/t}\"\nhandlers: {a: {dead: x}}\n", "p.yaml:5: 'handler' and 'handlers' exclude each other; keep one");
+    refused_once(HEAD "handlers: {a: {dead: x}}\n",
+                 "p.yaml:5: 'handlers' needs 'type' to choose by; add 'type: \"${/type}\"', or use 'handler'");
+    refused_once(HEAD "handler:\n  sql: [DELETE FROM t]\n  dead: no\n", "p.yaml:7: 'handler' has two effects, 'sql' and 'dead'; keep one");
+    refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {key: \"${/k}\"}\n", "p.yaml:7: handler 'a' has no effect; write 'sql' or 'dead' in it");
+    refused_once(HEAD "handler:\n  dead: no\n  already: [t.id]\n", "p.yaml:7: 'already' has no meaning with 'dead'; remove it");
+    refused_once("consumer: p\nstore: memory\nsource: {file: {path: \"-\", follow: true}}\nkey: \"${/id}\"\n" HANDLER,
+                 "p.yaml:3: 'follow' is for files: standard input is read until it ends; remove it");
+}
+
+static void f67_coordinates_of_standard_input(void **state)
+{
+    (void)state;
+    refused_once("consumer: p\nstore: memory\nsource: {file: {path: \"-\"}}\nkey: \"${coordinates}\"\n" HANDLER,
+                 "p.yaml:4: 'key' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file");
+    refused_once("consumer: p\nstore: memory\nsource: {file: {path: \"-\"}}\nkey: \"${/id}\"\ntype: \"${/t}\"\n"
+                 "handlers:\n  a: {dead: x}\n  b:\n    dead: x\n    key: \"x${coordinates}\"\n",
+                 "p.yaml:10: 'key' uses ${coordinates}, but standard input has none that stay the same; use fields, or a file");
+    once_arena arena = {0};
+    (void)loaded(&arena, "consumer: p\nstore: memory\nsource: {file: {path: x}}\nkey: \"${coordinates}\"\n" HANDLER);
+    once_arena_release(&arena);
+}
+
+static void f67_operations_are_shared_only_when_said(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x}\n  b: {dead: x, operation: a}\n",
+                 "p.yaml:8: handler 'a' and handler 'b' have the same operation 'a'; say 'operation: a' in both to share their keys, or change one");
+    refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x, operation: o}\n  b: {dead: x, operation: o, key: \"${/k}\"}\n",
+                 "p.yaml:8: handler 'a' and handler 'b' share the operation 'o' but not 'key' and 'fingerprint'; make them equal, or change "
+                 "the operation");
+    once_spec *spec = loaded(&arena, HEAD "type: \"${/t}\"\nhandlers:\n  a: {dead: x, operation: o}\n  b: {dead: x, operation: o}\n");
+    assert_ptr_equal(once_spec_handler_by_operation(spec, ONCE_BYTES("o")), &spec->handlers[0]);
+    spec = loaded(&arena, HEAD "operation: o\ntype: \"${/t}\"\nhandlers:\n  a: {dead: x}\n  b: {dead: x}\n");
+    is(spec->handlers[1].operation, "o");
+    once_arena_release(&arena);
+}
+
+static void f67_names(void **state)
+{
+    (void)state;
+    char text[1000], name[300];
+    memset(name, 'x', sizeof name);
+    (void)snprintf(text, sizeof text, "consumer: %.*s\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, 201, name);
+    refused(text, "p.yaml:1: 'consumer' is longer than 200 bytes; shorten it");
+    (void)snprintf(text, sizeof text, "consumer: %.*s\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, 200, name);
+    once_arena arena = {0};
+    assert_int_equal(loaded(&arena, text)->consumer.len, 200);
+    once_arena_release(&arena);
+    refused("consumer: \"a\\tb\"\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
+            "p.yaml:1: 'consumer' has a control character in it; use printable characters");
+    refused(HEAD "type: \"${/t}\"\nhandlers:\n  \"\": {dead: x}\n", "p.yaml:7: a type in 'handlers' is empty; write a name");
+    refused(HEAD "handler: {dead: x, operation: \"a\\x07\"}\n",
+            "p.yaml:5: 'operation' has a control character in it; use printable characters");
+}
+
+static void f67_sql_mistakes_have_their_line(void **state)
+{
+    (void)state;
+    refused(HEAD "handler:\n  sql:\n    - DELETE FROM t\n    - DELETE FROM t WHERE id = ?\n",
+            "p.yaml:8: 'sql': parameter '?' is not bound by once; write ':name' or ':{/pointer}'");
+    refused(HEAD "handler:\n  sql:\n    - rows: 1\n      do: \"DELETE FROM t WHERE id = 'x\"\n",
+            "p.yaml:8: 'sql': string that begins with 'x has no end; close it with '");
+}
+
+static void f78_sql_that_is_not_the_users_to_say(void **state)
+{
+    (void)state;
+    refused(HEAD "handler: {sql: [COMMIT]}\n",
+            "p.yaml:5: 'sql': statement cannot be 'COMMIT': transaction and connection belong to once; remove it");
+    refused(HEAD "handler: {sql: [DELETE FROM t; COMMIT]}\n",
+            "p.yaml:5: 'sql': more than one statement; make each an item of its own in the list");
+}
+
+static void f67_several_mistakes_at_once(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    lines all = {0};
+    once_spec *spec = NULL;
+    once_error err = {0};
+    once_bytes text = ONCE_BYTES("retry: {atempts: 1, backoff: 5}\nlease: 30\nstore: x\nhandler: {http: {post: x}}\n");
+    assert_int_equal(parse(&arena, text, &all, &spec, &err), ONCE_E_CONFIG);
+    assert_string_equal(all.text, "p.yaml:1: unknown field 'atempts'; did you mean 'attempts'?\n"
+                                  "p.yaml:1: 'backoff' must be a range of durations, not '5'; write the shortest and the longest, as in "
+                                  "200ms..1m\n"
+                                  "p.yaml:1: missing field 'consumer' in a pipeline; add 'consumer: payments'\n"
+                                  "p.yaml:1: missing field 'source' in a pipeline; add 'source: {file: {path: payments.ndjson}}'\n"
+                                  "p.yaml:2: 'lease' is '30' without a unit; write 30s for seconds (ms, s, m, h, d)\n"
+                                  "p.yaml:3: 'store' must be a URL, not 'x'; write 'store: sqlite:x'\n"
+                                  "p.yaml:4: 'http' effects are not in this build; use 'sql'\n"
+                                  "p.yaml:4: 'handler' has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers\n");
+    once_arena_release(&arena);
+}
+
+static void f67_ten_mistakes_are_enough(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    lines all = {0};
+    once_spec *spec = NULL;
+    char text[2000] = HEAD HANDLER;
+    for (int i = 0; i < 14; i++) (void)snprintf(text + strlen(text), sizeof text - strlen(text), "qqqqqqqq%d: 1\n", 10 + i);
+    assert_int_equal(parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, NULL), ONCE_E_CONFIG);
+    assert_int_equal(all.n, 11);
+    assert_non_null(strstr(all.text, "p.yaml:15: unknown field 'qqqqqqqq19'"));
+    assert_null(strstr(all.text, "p.yaml:16:"));
+    assert_non_null(strstr(all.text, "and 4 more\n"));
+    once_arena_release(&arena);
+}
+
+/* --- what is not in this build ------------------------------------------------------------------------------------ */
+
+static void f67_parts_that_come_later_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {"http", "kafka", "rabbitmq", "sqs", "servicebus", "redis", "nats"};
+    static const char *const effects[] = {"http", "exec", "forward", "callback"};
+    static const char *const fields[] = {"sinks", "natural", "unknown", "preset", "cursor", "saga", "sagas"};
+    static const char *const inner[] = {"emit", "then", "natural", "unknown", "lookup", "saga"};
+    static const char *const stores[] = {"ledger:d", "postgres://h", "postgresql://h", "redis://h", "rediss://h", "dynamodb://r/t"};
+    char text[1000], expected[300];
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        (void)snprintf(text, sizeof text, "consumer: p\nstore: memory\nsource: {%s: {a: b}}\nkey: \"${/id}\"\n" HANDLER, sources[i]);
+        (void)snprintf(expected, sizeof expected, "p.yaml:3: '%s' sources are not in this build; use 'file: {path: ...}'", sources[i]);
+        not_here(text, expected);
+        refused_once(text, expected);
+    }
+    for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) {
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  %s: {a: b}\n", effects[i]);
+        (void)snprintf(expected, sizeof expected, "p.yaml:6: '%s' effects are not in this build; use 'sql'", effects[i]);
+        not_here(text, expected);
+        refused_once(text, expected);
+    }
+    for (size_t i = 0; i < sizeof stores / sizeof *stores; i++) {
+        (void)snprintf(text, sizeof text, "consumer: p\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, stores[i]);
+        (void)snprintf(expected, sizeof expected, "p.yaml:2: '%.*s:' stores are not in this build; use sqlite:PATH",
+                       (int)strcspn(stores[i], ":"), stores[i]);
+        not_here(text, expected);
+    }
+    for (size_t i = 0; i < sizeof fields / sizeof *fields + sizeof inner / sizeof *inner; i++) {
+        bool top = i < sizeof fields / sizeof *fields;
+        const char *name = top ? fields[i] : inner[i - sizeof fields / sizeof *fields];
+        (void)snprintf(text, sizeof text, HEAD "%s%s: true\n", top ? HANDLER : "handler:\n  dead: x\n  ", name);
+        (void)snprintf(expected, sizeof expected, "p.yaml:%d: '%s' is not in this build; ", top ? 6 : 7, name);
+        once_arena arena = {0};
+        once_error err = {0};
+        once_spec *spec = NULL;
+        lines all = {0};
+        assert_int_equal(parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, &err), ONCE_E_UNSUPPORTED);
+        assert_memory_equal(err.text, expected, strlen(expected));
+        once_arena_release(&arena);
+    }
+    not_here(HEAD HANDLER "ack: after_accept\n",
+             "p.yaml:6: 'ack: after_accept' is not in this build; write 'ack: after_effect', or remove the line");
+    not_here(HEAD "handler:\n  sql:\n    url: postgres://x\n    do: [DELETE FROM t]\n",
+             "p.yaml:7: 'url' is not in this build; remove it: the statements run in the store's database");
+}
+
+/* --- YAML itself -------------------------------------------------------------------------------------------------- */
+
+static void f67_tab_in_the_indentation(void **state)
+{
+    (void)state;
+    refused(HEAD "handler:\n\tdead: x\n", "p.yaml:6: tab in the indentation; use spaces");
+    refused(HEAD "handler:\n  \tdead: x\n", "p.yaml:6: tab in the indentation; use spaces");
+    refused("\tconsumer: x\n", "p.yaml:1: tab in the indentation; use spaces");
+}
+
+static void f67_yaml_beyond_the_subset(void **state)
+{
+    (void)state;
+    refused("consumer: &a payments\n", "p.yaml:1: anchors ('&name') are not used here; write the value out");
+    refused("consumer: x\nstore: *a\n", "p.yaml:2: aliases ('*name') are not used here; write the value out");
+    refused(HEAD "handlers:\n  *: {dead: x}\n",
+            "p.yaml:6: aliases ('*name') are not used here; write \"*\" in quotes when the name is a star");
+    refused("consumer: !!str x\n", "p.yaml:1: tags ('!name') are not used here; remove the tag, or put the value in quotes");
+    refused("consumer: x\nretry: !map {attempts: 1}\n",
+            "p.yaml:2: tags ('!name') are not used here; remove the tag, or put the value in quotes");
+    refused("a: 1\n<<: {b: 1}\n", "p.yaml:2: merge keys ('<<') are not used here; write the fields out");
+    refused("%YAML 1.1\n---\nconsumer: x\n", "p.yaml:1: directives ('%...') are not used here; remove the line");
+    refused(HEAD HANDLER "---\nconsumer: y\n", "p.yaml:6: a second document begins here; write one pipeline per file");
+    refused("? [a, b]\n: c\n", "p.yaml:1: a field name must be plain text; put it in quotes");
+    refused("consumer: \"a\\0b\"\n", "p.yaml:1: NUL in a value; remove the escape");
+}
+
+static void f67_yaml_syntax(void **state)
+{
+    (void)state;
+    refused("consumer: a: b\n", "p.yaml:1: ':' inside a value; put the value in quotes, or write it as a block with |");
+    refused("consumer: x\nstore: memory:\n", "p.yaml:2: ':' inside a value; put the value in quotes, or write it as a block with |");
+    refused("consumer: x\nstore\nkey: 1\n", "p.yaml:3: a line without ':'; write 'field: value', and check indentation and quotes");
+    refused("consumer: \"x\nstore: 1\n", "p.yaml:3: a quoted text has no end; close the quote");
+    refused("source: {file: {path: x}\nkey: 1\n", "p.yaml:2: '{' is not closed; write '}', and put templates inside {} in quotes");
+    refused("source: [a\nkey: 1\n", "p.yaml:2: '[' is not closed; write ']', and put templates inside [] in quotes");
+    refused("consumer: x\n store: y\n", "p.yaml:2: ':' inside a value; put the value in quotes, or write it as a block with |");
+    refused("consumer: @x\n", "p.yaml:1: a character that cannot begin a value; put the value in quotes");
+    refused("consumer: a\x01z\n", "p.yaml:1: a control character; remove it, or write it as an escape in double quotes");
+}
+
+static void f67_empty_files(void **state)
+{
+    (void)state;
+    const char *words = "p.yaml:1: the file is empty; a pipeline begins with 'consumer: NAME'";
+    refused("", words);
+    refused("\n\n", words);
+    refused("# only a comment\n", words);
+    refused("---\n", words);
+    refused("~\n", words);
+}
+
+static void f67_bytes_that_are_no_text(void **state)
+{
+    (void)state;
+    refused_as(ONCE_BYTES("consumer: x\nstore: a\0b\n"), ONCE_E_CONFIG, "p.yaml:2: NUL byte in the file; it must be UTF-8 text");
+    refused("consumer: x\n\nstore: \xff\xfe\n", "p.yaml:3: the file is not UTF-8; save it as UTF-8");
+    refused("consumer: \xc3\n", "p.yaml:1: the file is not UTF-8; save it as UTF-8");
+    refused("consumer: \xed\xa0\x80\n", "p.yaml:1: the file is not UTF-8; save it as UTF-8");
+    refused("consumer: \xc0\x80\n", "p.yaml:1: the file is not UTF-8; save it as UTF-8");
+    refused("consumer: \xf5\x80\x80\x80\n", "p.yaml:1: the file is not UTF-8; save it as UTF-8");
+}
+
+static void f67_deep_nesting(void **state)
+{
+    (void)state;
+    char text[400000] = "consumer: x\nkey: ";
+    size_t len = strlen(text);
+    memset(text + len, '[', 300000);
+    refused(text, "p.yaml:2: nesting deeper than 32 levels; make it flatter");
+    len = 0;
+    for (int depth = 0; depth < 200; depth++) len += (size_t)snprintf(text + len, sizeof text - len, "%*sa:\n", depth, "");
+    refused(text, "p.yaml:33: nesting deeper than 32 levels; make it flatter");
+}
+
+static void f67_huge_file(void **state)
+{
+    (void)state;
+    once_bytes text = {malloc((1 << 20) + 1), (1 << 20) + 1};
+    assert_non_null(text.data);
+    memset((char *)(uintptr_t)text.data, '#', text.len);
+    refused_as(text, ONCE_E_CONFIG, "p.yaml: the file is larger than 1 MiB; is it a pipeline?");
+    text.len--;
+    refused_as(text, ONCE_E_CONFIG, "p.yaml:1: the file is empty; a pipeline begins with 'consumer: NAME'");
+    free((char *)(uintptr_t)text.data);
+}
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
+
+static void f67_file_missing_or_unreadable(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/once-config-XXXXXX", expected[200];
+    once_arena arena = {0};
+    once_error err = {0};
+    once_spec *spec = NULL;
+    assert_int_equal(once_config_load("/nonexistent/p.yaml", &arena, &spec, &err), ONCE_E_CONFIG);
+    assert_string_equal(err.text,
+                        "/nonexistent/p.yaml: the file cannot be opened: No such file or directory; check the path of the pipeline file");
+    assert_int_equal(once_config_load("/", &arena, &spec, &err), ONCE_E_CONFIG);
+    assert_string_equal(err.text, "/: the file cannot be read: Is a directory; check the path of the pipeline file");
+    assert_null(spec);
+
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, full, strlen(full)), (ssize_t)strlen(full));
+    assert_int_equal(once_config_load(path, &arena, &spec, &err), ONCE_OK);
+    is(spec->file, path);
+    spec = NULL;
+    assert_int_equal(ftruncate(fd, 5 << 20), 0);
+    assert_int_equal(once_config_load(path, &arena, &spec, &err), ONCE_E_CONFIG);
+    (void)snprintf(expected, sizeof expected, "%s: the file is larger than 1 MiB; is it a pipeline?", path);
+    assert_string_equal(err.text, expected);
+    if (geteuid() != 0) {
+        assert_int_equal(fchmod(fd, 0), 0);
+        assert_int_equal(once_config_load(path, &arena, &spec, &err), ONCE_E_CONFIG);
+        (void)snprintf(expected, sizeof expected, "%s: the file cannot be opened: Permission denied; check the path of the pipeline file", path);
+        assert_string_equal(err.text, expected);
+    }
+    (void)close(fd);
+    (void)unlink(path);
+    once_arena_release(&arena);
+}
+
+/* --- the text that a store remembers ------------------------------------------------------------------------------ */
+
+static bool add_scope(void *user, once_bytes operation, once_bytes text)
+{
+    lines *all = user;
+    char line[400];
+    (void)snprintf(line, sizeof line, "%.*s %.*s", TEXT(operation), TEXT(text));
+    collect(all, line);
+    return true;
+}
+
+static void scope_text_changes_with_key_and_fingerprint_only(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    lines all = {0}, other = {0};
+    assert_int_equal(once_config_scope_each(loaded(&arena, full), &arena, add_scope, &all, NULL), ONCE_OK);
+    assert_string_equal(all.text,
+                        "payment.received {\"key\":\"${/payment_id}\",\"fingerprint\":[\"/amount\",\"/order_id\"],\"tenant\":\"${header:tenant}\"}\n"
+                        "refund {\"key\":\"r:${/refund_id}\",\"fingerprint\":\"none\",\"tenant\":\"${header:tenant}\"}\n"
+                        "* {\"key\":\"${/payment_id}\",\"fingerprint\":[\"/amount\",\"/order_id\"],\"tenant\":\"${header:tenant}\"}\n");
+    const char *shared = HEAD "operation: o\ntype: \"${/t}\"\nfingerprint: none\nhandlers: {a: {dead: x}, b: {dead: x}}\nworkers: 2\n";
+    assert_int_equal(once_config_scope_each(loaded(&arena, shared), &arena, add_scope, &other, NULL), ONCE_OK);
+    assert_string_equal(other.text, "o {\"key\":\"${/id}\",\"fingerprint\":\"none\"}\n");
+    once_arena_release(&arena);
+}
+
+/* --- the tables as text ------------------------------------------------------------------------------------------- */
+
+/* ONCE_UPDATE_DOCS=1 writes the page instead of comparing it. */
+static void the_committed_reference_is_what_the_tables_print(void **state)
+{
+    (void)state;
+    char path[4096];
+    once_buf page;
+    once_buf_init(&page, 1 << 20);
+    assert_true(once_config_reference(&page));
+    const char *slash = strstr(__FILE__, "tests/unit/");
+    assert_non_null(slash);
+    (void)snprintf(path, sizeof path, "%.*sdocs/configuration.md", (int)(slash - __FILE__), __FILE__);
+    if (getenv("ONCE_UPDATE_DOCS")) {
+        FILE *out = fopen(path, "w");
+        assert_non_null(out);
+        assert_int_equal(fwrite(page.data, 1, page.len, out), page.len);
+        assert_int_equal(fclose(out), 0);
+    }
+    FILE *file = fopen(path, "r");
+    if (!file) fail_msg("%s cannot be opened", path);
+    char *committed = calloc(1, (1 << 20) + 1);
+    assert_non_null(committed);
+    size_t len = fread(committed, 1, 1 << 20, file);
+    (void)fclose(file);
+    if (len != page.len || memcmp(committed, page.data, len) != 0)
+        fail_msg("%s is not what the tables say; run this test with ONCE_UPDATE_DOCS=1", path);
+    free(committed);
+    once_buf_release(&page);
+}
+
+static void every_field_has_a_description_and_examples_load(void **state)
+{
+    (void)state;
+    once_buf help;
+    once_buf_init(&help, 1 << 20);
+    assert_true(once_config_help(&help));
+    assert_non_null(strstr(help.data, "\n  attempts       How many failures make a dead letter. 1: no second try.\n"
+                                      "                 1 to 1000000; default 5\n"));
+    assert_null(strchr(help.data, '`'));
+    assert_null(strstr(help.data, "(null)"));
+    once_buf_clear(&help);
+    assert_true(once_config_reference(&help));
+    assert_null(strstr(help.data, "(null)"));
+    /* the first example of the page is a whole pipeline */
+    char *start = strstr(help.data, "```yaml\n");
+    assert_non_null(start);
+    char *end = strstr(start + 8, "```");
+    assert_non_null(end);
+    *end = '\0';
+    once_arena arena = {0};
+    (void)loaded(&arena, start + 8);
+    once_arena_release(&arena);
+    once_buf_release(&help);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_pipeline_is_read),
+        cmocka_unit_test(handlers_inherit_and_override),
+        cmocka_unit_test(defaults_are_the_documented_ones),
+        cmocka_unit_test(a_handler_is_found_by_type_and_by_operation),
+        cmocka_unit_test(a_statement_may_stand_alone_and_durations_have_all_units),
+        cmocka_unit_test(byte_order_mark_crlf_and_document_start_are_fine),
+        cmocka_unit_test(f67_typo_in_a_field_name),
+        cmocka_unit_test(f67_field_that_is_like_no_other),
+        cmocka_unit_test(f67_field_in_the_wrong_place),
+        cmocka_unit_test(f67_doubled_field),
+        cmocka_unit_test(f67_missing_fields),
+        cmocka_unit_test(f67_no_value),
+        cmocka_unit_test(f67_wrong_type),
+        cmocka_unit_test(f67_numbers_out_of_range),
+        cmocka_unit_test(f18_number_without_a_unit_is_no_duration),
+        cmocka_unit_test(f21_negative_and_overflowing_durations),
+        cmocka_unit_test(f17_zero_is_not_unset),
+        cmocka_unit_test(f67_ranges),
+        cmocka_unit_test(f67_bad_references),
+        cmocka_unit_test(f67_words),
+        cmocka_unit_test(f67_rules_between_fields),
+        cmocka_unit_test(f67_coordinates_of_standard_input),
+        cmocka_unit_test(f67_operations_are_shared_only_when_said),
+        cmocka_unit_test(f67_names),
+        cmocka_unit_test(f67_sql_mistakes_have_their_line),
+        cmocka_unit_test(f78_sql_that_is_not_the_users_to_say),
+        cmocka_unit_test(f67_several_mistakes_at_once),
+        cmocka_unit_test(f67_ten_mistakes_are_enough),
+        cmocka_unit_test(f67_parts_that_come_later_are_refused_by_name),
+        cmocka_unit_test(f67_tab_in_the_indentation),
+        cmocka_unit_test(f67_yaml_beyond_the_subset),
+        cmocka_unit_test(f67_yaml_syntax),
+        cmocka_unit_test(f67_empty_files),
+        cmocka_unit_test(f67_bytes_that_are_no_text),
+        cmocka_unit_test(f67_deep_nesting),
+        cmocka_unit_test(f67_huge_file),
+        cmocka_unit_test(f67_file_missing_or_unreadable),
+        cmocka_unit_test(scope_text_changes_with_key_and_fingerprint_only),
+        cmocka_unit_test(the_committed_reference_is_what_the_tables_print),
+        cmocka_unit_test(every_field_has_a_description_and_examples_load),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

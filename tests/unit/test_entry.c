@@ -1,0 +1,885 @@
+/* Every rule of an entry: each state against each request, then budgets, fences and lanes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/entry.h"
+
+#define NOW INT64_C(1000000)
+#define LEASE 1000
+#define REMEMBER 50000
+
+static const once_token mine = {1, 1}, yours = {2, 2}, third = {3, 3};
+static const once_hash id = {77, 78}, print_a = {10, 10}, print_b = {11, 11}, lane_id = {5, 5};
+static const once_scope scope = {{"t", 1}, {"c", 1}, {"o", 1}};
+static const once_message body = {.body = {"{}", 2}, .sent_ms = ONCE_NO_TIME};
+
+static once_request request(once_token token)
+{
+    return (once_request){
+        .scope = &scope,
+        .key = ONCE_BYTES("key"),
+        .id = id,
+        .fingerprint = print_a,
+        .token = token,
+        .lane = {.gap_ms = -1},
+        .lease_ms = LEASE,
+        .remember_ms = REMEMBER,
+        .sent_ms = ONCE_NO_TIME,
+        .run = 9,
+        .at = {ONCE_BYTES("place"), ONCE_BYTES("point")},
+    };
+}
+
+static once_request lane_request(once_token token, int64_t version, int64_t gap_ms)
+{
+    once_request r = request(token);
+    r.lane = (once_lane_request){.id = lane_id, .versioned = version >= 0, .version = version, .gap_ms = gap_ms};
+    return r;
+}
+
+/* An empty lane, or one that settled `version`. */
+static once_lane lane_at(int64_t version)
+{
+    return (once_lane){.has_version = version >= 0, .version = version, .head = ONCE_NEVER, .tail = -1};
+}
+
+static once_entry absent(void) { return (once_entry){.id = id}; }
+
+/* An entry in `state` whose claim, if it had one, was mine. */
+static once_entry entry_in(once_state state, int64_t due_ms)
+{
+    once_entry e = absent();
+    if (state == ONCE_STATE_ABSENT) return e;
+    e.state = state;
+    e.token = mine;
+    e.attempt = 3;
+    e.failures = 2;
+    e.fingerprint = print_a;
+    e.gap_ms = -1;
+    e.remember_ms = REMEMBER;
+    e.seen_ms = e.changed_ms = NOW - 500;
+    e.due_ms = due_ms;
+    e.scope = scope;
+    e.key = ONCE_BYTES("key");
+    if (once_state_finished(state)) {
+        e.expires_ms = due_ms; /* for the tables below */
+        e.due_ms = ONCE_NEVER;
+        e.result = ONCE_BYTES("stored");
+    }
+    return e;
+}
+
+static once_decision claim(once_entry *e, once_lane *lane, once_request r, int64_t now_ms, int changes)
+{
+    once_decision d;
+    assert_int_equal(once_entry_claim(e, lane, &r, now_ms, &d), changes);
+    return d;
+}
+
+static once_decision accept(once_entry *e, once_lane *lane, once_request r, int64_t now_ms, int changes)
+{
+    once_decision d;
+    assert_int_equal(once_entry_accept(e, lane, &r, &body, now_ms, &d), changes);
+    return d;
+}
+
+static bool settle(once_entry *e, once_lane *lane, once_request r, once_outcome outcome, int64_t now_ms, int changes)
+{
+    const once_settlement s = {&r, outcome, ONCE_BYTES("result"), ONCE_BYTES("reason"), 100, &body};
+    bool applied;
+    assert_int_equal(once_entry_settle(e, lane, &s, now_ms, &applied), changes);
+    return applied;
+}
+
+static once_decision take(once_entry *e, once_lane *lane, once_token token, int64_t now_ms, int changes)
+{
+    once_decision d;
+    assert_int_equal(once_entry_take(e, lane, token, LEASE, now_ms, &d), changes);
+    return d;
+}
+
+/* --- every state against every request --- */
+
+typedef struct row {
+    const char *name;
+    once_state state;
+    int64_t due_ms; /* of an unfinished entry; of a finished one when it expires */
+    bool hold;
+    once_answer claim, accept;        /* what a stranger hears */
+    once_state after_claim, after_accept;
+    bool runs;                         /* the claim begins a new attempt */
+    bool attaches;                     /* accept leaves the body with it */
+} row;
+
+#define S(name) ONCE_STATE_##name
+#define A(name) ONCE_ANSWER_##name
+
+static const row rows[] = {
+    /* name                  state        due       hold   claim         accept        after claim  after accept runs  attaches */
+    {"absent",               S(ABSENT),   0,        false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
+    {"claimed",              S(CLAIMED),  NOW + 1,  false, A(BUSY),      A(BUSY),      S(CLAIMED),  S(CLAIMED),  false, true},
+    {"claimed, no end",      S(CLAIMED),  ONCE_NEVER, false, A(BUSY),    A(BUSY),      S(CLAIMED),  S(CLAIMED),  false, true},
+    {"claimed, held",        S(CLAIMED),  NOW + 1,  true,  A(BUSY),      A(BUSY),      S(CLAIMED),  S(CLAIMED),  false, true},
+    {"orphan",               S(CLAIMED),  NOW,      false, A(RUN),       A(BUSY),      S(CLAIMED),  S(CLAIMED),  true,  true},
+    {"orphan, held",         S(CLAIMED),  NOW,      true,  A(UNKNOWN),   A(UNKNOWN),   S(UNKNOWN),  S(UNKNOWN),  false, true},
+    {"waiting, due",         S(WAITING),  NOW,      false, A(RUN),       A(LATER),     S(CLAIMED),  S(WAITING),  true,  true},
+    {"waiting",              S(WAITING),  NOW + 1,  false, A(LATER),     A(LATER),     S(WAITING),  S(WAITING),  false, true},
+    {"parked",               S(WAITING),  ONCE_NEVER, false, A(LATER),   A(LATER),     S(WAITING),  S(WAITING),  false, true},
+    {"unknown",              S(UNKNOWN),  ONCE_NEVER, false, A(UNKNOWN), A(UNKNOWN),   S(UNKNOWN),  S(UNKNOWN),  false, true},
+    {"dead",                 S(DEAD),     ONCE_NEVER, false, A(DEAD),    A(DEAD),      S(DEAD),     S(DEAD),     false, false},
+    {"done",                 S(DONE),     NOW + 1,  false, A(DUPLICATE), A(DUPLICATE), S(DONE),     S(DONE),     false, false},
+    {"already",              S(ALREADY),  NOW + 1,  false, A(DUPLICATE), A(DUPLICATE), S(ALREADY),  S(ALREADY),  false, false},
+    {"rejected",             S(REJECTED), NOW + 1,  false, A(DUPLICATE), A(DUPLICATE), S(REJECTED), S(REJECTED), false, false},
+    {"stale",                S(STALE),    NOW + 1,  false, A(DUPLICATE), A(DUPLICATE), S(STALE),    S(STALE),    false, false},
+    {"done for ever",        S(DONE), ONCE_FOREVER, false, A(DUPLICATE), A(DUPLICATE), S(DONE),     S(DONE),     false, false},
+    {"done, expired",        S(DONE),     NOW,      false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
+    {"already, expired",     S(ALREADY),  NOW,      false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
+    {"rejected, expired",    S(REJECTED), NOW,      false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
+    {"stale, expired",       S(STALE),    NOW,      false, A(RUN),       A(WAITING),   S(CLAIMED),  S(WAITING),  true,  true},
+};
+#define ROWS (sizeof rows / sizeof *rows)
+
+static once_entry entry_of(const row *r)
+{
+    once_entry e = entry_in(r->state, r->due_ms);
+    e.hold = r->hold;
+    return e;
+}
+
+static bool is_new_life(const row *r)
+{
+    return r->state == ONCE_STATE_ABSENT || (once_state_finished(r->state) && r->due_ms <= NOW);
+}
+
+static void claim_of_a_stranger_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        const row *r = &rows[i];
+        once_entry e = entry_of(r);
+        const once_request q = request(yours);
+        once_decision d;
+        const int changes = once_entry_claim(&e, NULL, &q, NOW, &d);
+        if (d.answer != r->claim || e.state != r->after_claim)
+            fail_msg("%s: %s, then %s", r->name, once_answer_name(d.answer), once_state_name(e.state));
+        assert_int_equal(changes, r->runs || e.state != r->state ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED);
+        if (r->runs) {
+            const bool orphan = r->state == ONCE_STATE_CLAIMED;
+            assert_true(once_hash_equal(e.token, yours));
+            assert_int_equal(e.due_ms, NOW + LEASE);
+            assert_int_equal(e.attempt, is_new_life(r) ? 1 : 4);
+            assert_int_equal(e.failures, is_new_life(r) ? 0 : orphan ? 3 : 2); /* ending without a word is a failure */
+            assert_int_equal(d.attempt, e.attempt);
+            assert_int_equal(d.failures, e.failures);
+            assert_int_equal(d.silent, orphan);
+        } else {
+            assert_true(once_hash_equal(e.token, mine));
+            assert_int_equal(e.attempt, 3);
+        }
+        if (d.answer == ONCE_ANSWER_DUPLICATE) {
+            assert_int_equal(d.result.len, 6);
+            assert_string_equal(once_outcome_name(d.outcome), once_state_name(r->state));
+        }
+    }
+}
+
+static void accept_of_a_stranger_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        const row *r = &rows[i];
+        once_entry e = entry_of(r);
+        const once_request q = request(yours);
+        once_decision d;
+        const int changes = once_entry_accept(&e, NULL, &q, &body, NOW, &d);
+        if (d.answer != r->accept || e.state != r->after_accept || e.has_message != r->attaches)
+            fail_msg("%s: %s, then %s", r->name, once_answer_name(d.answer), once_state_name(e.state));
+        assert_int_equal(changes, r->attaches ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED);
+        if (r->attaches && !is_new_life(r)) { /* the second body finds the first one there */
+            once_entry before = e;
+            assert_int_equal(once_entry_accept(&e, NULL, &q, &body, NOW, &d), ONCE_UNCHANGED);
+            assert_memory_equal(&e, &before, sizeof e);
+        }
+    }
+}
+
+static void f26_another_fingerprint_conflicts_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        if (is_new_life(&rows[i])) continue;
+        once_entry e = entry_of(&rows[i]), before = e;
+        once_request q = request(yours);
+        q.fingerprint = print_b;
+        once_decision d = claim(&e, NULL, q, NOW, ONCE_UNCHANGED);
+        assert_int_equal(d.answer, ONCE_ANSWER_CONFLICT);
+        assert_int_equal(d.result.len, 0); /* never the stored result */
+        d = accept(&e, NULL, q, NOW, ONCE_UNCHANGED);
+        assert_int_equal(d.answer, ONCE_ANSWER_CONFLICT);
+        assert_memory_equal(&e, &before, sizeof e);
+
+        q.fingerprint = (once_hash){0}; /* none on one side: nothing to compare */
+        d = claim(&e, NULL, q, NOW, before.due_ms <= NOW ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED);
+        assert_int_equal(d.answer, rows[i].claim);
+    }
+}
+
+static void f14_settle_by_a_stranger_is_fenced_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++)
+        for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) {
+            once_entry e = entry_of(&rows[i]), before = e;
+            assert_false(settle(&e, NULL, request(yours), (once_outcome)outcome, NOW, ONCE_UNCHANGED));
+            assert_memory_equal(&e, &before, sizeof e);
+        }
+}
+
+static const once_state state_of_outcome[ONCE_OUTCOMES] = {
+    [ONCE_DONE] = S(DONE),     [ONCE_ALREADY] = S(ALREADY), [ONCE_REJECTED] = S(REJECTED), [ONCE_STALE] = S(STALE),
+    [ONCE_RETRY] = S(WAITING), [ONCE_RELEASE] = S(WAITING), [ONCE_UNKNOWN] = S(UNKNOWN),   [ONCE_DEAD] = S(DEAD),
+};
+
+static void settle_by_the_owner_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++)
+        for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) {
+            const row *r = &rows[i];
+            const once_state to = state_of_outcome[outcome];
+            const bool open = r->state == ONCE_STATE_CLAIMED || r->state == ONCE_STATE_UNKNOWN;
+            once_entry e = entry_of(r), before = e;
+            const bool applied = settle(&e, NULL, request(mine), (once_outcome)outcome, NOW,
+                                        !open                    ? ONCE_UNCHANGED
+                                        : outcome == ONCE_DEAD ? ONCE_ENTRY_CHANGED | ONCE_LETTER_NEEDED
+                                                                 : ONCE_ENTRY_CHANGED);
+            if (!open) { /* a reply that was lost, or nothing of ours */
+                assert_int_equal(applied, r->state == to && !is_new_life(r));
+                assert_memory_equal(&e, &before, sizeof e);
+                continue;
+            }
+            assert_true(applied);
+            assert_int_equal(e.state, to);
+            assert_int_equal(e.changed_ms, NOW);
+            assert_int_equal(e.attempt, 3);
+            assert_int_equal(e.failures, outcome == ONCE_RETRY ? 3 : 2);
+            assert_int_equal(e.due_ms, to == S(WAITING) ? NOW + 100 : ONCE_NEVER);
+            assert_int_equal(e.has_message, !once_state_finished(to));
+            if (once_state_finished(to)) {
+                assert_int_equal(e.expires_ms, NOW + REMEMBER);
+                assert_int_equal(e.result.len, 6);
+            }
+            before = e; /* f76: the same settlement once more */
+            assert_true(settle(&e, NULL, request(mine), (once_outcome)outcome, NOW + 1,
+                               outcome == ONCE_UNKNOWN ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED));
+            assert_int_equal(e.state, before.state);
+            assert_int_equal(e.failures, before.failures);
+            assert_int_equal(e.due_ms, before.due_ms);
+        }
+}
+
+static void extend_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        bool ours;
+        once_entry e = entry_of(&rows[i]), before = e;
+        once_request q = request(yours);
+        assert_int_equal(once_entry_extend(&e, &q, NOW, &ours), ONCE_UNCHANGED);
+        assert_false(ours);
+        assert_memory_equal(&e, &before, sizeof e);
+
+        q = request(mine);
+        const bool claimed = rows[i].state == ONCE_STATE_CLAIMED;
+        assert_int_equal(once_entry_extend(&e, &q, NOW, &ours), claimed ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED);
+        assert_int_equal(ours, claimed);
+        if (claimed) assert_int_equal(e.due_ms, NOW + LEASE);
+    }
+}
+
+static void f74_forget_leaves_nothing_and_fences_the_zombie(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        once_entry e = entry_of(&rows[i]);
+        assert_int_equal(once_entry_forget(&e), ONCE_ENTRY_CHANGED);
+        assert_int_equal(e.state, ONCE_STATE_ABSENT);
+        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED));
+        const once_decision d = claim(&e, NULL, request(yours), NOW, ONCE_ENTRY_CHANGED);
+        assert_int_equal(d.attempt, 1);
+        assert_int_equal(d.failures, 0);
+        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED));
+        bool ours;
+        const once_request q = request(mine);
+        once_entry_extend(&e, &q, NOW, &ours);
+        assert_false(ours);
+        assert_true(settle(&e, NULL, request(yours), ONCE_DONE, NOW, ONCE_ENTRY_CHANGED));
+    }
+}
+
+static void exhume_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        once_entry e = entry_of(&rows[i]), before = e;
+        if (rows[i].state != ONCE_STATE_DEAD) {
+            assert_int_equal(once_entry_exhume(&e, NOW, &body), ONCE_UNCHANGED);
+            assert_memory_equal(&e, &before, sizeof e);
+            continue;
+        }
+        assert_int_equal(once_entry_exhume(&e, NOW, &body), ONCE_ENTRY_CHANGED);
+        assert_int_equal(e.state, ONCE_STATE_WAITING);
+        assert_int_equal(e.due_ms, NOW);
+        assert_int_equal(e.failures, 0);
+        assert_int_equal(e.attempt, 3);
+        assert_true(e.has_message);
+        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* whoever buried it is fenced off */
+        const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
+        assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+        assert_int_equal(d.attempt, 4);
+        assert_int_equal(d.failures, 0);
+    }
+}
+
+static void take_of_everything_that_can_be_due(void **state)
+{
+    (void)state;
+    for (int hold = 0; hold < 2; hold++)
+        for (int orphan = 0; orphan < 2; orphan++) {
+            once_entry e = entry_in(orphan ? S(CLAIMED) : S(WAITING), NOW);
+            e.hold = hold;
+            e.message = body;
+            e.has_message = true;
+            const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
+            if (orphan && hold) {
+                assert_int_equal(d.answer, ONCE_ANSWER_UNKNOWN);
+                assert_int_equal(e.state, ONCE_STATE_UNKNOWN);
+                assert_true(e.has_message);
+                assert_true(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_ENTRY_CHANGED)); /* it lived after all */
+                continue;
+            }
+            assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+            assert_int_equal(d.attempt, 4);
+            assert_int_equal(d.failures, orphan ? 3 : 2);
+            assert_int_equal(d.silent, orphan);
+            assert_int_equal(e.due_ms, NOW + LEASE);
+            assert_true(e.has_message);
+            assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED));
+        }
+}
+
+/* --- a claim, its budget, its end --- */
+
+static void f76_a_claim_repeated_after_a_lost_reply_is_the_same_claim(void **state)
+{
+    (void)state;
+    once_entry e = absent();
+    const once_decision first = claim(&e, NULL, request(mine), NOW, ONCE_ENTRY_CHANGED);
+    static const int64_t later[] = {0, 1, LEASE - 1, LEASE, 10 * LEASE}; /* also when the lease is over and nobody came */
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
+        const once_decision again = claim(&e, NULL, request(mine), NOW + later[i], ONCE_ENTRY_CHANGED);
+        assert_memory_equal(&again, &first, sizeof first);
+        assert_int_equal(e.due_ms, NOW + later[i] + LEASE);
+    }
+    assert_int_equal(claim(&e, NULL, request(yours), NOW + 20 * LEASE, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    assert_int_equal(claim(&e, NULL, request(mine), NOW + 20 * LEASE, ONCE_UNCHANGED).answer, ONCE_ANSWER_BUSY);
+}
+
+static void f76_an_accept_repeated_after_a_lost_reply_is_the_same_accept(void **state)
+{
+    (void)state;
+    once_entry e = absent();
+    const once_decision first = accept(&e, NULL, request(mine), NOW, ONCE_ENTRY_CHANGED);
+    const once_decision again = accept(&e, NULL, request(mine), NOW + 5, ONCE_UNCHANGED);
+    assert_memory_equal(&again, &first, sizeof first);
+    take(&e, NULL, yours, NOW + 5, ONCE_ENTRY_CHANGED);
+    assert_int_equal(accept(&e, NULL, request(mine), NOW + 6, ONCE_UNCHANGED).answer, ONCE_ANSWER_BUSY);
+    settle(&e, NULL, request(yours), ONCE_DONE, NOW + 7, ONCE_ENTRY_CHANGED);
+    assert_int_equal(accept(&e, NULL, request(mine), NOW + 8, ONCE_UNCHANGED).answer, ONCE_ANSWER_DUPLICATE);
+}
+
+static void attempts_and_failures_are_counted_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        once_outcome outcome;
+        uint32_t failures; /* after it */
+    } steps[] = {{ONCE_RETRY, 1}, {ONCE_RELEASE, 1}, {ONCE_RETRY, 2}, {ONCE_RELEASE, 2}, {ONCE_RELEASE, 2}, {ONCE_RETRY, 3}};
+    once_entry e = absent();
+    int64_t now_ms = NOW;
+    uint32_t failures = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) { /* f77: release does not count */
+        const once_request q = request((once_token){100 + i, 1});
+        const once_decision d = claim(&e, NULL, q, now_ms, ONCE_ENTRY_CHANGED);
+        assert_int_equal(d.attempt, i + 1);
+        assert_int_equal(d.failures, failures);
+        assert_false(d.silent);
+        assert_true(settle(&e, NULL, q, steps[i].outcome, now_ms, ONCE_ENTRY_CHANGED));
+        failures = steps[i].failures;
+        assert_int_equal(claim(&e, NULL, request(yours), now_ms, ONCE_UNCHANGED).wait_ms, 100);
+        now_ms += 100;
+    }
+}
+
+static void a_retried_unknown_is_one_failure(void **state)
+{
+    (void)state;
+    once_entry e = absent();
+    claim(&e, NULL, request(mine), NOW, ONCE_ENTRY_CHANGED);
+    settle(&e, NULL, request(mine), ONCE_UNKNOWN, NOW, ONCE_ENTRY_CHANGED);
+    assert_int_equal(e.failures, 0);
+    assert_true(settle(&e, NULL, request(mine), ONCE_RETRY, NOW, ONCE_ENTRY_CHANGED));
+    assert_int_equal(e.failures, 1);
+    const once_decision d = take(&e, NULL, yours, NOW + 100, ONCE_ENTRY_CHANGED);
+    assert_int_equal(d.failures, 1);
+    assert_int_equal(d.attempt, 2);
+}
+
+static void f16_every_claim_has_a_deadline(void **state)
+{
+    (void)state;
+    once_entry e = absent();
+    claim(&e, NULL, request(mine), NOW, ONCE_ENTRY_CHANGED);
+    assert_int_equal(e.due_ms, NOW + LEASE);
+    assert_int_equal(claim(&e, NULL, request(yours), NOW + LEASE - 1, ONCE_UNCHANGED).wait_ms, 1);
+    assert_int_equal(claim(&e, NULL, request(yours), NOW + LEASE, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    assert_int_equal(e.due_ms, NOW + 2 * LEASE);
+}
+
+static void f21_extreme_times_do_not_wrap(void **state)
+{
+    (void)state;
+    static const int64_t extremes[] = {INT64_MAX, INT64_MAX - 1, INT64_MAX - NOW, INT64_MAX - NOW + 1};
+    for (size_t i = 0; i < sizeof extremes / sizeof *extremes; i++) {
+        once_entry e = absent();
+        once_request q = request(mine);
+        q.lease_ms = extremes[i];
+        q.remember_ms = extremes[i];
+        q.sent_ms = INT64_MIN + 1;
+        claim(&e, NULL, q, NOW, ONCE_ENTRY_CHANGED);
+        assert_true(e.due_ms > NOW);
+        assert_int_equal(claim(&e, NULL, request(yours), NOW + 1, ONCE_UNCHANGED).answer, ONCE_ANSWER_BUSY);
+        bool ours;
+        once_entry_extend(&e, &q, NOW, &ours);
+        assert_true(ours && e.due_ms > NOW);
+        once_settlement s = {.request = &q, .outcome = ONCE_RETRY, .delay_ms = extremes[i]};
+        once_entry_settle(&e, NULL, &s, NOW, &ours);
+        assert_true(ours && e.due_ms > NOW);
+        e.due_ms = NOW;
+        claim(&e, NULL, q, NOW, ONCE_ENTRY_CHANGED);
+        settle(&e, NULL, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED);
+        assert_true(e.expires_ms > NOW);
+        assert_false(once_entry_expired(&e, INT64_MAX - 1 - NOW));
+    }
+}
+
+static void remembered_at_least_as_long_as_once_promised(void **state)
+{
+    (void)state;
+    once_entry e = entry_in(S(CLAIMED), NOW + 1);
+    e.expires_ms = NOW + 2 * REMEMBER;
+    settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_ENTRY_CHANGED);
+    assert_int_equal(e.expires_ms, NOW + 2 * REMEMBER);
+}
+
+static void f71_older_than_remembered_is_too_old(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t sent_ms;
+        bool too_old;
+    } cases[] = {{ONCE_NO_TIME, false}, {NOW, false}, {NOW - REMEMBER + 1, false}, {NOW - REMEMBER, true},
+                 {NOW - REMEMBER - 1, true}, {0, true}, {-5, true}, {INT64_MIN + 1, true}, {INT64_MAX, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        once_entry e = absent();
+        once_request q = request(mine);
+        q.sent_ms = cases[i].sent_ms;
+        const int changes = cases[i].too_old ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED;
+        assert_int_equal(claim(&e, NULL, q, NOW, changes).answer, cases[i].too_old ? A(TOO_OLD) : A(RUN));
+        e = absent();
+        assert_int_equal(accept(&e, NULL, q, NOW, changes).answer, cases[i].too_old ? A(TOO_OLD) : A(WAITING));
+        e = absent();
+        q.remember_ms = ONCE_FOREVER;
+        assert_int_equal(claim(&e, NULL, q, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    }
+}
+
+/* There is no moment at which an entry has expired and its message, sent before it was settled, may run again. */
+static void f71_no_moment_between_expired_and_too_old(void **state)
+{
+    (void)state;
+    once_entry settled = absent();
+    once_request q = request(mine);
+    q.sent_ms = NOW;
+    claim(&settled, NULL, q, NOW, ONCE_ENTRY_CHANGED);
+    settle(&settled, NULL, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED);
+    for (int64_t at = -2; at <= 2; at++) {
+        once_entry e = settled;
+        q.token = yours;
+        const once_decision d = claim(&e, NULL, q, NOW + REMEMBER + at, ONCE_UNCHANGED);
+        assert_int_equal(d.answer, at < 0 ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_TOO_OLD);
+    }
+}
+
+static void f71_what_the_store_knows_is_never_too_old(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        if (is_new_life(&rows[i])) continue;
+        once_entry e = entry_of(&rows[i]);
+        once_request q = request(yours);
+        q.sent_ms = 0;
+        once_decision d;
+        once_entry_claim(&e, NULL, &q, NOW, &d);
+        assert_int_equal(d.answer, rows[i].claim);
+    }
+}
+
+/* --- lanes --- */
+
+static void lane_runs_one_at_a_time_in_order_of_arrival(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(-1);
+    once_entry e = absent();
+    assert_int_equal(claim(&e, &lane, lane_request(mine, -1, -1), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    assert_int_equal(e.order, 0);
+
+    lane = (once_lane){.claimed = true, .head = 0, .tail = 0};
+    once_entry second = absent();
+    once_decision d = claim(&second, &lane, lane_request(yours, -1, -1), NOW, ONCE_UNCHANGED);
+    assert_int_equal(d.answer, ONCE_ANSWER_LATER);
+    assert_true(d.wait_ms == ONCE_NEVER);
+    d = accept(&second, &lane, lane_request(yours, -1, -1), NOW, ONCE_ENTRY_CHANGED);
+    assert_int_equal(d.answer, ONCE_ANSWER_WAITING);
+    assert_true(second.due_ms == ONCE_NEVER && d.wait_ms == ONCE_NEVER);
+    assert_int_equal(second.order, 1);
+
+    /* f33: the first failed and waits; the second stays parked behind it */
+    lane = (once_lane){.head = 0, .tail = 0};
+    assert_int_equal(once_entry_wake(&second, &lane, NOW), ONCE_UNCHANGED);
+    assert_int_equal(claim(&second, &lane, lane_request(third, -1, -1), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
+
+    /* the first is gone */
+    lane = lane_at(-1);
+    assert_int_equal(once_entry_wake(&second, &lane, NOW), ONCE_ENTRY_CHANGED);
+    assert_int_equal(second.due_ms, NOW);
+    assert_int_equal(take(&second, &lane, third, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+}
+
+static void lane_frees_the_next_at_every_end(void **state)
+{
+    (void)state;
+    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) {
+        once_lane lane = lane_at(-1);
+        once_entry e = absent();
+        claim(&e, &lane, lane_request(mine, -1, -1), NOW, ONCE_ENTRY_CHANGED);
+        const int letter = outcome == ONCE_DEAD ? ONCE_LETTER_NEEDED : 0;
+        settle(&e, &lane, lane_request(mine, -1, -1), (once_outcome)outcome, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | letter);
+        const int freed = once_state_unfinished(e.state) ? ONCE_LANE_FREED : 0;
+        assert_int_equal(once_entry_forget(&e), ONCE_ENTRY_CHANGED | freed);
+    }
+    once_lane lane = lane_at(-1);
+    once_entry e = absent();
+    once_request q = lane_request(mine, -1, -1);
+    q.hold = true;
+    claim(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED);
+    q.token = yours;
+    assert_int_equal(claim(&e, &lane, q, NOW + LEASE, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED).answer, ONCE_ANSWER_UNKNOWN);
+}
+
+static void f28_versions_against_the_lane(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t lane, version, gap_ms;
+        once_answer claim, accept;
+        bool recorded; /* the claim leaves an entry */
+    } cases[] = {
+        {-1, 0, 500, A(RUN), A(WAITING), true},         /* the first version seen is accepted */
+        {-1, 7, 500, A(RUN), A(WAITING), true},
+        {-1, INT64_MAX, 500, A(RUN), A(WAITING), true}, /* not taken for "behind somebody" */
+        {7, 8, 500, A(RUN), A(WAITING), true},          /* next */
+        {7, 7, 500, A(DUPLICATE), A(DUPLICATE), false}, /* equal */
+        {7, 6, 500, A(STALE), A(STALE), true},          /* older */
+        {7, 0, -1, A(STALE), A(STALE), true},
+        {7, 9, 500, A(GAP), A(WAITING), false},         /* further ahead */
+        {7, INT64_MAX, 500, A(GAP), A(WAITING), false},
+        {0, 2, 0, A(GAP), A(WAITING), false},
+        {7, 9, -1, A(RUN), A(WAITING), true},           /* without `gap` a jump runs */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        once_lane lane = lane_at(cases[i].lane);
+        once_entry e = absent();
+        const once_request q = lane_request(mine, cases[i].version, cases[i].gap_ms);
+        const bool stale = cases[i].claim == ONCE_ANSWER_STALE;
+        const int changes = !cases[i].recorded ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED | (stale ? ONCE_LANE_FREED : 0);
+        once_decision d = claim(&e, &lane, q, NOW, changes);
+        assert_int_equal(d.answer, cases[i].claim);
+        if (d.answer == ONCE_ANSWER_GAP) assert_int_equal(d.wait_ms, cases[i].gap_ms);
+        if (d.answer == ONCE_ANSWER_DUPLICATE) assert_int_equal(d.outcome, ONCE_DONE);
+        if (stale) {
+            assert_int_equal(e.state, ONCE_STATE_STALE);
+            assert_int_equal(e.expires_ms, NOW + REMEMBER);
+            assert_int_equal(claim(&e, &lane, q, NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_STALE); /* f76 */
+            assert_int_equal(accept(&e, &lane, q, NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_STALE);
+            once_request other = q;
+            other.token = yours;
+            assert_int_equal(claim(&e, &lane, other, NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_DUPLICATE);
+        }
+
+        e = absent();
+        const bool kept = cases[i].accept == ONCE_ANSWER_WAITING;
+        d = accept(&e, &lane, q, NOW, kept ? ONCE_ENTRY_CHANGED : changes);
+        assert_int_equal(d.answer, cases[i].accept);
+        if (kept) {
+            const bool gap = cases[i].claim == ONCE_ANSWER_GAP;
+            assert_int_equal(e.gap, gap);
+            assert_int_equal(e.due_ms, gap ? NOW + cases[i].gap_ms : NOW);
+        }
+    }
+}
+
+static void lane_version_only_rises_and_not_by_stale(void **state)
+{
+    (void)state;
+    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++)
+        for (int64_t before = -1; before < 9; before += 3) {
+            once_lane lane = lane_at(before);
+            once_entry e = absent();
+            const once_request q = lane_request(mine, 5, -1);
+            once_lane empty = lane_at(-1);
+            claim(&e, &empty, q, NOW, ONCE_ENTRY_CHANGED);
+            const bool counts = outcome == ONCE_DONE || outcome == ONCE_ALREADY || outcome == ONCE_REJECTED;
+            const bool rises = counts && before < 5;
+            settle(&e, &lane, q, (once_outcome)outcome, NOW,
+                   ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (rises ? ONCE_LANE_ADVANCED : 0) |
+                       (outcome == ONCE_DEAD ? ONCE_LETTER_NEEDED : 0));
+            assert_int_equal(lane.version, rises ? 5 : before);
+        }
+}
+
+/* v9 waits for v8; what may happen meanwhile */
+static once_entry behind_a_gap(void)
+{
+    once_lane lane = lane_at(7);
+    once_entry e = absent();
+    accept(&e, &lane, lane_request(mine, 9, 500), NOW, ONCE_ENTRY_CHANGED);
+    assert_true(e.gap);
+    return e;
+}
+
+static void f28_the_missing_version_ends_the_gap(void **state)
+{
+    (void)state;
+    once_entry e = behind_a_gap();
+    once_lane lane = lane_at(7);
+    assert_int_equal(once_entry_wake(&e, &lane, NOW + 10), ONCE_UNCHANGED); /* its wait is running */
+    lane = lane_at(8);
+    assert_int_equal(once_entry_wake(&e, &lane, NOW + 10), ONCE_ENTRY_CHANGED);
+    assert_int_equal(e.due_ms, NOW + 10);
+    const once_decision d = take(&e, &lane, yours, NOW + 10, ONCE_ENTRY_CHANGED);
+    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+    assert_false(d.gap_over);
+}
+
+static void f28_a_gap_that_stays_is_over_after_its_time(void **state)
+{
+    (void)state;
+    once_entry e = behind_a_gap();
+    once_lane lane = lane_at(7);
+    assert_int_equal(claim(&e, &lane, lane_request(yours, 9, 500), NOW + 499, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
+    once_entry other = e;
+    once_decision d = take(&e, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED);
+    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+    assert_true(d.gap_over);
+    d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 500, ONCE_ENTRY_CHANGED);
+    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+    assert_true(d.gap_over);
+    assert_int_equal(d.failures, 0); /* f77: waiting for a gap is nobody's failure */
+}
+
+/* Two gaps end together: the higher version is parked behind the lower one. When that settles, a version between them is
+ * still missing: the wait begins again, and must not be taken for one that is already running. */
+static void f28_parked_after_its_gap_was_over_waits_again_and_not_for_ever(void **state)
+{
+    (void)state;
+    once_entry e = behind_a_gap();
+    once_lane lane = {.has_version = true, .version = 3, .head = 5, .tail = 5};
+    assert_int_equal(take(&e, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_LATER);
+    assert_true(e.due_ms == ONCE_NEVER);
+    lane = lane_at(5);
+    assert_int_equal(once_entry_wake(&e, &lane, NOW + 600), ONCE_ENTRY_CHANGED);
+    assert_int_equal(e.due_ms, NOW + 600 + 500);
+    const once_decision d = take(&e, &lane, yours, NOW + 1100, ONCE_ENTRY_CHANGED);
+    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+    assert_true(d.gap_over);
+}
+
+static void superseded_while_waiting_is_stale(void **state)
+{
+    (void)state;
+    for (int64_t version = 9; version <= 10; version++) { /* equal: settled under another key */
+        once_entry e = behind_a_gap();
+        once_lane lane = lane_at(version);
+        assert_int_equal(once_entry_wake(&e, &lane, NOW + 1), ONCE_ENTRY_CHANGED);
+        once_entry other = e;
+        assert_int_equal(take(&e, &lane, yours, NOW + 1, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED).answer, ONCE_ANSWER_STALE);
+        assert_int_equal(e.state, ONCE_STATE_STALE);
+        assert_false(e.has_message);
+        once_decision d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 1, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
+        assert_int_equal(d.answer, ONCE_ANSWER_STALE);
+    }
+}
+
+/* The same version under two keys, or one that came back from the dead: each would wait for the other. */
+static void equals_in_a_lane_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    once_lane other = {.head = 9, .tail = 9};
+    once_entry e = absent();
+    assert_int_equal(claim(&e, &other, lane_request(mine, 9, -1), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
+    accept(&e, &other, lane_request(mine, 9, -1), NOW, ONCE_ENTRY_CHANGED);
+    assert_true(e.due_ms == ONCE_NEVER); /* it came second */
+    assert_int_equal(once_entry_wake(&e, &other, NOW), ONCE_ENTRY_CHANGED);
+    assert_int_equal(take(&e, &other, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+
+    once_entry dead = entry_in(S(DEAD), ONCE_NEVER);
+    dead.lane = lane_id;
+    once_entry_exhume(&dead, NOW, &body);
+    other = (once_lane){.head = 0, .tail = 0};
+    assert_int_equal(take(&dead, &other, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+}
+
+/* v5 is an orphan, v3 came meanwhile and is parked because the lane is claimed: v5 must go on, or neither ever does. */
+static void f24_an_orphan_goes_on_before_what_came_in_front_of_it(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(-1);
+    once_entry orphan = absent();
+    claim(&orphan, &lane, lane_request(mine, 5, -1), NOW, ONCE_ENTRY_CHANGED);
+    once_entry claimed_again = orphan;
+    lane = (once_lane){.head = 3, .tail = 3};
+    once_decision d = claim(&claimed_again, &lane, lane_request(yours, 5, -1), NOW + LEASE, ONCE_ENTRY_CHANGED);
+    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+    orphan.message = body;
+    orphan.has_message = true;
+    d = take(&orphan, &lane, yours, NOW + LEASE, ONCE_ENTRY_CHANGED);
+    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+    assert_true(d.silent);
+}
+
+static void a_lane_that_is_full_of_the_highest_version_still_counts(void **state)
+{
+    (void)state;
+    once_lane lane = {.head = INT64_MAX, .tail = INT64_MAX};
+    once_entry e = absent(); /* without a version: behind all others, and no overflow */
+    assert_int_equal(accept(&e, &lane, lane_request(mine, -1, -1), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_WAITING);
+    assert_true(e.order == INT64_MAX && e.due_ms == ONCE_NEVER);
+}
+
+static void wake_leaves_alone_what_waits_for_its_time(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(-1);
+    for (size_t i = 0; i < ROWS; i++) {
+        once_entry e = entry_of(&rows[i]), before = e;
+        if (e.state == ONCE_STATE_WAITING && e.due_ms == ONCE_NEVER) continue;
+        assert_int_equal(once_entry_wake(&e, &lane, NOW), ONCE_UNCHANGED); /* a backoff is not cut short */
+        assert_memory_equal(&e, &before, sizeof e);
+    }
+}
+
+/* --- identities --- */
+
+static void f27_scopes_and_parts_are_never_confused(void **state)
+{
+    (void)state;
+    const once_secret secret = {1, 2};
+    static const char *const texts[] = {"", "a", "aa", "aaa", "b"};
+    once_hash seen[700];
+    size_t n = 0;
+    char large[5000];
+    memset(large, 'a', sizeof large);
+    for (int t = 0; t < 5; t++)
+        for (int c = 0; c < 5; c++)
+            for (int o = 0; o < 5; o++)
+                for (int k = 0; k < 5; k++) {
+                    const once_scope s = {{texts[t], strlen(texts[t])}, {texts[c], strlen(texts[c])}, {texts[o], strlen(texts[o])}};
+                    seen[n++] = once_key_id(secret, &s, (once_bytes){texts[k], strlen(texts[k])});
+                }
+    for (size_t len = 1570; len < 1610; len++) seen[n++] = once_key_id(secret, &scope, (once_bytes){large, len});
+    seen[n++] = once_key_id(secret, &scope, (once_bytes){large, sizeof large});
+    seen[n++] = once_key_id((once_secret){1, 3}, &scope, (once_bytes){large, sizeof large});
+    seen[n++] = once_lane_id(secret, &scope, ONCE_BYTES("a"));
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < i; j++) assert_false(once_hash_equal(seen[i], seen[j]));
+
+    once_scope other = scope;
+    other.operation = ONCE_BYTES("another");
+    assert_true(once_hash_equal(once_lane_id(secret, &scope, ONCE_BYTES("x")), once_lane_id(secret, &other, ONCE_BYTES("x"))));
+}
+
+static void f63_keys_are_binary_safe(void **state)
+{
+    (void)state;
+    const once_secret secret = {3, 4};
+    const once_hash a = once_key_id(secret, &scope, ONCE_BYTES("a\0b")), b = once_key_id(secret, &scope, ONCE_BYTES("a\0c")),
+                    c = once_key_id(secret, &scope, ONCE_BYTES("a")), d = once_key_id(secret, &scope, ONCE_BYTES("a\0"));
+    assert_false(once_hash_equal(a, b) || once_hash_equal(a, c) || once_hash_equal(c, d));
+}
+
+static void names(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ONCE_STATES; i++) assert_true(once_state_name((once_state)i)[0]);
+    for (int i = 0; i < ONCE_ANSWERS; i++) assert_true(once_answer_name((once_answer)i)[0]);
+    assert_string_equal(once_state_name(ONCE_STATE_STALE), "stale");
+    assert_string_equal(once_answer_name(ONCE_ANSWER_TOO_OLD), "too_old");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(claim_of_a_stranger_in_every_state),
+        cmocka_unit_test(accept_of_a_stranger_in_every_state),
+        cmocka_unit_test(f26_another_fingerprint_conflicts_in_every_state),
+        cmocka_unit_test(f14_settle_by_a_stranger_is_fenced_in_every_state),
+        cmocka_unit_test(settle_by_the_owner_in_every_state),
+        cmocka_unit_test(extend_in_every_state),
+        cmocka_unit_test(f74_forget_leaves_nothing_and_fences_the_zombie),
+        cmocka_unit_test(exhume_in_every_state),
+        cmocka_unit_test(take_of_everything_that_can_be_due),
+        cmocka_unit_test(f76_a_claim_repeated_after_a_lost_reply_is_the_same_claim),
+        cmocka_unit_test(f76_an_accept_repeated_after_a_lost_reply_is_the_same_accept),
+        cmocka_unit_test(attempts_and_failures_are_counted_apart),
+        cmocka_unit_test(a_retried_unknown_is_one_failure),
+        cmocka_unit_test(f16_every_claim_has_a_deadline),
+        cmocka_unit_test(f21_extreme_times_do_not_wrap),
+        cmocka_unit_test(remembered_at_least_as_long_as_once_promised),
+        cmocka_unit_test(f71_older_than_remembered_is_too_old),
+        cmocka_unit_test(f71_no_moment_between_expired_and_too_old),
+        cmocka_unit_test(f71_what_the_store_knows_is_never_too_old),
+        cmocka_unit_test(lane_runs_one_at_a_time_in_order_of_arrival),
+        cmocka_unit_test(lane_frees_the_next_at_every_end),
+        cmocka_unit_test(f28_versions_against_the_lane),
+        cmocka_unit_test(lane_version_only_rises_and_not_by_stale),
+        cmocka_unit_test(f28_the_missing_version_ends_the_gap),
+        cmocka_unit_test(f28_a_gap_that_stays_is_over_after_its_time),
+        cmocka_unit_test(f28_parked_after_its_gap_was_over_waits_again_and_not_for_ever),
+        cmocka_unit_test(superseded_while_waiting_is_stale),
+        cmocka_unit_test(equals_in_a_lane_do_not_wait_for_each_other),
+        cmocka_unit_test(f24_an_orphan_goes_on_before_what_came_in_front_of_it),
+        cmocka_unit_test(a_lane_that_is_full_of_the_highest_version_still_counts),
+        cmocka_unit_test(wake_leaves_alone_what_waits_for_its_time),
+        cmocka_unit_test(f27_scopes_and_parts_are_never_confused),
+        cmocka_unit_test(f63_keys_are_binary_safe),
+        cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,308 @@
+/* Templates: what they render, that renderings cannot be confused (f63, f64), and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/template.h"
+
+static once_arena arena;
+
+static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
+
+static const once_template *parsed(const char *text)
+{
+    const once_template *t = NULL;
+    once_error err = {0};
+    int rc = once_template_parse(&arena, bytes(text), &t, &err);
+    if (rc != ONCE_OK) print_error("%s: %s\n", text, err.text);
+    assert_int_equal(rc, ONCE_OK);
+    return t;
+}
+
+/* The last two documents stay parsed, because renderings may point into them. */
+static once_json body, headers;
+
+static int render(const char *template, const char *json, const char *header_json, once_bytes *out, once_error *err)
+{
+    once_message message = {.at = {bytes("orders/3"), bytes("88")}};
+    once_template_input input = {.message = &message};
+    if (json) {
+        assert_int_equal(once_json_parse(&body, bytes(json), NULL, NULL), ONCE_OK);
+        input.body = &body;
+    }
+    if (header_json) {
+        assert_int_equal(once_json_parse(&headers, bytes(header_json), NULL, NULL), ONCE_OK);
+        input.headers = &headers;
+    }
+    return once_template_render(parsed(template), &input, &arena, out, err);
+}
+
+static void renders(const char *template, const char *json, const char *expected)
+{
+    once_bytes out = {0};
+    once_error err = {0};
+    int rc = render(template, json, "{\"tenant\":\"acme\",\"n\":7}", &out, &err);
+    if (rc != ONCE_OK) print_error("%s: %s\n", template, err.text);
+    assert_int_equal(rc, ONCE_OK);
+    if (out.len != strlen(expected) || memcmp(out.data, expected, out.len) != 0)
+        print_error("expected %s got %.*s\n", expected, (int)out.len, out.data);
+    assert_int_equal(out.len, strlen(expected));
+    assert_memory_equal(out.data, expected, out.len);
+}
+
+static void fails(const char *template, const char *json, const char *expected)
+{
+    once_bytes out = {0};
+    once_error err = {0};
+    assert_int_equal(render(template, json, "{\"o\":{}}", &out, &err), ONCE_E_MESSAGE);
+    assert_string_equal(err.text, expected);
+    assert_null(out.data);
+}
+
+static void refused(const char *text, const char *expected)
+{
+    const once_template *t = NULL;
+    once_error err = {0};
+    assert_int_equal(once_template_parse(&arena, bytes(text), &t, &err), ONCE_E_USAGE);
+    assert_string_equal(err.text, expected);
+    assert_null(t);
+}
+
+static void one_pointer_gives_the_value_as_it_is(void **state)
+{
+    (void)state;
+    renders("${/id}", "{\"id\":\"p-1\"}", "p-1");
+    renders("${/id}", "{\"id\":\"50% off: ${x}, {y}\"}", "50% off: ${x}, {y}");
+    renders("${/id}", "{\"id\":\"\"}", "");
+    renders("${/a/b/1}", "{\"a\":{\"b\":[1,\"x\"]}}", "x");
+    renders("${/a~1b}", "{\"a/b\":\"x\"}", "x");
+    renders("${/}", "{\"\":\"x\"}", "x");
+    renders("${/id}", "{\"id\":\"\\u00e4\\n\"}", "\xc3\xa4\n");
+    renders("${/ok}", "{\"ok\":true}", "true");
+    renders("${/ok}", "{\"ok\":false}", "false");
+}
+
+static void numbers_have_one_spelling(void **state)
+{
+    (void)state;
+    renders("${/n}", "{\"n\":42}", "42");
+    renders("${/n}", "{\"n\":-7}", "-7");
+    renders("${/n}", "{\"n\":-0}", "0");
+    renders("${/n}", "{\"n\":42.0}", "42");
+    renders("${/n}", "{\"n\":4.2e1}", "42");
+    renders("${/n}", "{\"n\":0.50}", "0.5");
+    renders("${/n}", "{\"n\":9007199254740993}", "9007199254740993");
+    renders("${/n}", "{\"n\":123456789012345678901234567890}", "123456789012345678901234567890");
+    fails("${/n}", "{\"n\":1e99999999999999999999999}", "field '/n' is a number beyond all bounds");
+}
+
+static void one_pointer_without_escapes_allocates_nothing(void **state)
+{
+    (void)state;
+    const once_template *t = parsed("${/id}");
+    once_message message = {0};
+    once_template_input input = {.body = &body, .message = &message};
+    once_arena untouched = {0};
+    once_bytes out;
+    assert_int_equal(once_json_parse(&body, bytes("{\"id\":\"p-1\",\"n\":17}"), NULL, NULL), ONCE_OK);
+    assert_int_equal(once_template_render(t, &input, &untouched, &out, NULL), ONCE_OK);
+    assert_null(untouched.block);
+    assert_ptr_equal(out.data, body.text.data + 7);
+    assert_int_equal(once_template_render(parsed("${/n}"), &input, &untouched, &out, NULL), ONCE_OK);
+    assert_null(untouched.block);
+}
+
+static void headers_coordinates_and_literals(void **state)
+{
+    (void)state;
+    renders("${header:tenant}", "{}", "acme");
+    renders("${header:n}", "{}", "7");
+    renders("${coordinates}", "{}", "orders/3:88");
+    renders("order:${/id}", "{\"id\":7}", "order:7");
+    renders("${/a}-${header:tenant}", "{\"a\":1}", "1-acme");
+    renders("plain", "{}", "plain");
+    renders("100%", "{}", "100%");
+    renders("$${/id}", "{}", "${/id}");
+    renders("$5", "{}", "$5");
+    renders("a$", "{}", "a$");
+    renders("$$${/id}", "{}", "$${/id}"); /* "$" and then "$${" */
+    assert_true(once_template_is_literal(parsed("$${/id}")));
+    assert_false(once_template_is_literal(parsed("${/id}")));
+    assert_true(once_template_is_single(parsed("${hash}")));
+    assert_false(once_template_is_single(parsed("x${hash}")));
+    assert_true(once_template_uses_coordinates(parsed("a${coordinates}")));
+    assert_false(once_template_uses_coordinates(parsed("a${/coordinates}")));
+}
+
+static void only_one_pointer_alone_is_a_typed_value(void **state)
+{
+    (void)state;
+    const once_pointer *pointer = once_template_pointer(parsed("${/a/b}"));
+    assert_non_null(pointer);
+    assert_int_equal(pointer->count, 2);
+    assert_null(once_template_pointer(parsed("x${/a}")));
+    assert_null(once_template_pointer(parsed("${/a}${/b}")));
+    assert_null(once_template_pointer(parsed("${hash}")));
+    assert_null(once_template_pointer(parsed("x")));
+}
+
+static void windows_of_time(void **state)
+{
+    (void)state;
+    renders("${time:/ts:5m}", "{\"ts\":\"2026-01-31T12:04:59.999Z\"}", "2026-01-31T12:00:00.000Z");
+    renders("${time:/ts:5m}", "{\"ts\":\"2026-01-31T13:05:00+01:00\"}", "2026-01-31T12:05:00.000Z");
+    renders("${time:/ts:1d}", "{\"ts\":0}", "1970-01-01T00:00:00.000Z");
+    renders("${time:/ts:1d}", "{\"ts\":-1}", "1969-12-31T00:00:00.000Z");
+    renders("${time:/a/ts:1h}", "{\"a\":{\"ts\":\"3600000\"}}", "1970-01-01T01:00:00.000Z");
+    renders("u:${/u}@${time:/ts:1h}", "{\"u\":\"x\",\"ts\":3600000}", "u:x@1970-01-01T01%3A00%3A00.000Z");
+    fails("${time:/ts:5m}", "{}", "missing field '/ts'");
+    fails("${time:/ts:5m}", "{\"ts\":\"yesterday\"}", "field '/ts' is not a time (RFC 3339 or milliseconds since 1970)");
+    fails("${time:/ts:5m}", "{\"ts\":null}", "field '/ts' is not a time (RFC 3339 or milliseconds since 1970)");
+    fails("${time:/ts:7m}", "{\"ts\":-9223372036854775808}", "field '/ts' is a time beyond all bounds");
+}
+
+static void the_hash_is_of_the_meaning(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"{\"a\":1,\"b\":[true,null,\"x\"]}", "{ \"b\" : [true, null, \"\\u0078\"], \"a\" : 1.0 }",
+                                       "{\"\\u0061\":10e-1,\"b\":[true,null,\"x\"]}"};
+    static const char *const others[] = {"{\"a\":\"1\",\"b\":[true,null,\"x\"]}", "{\"a\":1,\"b\":[null,true,\"x\"]}", "{\"a\":1}", "{}",
+                                         "[]", "null", "{\"a\":1,\"b\":[true,null,\"x\"],\"c\":null}"};
+    once_bytes first, next;
+    assert_int_equal(render("${hash}", same[0], NULL, &first, NULL), ONCE_OK);
+    assert_int_equal(first.len, 32);
+    assert_int_equal(strspn(first.data, "0123456789abcdef"), 32);
+    for (size_t i = 1; i < 3; i++) {
+        assert_int_equal(render("${hash}", same[i], NULL, &next, NULL), ONCE_OK);
+        assert_memory_equal(next.data, first.data, 32);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_equal(render("${hash}", others[i], NULL, &next, NULL), ONCE_OK);
+        assert_memory_not_equal(next.data, first.data, 32);
+    }
+    /* it is stored: SHA-256 of {"a":1,"b":[true,null,"x"]}, cut */
+    renders("${hash}", same[1], "eca8cfb31ab74533e1eb2f4c74d2d55d");
+    once_error err = {0};
+    assert_int_equal(render("${hash}", NULL, NULL, &next, &err), ONCE_E_MESSAGE);
+    assert_string_equal(err.text, "the body is not JSON, so it has no '${hash}'");
+}
+
+static void missing_values_are_the_messages_fault(void **state)
+{
+    (void)state;
+    fails("${/payment_id}", "{}", "missing field '/payment_id'");
+    fails("x:${/payment_id}", "{\"payment_id\":null}", "field '/payment_id' is null");
+    fails("${/p}", "{\"p\":{}}", "field '/p' is an object");
+    fails("${/p}", "{\"p\":[1]}", "field '/p' is an array");
+    fails("${header:x}", "{}", "missing header 'x'");
+    fails("${header:o}", "{}", "header 'o' is an object");
+    once_bytes out;
+    once_error err = {0};
+    assert_int_equal(render("${/a}", NULL, NULL, &out, &err), ONCE_E_MESSAGE);
+    assert_string_equal(err.text, "missing field '/a'");
+    assert_int_equal(render("${header:a}", NULL, NULL, &out, &err), ONCE_E_MESSAGE);
+    assert_string_equal(err.text, "missing header 'a'");
+    once_template_input nowhere = {0};
+    assert_int_equal(once_template_render(parsed("${coordinates}"), &nowhere, &arena, &out, &err), ONCE_E_MESSAGE);
+    assert_string_equal(err.text, "the message has no coordinates");
+}
+
+static void f64_values_cannot_be_confused(void **state)
+{
+    (void)state;
+    renders("a:${/x}:${/y}", "{\"x\":\"1:2\",\"y\":\"3\"}", "a:1%3A2:3");
+    renders("a:${/x}:${/y}", "{\"x\":\"1\",\"y\":\"2:3\"}", "a:1:2%3A3");
+    renders("${/x}${/y}", "{\"x\":\"1\",\"y\":\"23\"}", "1,23");
+    renders("${/x}${/y}", "{\"x\":\"12\",\"y\":\"3\"}", "12,3");
+    renders("${/x}${/y}", "{\"x\":\"1,\",\"y\":\"\"}", "1%2C,");
+    renders("${/x}-${/y}", "{\"x\":\"%2D\",\"y\":\"-\"}", "%252D-%2D");
+    /* a '%' of a literal is not the beginning of an escape */
+    renders("${/x}%25${/y}", "{\"x\":\"%\",\"y\":\"\"}", "%25%%25");
+    renders("${/x}%25${/y}", "{\"x\":\"\",\"y\":\"%\"}", "%%25%25");
+}
+
+static void f63_binary_values(void **state)
+{
+    (void)state;
+    once_bytes out;
+    assert_int_equal(render("${/x}", "{\"x\":\"a\\u0000b\"}", NULL, &out, NULL), ONCE_OK);
+    assert_int_equal(out.len, 3);
+    assert_memory_equal(out.data, "a\0b", 3);
+    assert_int_equal(render("k:${/x}", "{\"x\":\"a\\u0000:\"}", NULL, &out, NULL), ONCE_OK);
+    assert_int_equal(out.len, 7);
+    assert_memory_equal(out.data, "k:a\0%3A", 7);
+    /* 10 MB, every byte of it escaped */
+    size_t len = 10u << 20;
+    char *json = malloc(len + 9);
+    assert_non_null(json);
+    memset(json, ':', len + 8);
+    memcpy(json, "{\"x\":\"", 6);
+    memcpy(json + len + 6, "\"}", 3);
+    assert_int_equal(render("k:${/x}", json, NULL, &out, NULL), ONCE_OK);
+    assert_int_equal(out.len, 2 + 3 * len);
+    free(json);
+}
+
+static void refusals_say_what_to_do(void **state)
+{
+    (void)state;
+    char text[6000];
+    refused("", "a template cannot be empty; name a field, as in '${/id}'");
+    refused("${}", "'${}' is empty; name a field, as in '${/id}'");
+    refused("a${/id", "'${/id' has no closing '}'; a literal '${' is written '$${'");
+    refused("${id}", "'${id}' is not understood; a field of the body is '${/id}', else there are ${header:NAME}, ${coordinates}, "
+                     "${hash} and ${time:/field:5m}");
+    refused("${header:}", "'${header:}' names no header; write its name, as in '${header:tenant}'");
+    refused("${time:/ts}", "'${time:/ts}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
+    refused("${time:}", "'${time:}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
+    refused("${time:ts:5m}", "'${time:ts:5m}' is incomplete; write a field and a window, as in '${time:/ts:5m}'");
+    refused("${time:/ts:0s}", "window of '${time:/ts:0s}' is 0; write a length, as in '${time:/ts:5m}'");
+    refused("${time:/ts:forever}", "window of '${time:/ts:forever}' is forever; write a length, as in '${time:/ts:5m}'");
+    once_error err = {0};
+    const once_template *t = NULL;
+    assert_int_equal(once_template_parse(&arena, bytes("${time:/ts:5}"), &t, &err), ONCE_E_USAGE);
+    assert_non_null(strstr(err.text, "window of '${time:/ts:5}': duration '5' has no unit"));
+    assert_int_equal(once_template_parse(&arena, bytes("${/a~2}"), &t, &err), ONCE_E_USAGE);
+    assert_non_null(strstr(err.text, "'${/a~2}' is not a JSON pointer: "));
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    refused(text, "a template cannot be longer than 4096 bytes");
+    text[0] = '\0';
+    for (int i = 0; i < 65; i++) memcpy(text + 5 * i, "${/a}", 6);
+    refused(text, "more than 64 placeholders");
+    text[5 * 64] = '\0';
+    (void)parsed(text);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    once_arena_release(&arena);
+    once_json_release(&body);
+    once_json_release(&headers);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_pointer_gives_the_value_as_it_is),
+        cmocka_unit_test(numbers_have_one_spelling),
+        cmocka_unit_test(one_pointer_without_escapes_allocates_nothing),
+        cmocka_unit_test(headers_coordinates_and_literals),
+        cmocka_unit_test(only_one_pointer_alone_is_a_typed_value),
+        cmocka_unit_test(windows_of_time),
+        cmocka_unit_test(the_hash_is_of_the_meaning),
+        cmocka_unit_test(missing_values_are_the_messages_fault),
+        cmocka_unit_test(f64_values_cannot_be_confused),
+        cmocka_unit_test(f63_binary_values),
+        cmocka_unit_test(refusals_say_what_to_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, end);
+}

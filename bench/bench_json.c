@@ -4,8 +4,8 @@
  *
  *     bench_json [rounds]
  *
- * Rounds are interleaved, so that a noisy moment hits everybody; medians of nanoseconds per message. `json_ratio_vs_cjson`
- * is cJSON_Parse alone divided by everything that we do, for the flat payment. */
+ * Rounds are interleaved, so that a noisy moment hits everybody; medians of nanoseconds per message.
+ * `json_ratio_vs_cjson` is cJSON_Parse alone divided by everything that we do, for the flat payment. */
 #include <cjson/cJSON.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -135,7 +135,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(SAMPLES) / sizeof(*SAMPLES); i++) {
         double medians[ENTRANTS];
         run_sample(&SAMPLES[i], rounds, medians);
-        printf("%s, %zu bytes, ns per message (median of %d rounds)\n", SAMPLES[i].name, strlen(SAMPLES[i].text), rounds);
+        printf("%s, %zu bytes, ns per message (median of %d rounds)\n", SAMPLES[i].name, strlen(SAMPLES[i].text),
+               rounds);
         for (int entrant = 0; entrant < ENTRANTS; entrant++) {
             printf("  %-34s %8.0f   x%.2f\n", NAMES[entrant], medians[entrant], medians[CJSON] / medians[entrant]);
         }

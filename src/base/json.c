@@ -29,12 +29,14 @@
 
 #include "base/banned.h"
 
-#define NAMES_SEARCHED 32u    /* of one object; more are sorted */
+#define NAMES_SEARCHED 32u /* of one object; more are sorted */
 #define TOKENS_FIRST 64u
 #define TOKENS_KEPT (64u * 1024) /* 1 MiB: what a document may keep after a large message */
 
 /* The hot functions are inlined into two versions of scan_value(); see there. */
 #define INLINE static inline __attribute__((always_inline))
+#define NOINLINE static __attribute__((noinline))
+#define COLD static __attribute__((noinline, cold))
 
 struct scanner {
     once_json *json;
@@ -46,9 +48,9 @@ struct scanner {
 };
 
 /* Most texts are an object or an array, so they end in a closing bracket, and outside of strings nothing runs past a
- * bracket: it is no space, no digit, and where it is unexpected the scanner stops. Only behind a closing bracket can the
- * text be over. For such texts the functions below are called with `end` NULL, a constant, and what asks for the end
- * disappears. */
+ * bracket: it is no space, no digit, and where it is unexpected the scanner stops. Only behind a closing bracket can
+ * the text be over. For such texts the functions below are called with `end` NULL, a constant, and what asks for the
+ * end disappears. */
 #define NOT_END(p, end) (!(end) || (p) < (end))
 
 /* Every scan_ function returns where it stopped, or NULL after fail(). */
@@ -60,7 +62,7 @@ static const char *fail(struct scanner *s, once_json_fault fault, const char *at
 }
 
 /* `at` is not what the grammar wants there. */
-static __attribute__((noinline, cold)) const char *fail_unexpected(struct scanner *s, once_json_fault fault, const char *at)
+COLD const char *fail_unexpected(struct scanner *s, once_json_fault fault, const char *at)
 {
     if (at >= s->end) return fail(s, ONCE_JSON_FAULT_END, s->end);
     if (*at == '\0') return fail(s, ONCE_JSON_FAULT_NUL, at);
@@ -81,7 +83,7 @@ static bool grow(void **array, uint32_t *capacity, size_t item, uint32_t first)
     return true;
 }
 
-static __attribute__((noinline)) bool grow_tokens(once_json *json)
+NOINLINE bool grow_tokens(once_json *json)
 {
     void *tokens = json->tokens;
     const bool grown = grow(&tokens, &json->capacity, sizeof(*json->tokens), TOKENS_FIRST);
@@ -89,7 +91,7 @@ static __attribute__((noinline)) bool grow_tokens(once_json *json)
     return grown;
 }
 
-static __attribute__((noinline)) bool grow_frames(once_json *json)
+NOINLINE bool grow_frames(once_json *json)
 {
     void *frames = json->frames;
     const bool grown = grow(&frames, &json->frames_capacity, sizeof(*json->frames), 16);
@@ -188,7 +190,8 @@ static const char *scan_utf8(struct scanner *s, const char *p)
     if (lead >= 0xC2 && lead <= 0xDF) {
         if (left >= 2 && CONTINUES(1)) return p + 2;
     } else if ((lead & 0xF0) == 0xE0) {
-        if (left >= 3 && CONTINUES(1) && CONTINUES(2) && (lead != 0xE0 || c[1] >= 0xA0) && (lead != 0xED || c[1] <= 0x9F)) {
+        if (left >= 3 && CONTINUES(1) && CONTINUES(2) && (lead != 0xE0 || c[1] >= 0xA0) &&
+            (lead != 0xED || c[1] <= 0x9F)) {
             return p + 3;
         }
     } else if (lead >= 0xF0 && lead <= 0xF4) {
@@ -268,7 +271,7 @@ static inline uint32_t hash_plain(uint64_t seed, const char *p, size_t len, cons
     return (uint32_t)(((x ^ x >> 32 ^ y) * 0xD6E8FEB86659FD93u + len) >> 32);
 }
 
-static __attribute__((noinline)) uint32_t hash_escaped(uint64_t seed, const char *p, size_t len)
+NOINLINE uint32_t hash_escaped(uint64_t seed, const char *p, size_t len)
 {
     char chunk[256];
     const char *end = p + len;
@@ -285,7 +288,7 @@ static __attribute__((noinline)) uint32_t hash_escaped(uint64_t seed, const char
 }
 
 /* Is there a name equal to the last token among those of the open object? */
-static __attribute__((noinline)) bool is_repeated(const once_json *json, const struct once_json_frame *frame)
+NOINLINE bool is_repeated(const once_json *json, const struct once_json_frame *frame)
 {
     const uint32_t last = json->count - 1;
     const uint32_t hash = json->tokens[last].next;
@@ -309,7 +312,7 @@ static int compare_names(const void *a, const void *b, void *arg)
 }
 
 /* Sorts the names of a large object that has just been closed; false on a duplicate or lack of memory. */
-static __attribute__((noinline)) bool check_names(struct scanner *s, const struct once_json_frame *frame)
+NOINLINE bool check_names(struct scanner *s, const struct once_json_frame *frame)
 {
     once_json *json = s->json;
     void *names = json->names;
@@ -327,9 +330,9 @@ static __attribute__((noinline)) bool check_names(struct scanner *s, const struc
     uint32_t first = UINT32_MAX;
     for (uint32_t i = 1; i < count; i++) {
         if (json->names[i - 1] >> 32 != json->names[i] >> 32) continue;
-        const uint32_t name = (uint32_t)json->names[i];
-        const uint32_t before = (uint32_t)json->names[i - 1];
-        if (name < first && once__json_text_compare(once__json_at(json, before), once__json_at(json, name)) == 0) first = name;
+        const once_json_value before = once__json_at(json, (uint32_t)json->names[i - 1]);
+        const once_json_value name = once__json_at(json, (uint32_t)json->names[i]);
+        if (name.token < first && once__json_text_compare(before, name) == 0) first = name.token;
     }
     if (first == UINT32_MAX) return true;
     return fail(s, ONCE_JSON_FAULT_DUPLICATE, s->start + json->tokens[first].offset - 1) != NULL;
@@ -402,7 +405,7 @@ INLINE const char *scan_number(struct scanner *s, const char *from, const char *
     return push(s, type, from, p, false) ? p : NULL;
 }
 
-static __attribute__((noinline, cold)) const char *fail_word(struct scanner *s, const char *p, const char *word)
+COLD const char *fail_word(struct scanner *s, const char *p, const char *word)
 {
     const char *from = p;
     for (; p < s->end; p++, word++) {
@@ -418,7 +421,7 @@ INLINE const char *scan_word(struct scanner *s, const char *p, once_json_type ty
     return push(s, type, p, p + len, false) ? p + len : NULL;
 }
 
-static __attribute__((cold)) const char *scan_nonsense(struct scanner *s, const char *p)
+COLD const char *scan_nonsense(struct scanner *s, const char *p)
 {
     const unsigned char letter = (unsigned char)*p | 0x20;
     if (p == s->start && s->end - p >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) return fail(s, ONCE_JSON_FAULT_BOM, p);
@@ -539,17 +542,18 @@ static const char *const FAULTS[] = {
 #undef FAULT_TEXT
 };
 
-static __attribute__((noinline, cold)) int report(struct scanner *s, size_t max_bytes, once_json_error *err)
+COLD int report(struct scanner *s, size_t max_bytes, once_json_error *err)
 {
     s->json->count = 0;
     s->json->text = (once_bytes){0};
     if (err) {
         err->offset = (size_t)(s->fault_at - s->start);
         err->fault = s->fault;
+        const size_t room = sizeof(err->reason);
         const char *text = FAULTS[s->fault];
-        if (s->fault == ONCE_JSON_FAULT_DEPTH) snprintf(err->reason, sizeof(err->reason), "%s %u", text, s->max_depth);
-        else if (s->fault == ONCE_JSON_FAULT_SIZE) snprintf(err->reason, sizeof(err->reason), "%s %zu bytes", text, max_bytes);
-        else snprintf(err->reason, sizeof(err->reason), "%s", text);
+        if (s->fault == ONCE_JSON_FAULT_DEPTH) snprintf(err->reason, room, "%s %u", text, s->max_depth);
+        else if (s->fault == ONCE_JSON_FAULT_SIZE) snprintf(err->reason, room, "%s %zu bytes", text, max_bytes);
+        else snprintf(err->reason, room, "%s", text);
     }
     return s->fault == ONCE_JSON_FAULT_MEMORY ? ONCE_E_NOMEM : ONCE_E_MESSAGE;
 }
@@ -558,7 +562,8 @@ int once_json_parse(once_json *json, once_bytes text, const once_json_options *o
 {
     static const once_json_options defaults = {0};
     if (!options) options = &defaults;
-    const size_t max_bytes = options->max_bytes && options->max_bytes < ONCE_JSON_MAX_BYTES ? options->max_bytes : ONCE_JSON_MAX_BYTES;
+    size_t max_bytes = ONCE_JSON_MAX_BYTES;
+    if (options->max_bytes && options->max_bytes < max_bytes) max_bytes = options->max_bytes;
     if (!text.len) text.data = ""; /* so that no arithmetic happens on NULL */
     struct scanner s = {
         .json = json,
@@ -576,8 +581,9 @@ int once_json_parse(once_json *json, once_bytes text, const once_json_options *o
         return report(&s, max_bytes, err);
     }
     if (!scan_text(&s)) return report(&s, max_bytes, err);
-    if (options->object && json->tokens[0].type != ONCE_JSON_OBJECT) {
-        fail(&s, ONCE_JSON_FAULT_NOT_OBJECT, s.start + json->tokens[0].offset - (json->tokens[0].type == ONCE_JSON_STRING));
+    const once_json_token *root = &json->tokens[0];
+    if (options->object && root->type != ONCE_JSON_OBJECT) {
+        fail(&s, ONCE_JSON_FAULT_NOT_OBJECT, s.start + root->offset - (root->type == ONCE_JSON_STRING));
         return report(&s, max_bytes, err);
     }
     return ONCE_OK;

@@ -1,5 +1,6 @@
 /* A validating JSON scanner without copies: one pass over the text checks everything and leaves a tape of tokens that
- * point into it. Values, pointers (RFC 6901), exact numbers and the order-independent fingerprint are read from the tape.
+ * point into it. Values, pointers (RFC 6901), exact numbers and the order-independent fingerprint are read from the
+ * tape.
  *
  *     once_json json;
  *     once_json_init(&json);

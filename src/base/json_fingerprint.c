@@ -30,6 +30,9 @@
 #define DIRECT_BYTES 128   /* longer texts enter as their XXH3-128 */
 #define BLOCK 16
 
+#define INLINE static inline __attribute__((always_inline))
+#define NOINLINE static __attribute__((noinline)) /* rare, or long enough not to matter */
+
 /* What an item's value is. Part of what is hashed: never change a number. */
 enum kind {
     KIND_ABSENT = 0,
@@ -90,7 +93,7 @@ static inline once_hash finish(once_hash state, uint32_t name_len, enum kind kin
 
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) once_hash absorb_long(once_hash state, const char *p, size_t len, uint64_t seed)
+NOINLINE once_hash absorb_long(once_hash state, const char *p, size_t len, uint64_t seed)
 {
     const XXH128_hash_t hash = XXH3_128bits_withSeed(p, len, seed);
     return absorb(state, hash.high64, hash.low64);
@@ -101,7 +104,9 @@ static inline once_hash absorb_text(once_hash state, once_bytes text, const char
     const char *p = text.data;
     size_t left = text.len;
     if (UNLIKELY(left > DIRECT_BYTES)) return absorb_long(state, p, left, seed);
-    for (; left > BLOCK; p += BLOCK, left -= BLOCK) state = absorb(state, once__json_load64(p), once__json_load64(p + 8));
+    for (; left > BLOCK; p += BLOCK, left -= BLOCK) {
+        state = absorb(state, once__json_load64(p), once__json_load64(p + 8));
+    }
     if (!left) return state; /* only an empty text */
     uint64_t x, y;
     once__json_block(p, left, limit, &x, &y);
@@ -109,7 +114,7 @@ static inline once_hash absorb_text(once_hash state, once_bytes text, const char
 }
 
 /* Sets *len to the unescaped length. */
-static __attribute__((noinline)) once_hash absorb_escaped(once_hash state, once_bytes raw, uint64_t seed, uint32_t *len)
+NOINLINE once_hash absorb_escaped(once_hash state, once_bytes raw, uint64_t seed, uint32_t *len)
 {
     char chunk[512];
     const char *at = raw.data, *end = at + raw.len;
@@ -134,7 +139,6 @@ static __attribute__((noinline)) once_hash absorb_escaped(once_hash state, once_
 /* --- items -------------------------------------------------------------------------------------------------------- */
 
 /* These work on tokens, not on values, and are inlined: structs that travel through memory cost more than hashing. */
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE once_bytes raw_of(once_bytes text, const once_json_token *token)
 {
@@ -142,7 +146,8 @@ INLINE once_bytes raw_of(once_bytes text, const once_json_token *token)
 }
 
 /* Absorbs a string or a name; *len becomes its unescaped length. */
-INLINE once_hash absorb_string(once_hash state, once_bytes text, const once_json_token *token, uint64_t seed, uint32_t *len)
+INLINE once_hash absorb_string(once_hash state, once_bytes text, const once_json_token *token, uint64_t seed,
+                               uint32_t *len)
 {
     *len = token->len;
     if (UNLIKELY(token->escaped)) return absorb_escaped(state, raw_of(text, token), seed, len);
@@ -150,7 +155,7 @@ INLINE once_hash absorb_string(once_hash state, once_bytes text, const once_json
 }
 
 /* More digits than a mantissa holds. */
-static __attribute__((noinline)) once_hash finish_digits(once_hash state, uint32_t name_len, const once_decimal *d, uint64_t seed)
+NOINLINE once_hash finish_digits(once_hash state, uint32_t name_len, const once_decimal *d, uint64_t seed)
 {
     XXH3_state_t stream;
     XXH3_INITSTATE(&stream); /* the reset reads it */
@@ -170,7 +175,7 @@ static uint64_t append_digits(uint64_t mantissa, once_bytes digits)
 }
 
 /* Any number. */
-static __attribute__((noinline)) once_hash finish_decimal(once_hash state, uint32_t name_len, once_bytes raw, uint64_t seed)
+NOINLINE once_hash finish_decimal(once_hash state, uint32_t name_len, once_bytes raw, uint64_t seed)
 {
     once_decimal d;
     if (!once_json_decimal((once_json_value){.type = ONCE_JSON_REAL, .raw = raw}, &d)) {
@@ -204,7 +209,8 @@ INLINE once_hash finish_number(once_hash state, uint32_t name_len, once_bytes ra
     return finish(absorb(state, mantissa, (uint64_t)exponent << 1 | negative), name_len, KIND_NUMBER, 0);
 }
 
-INLINE once_hash finish_scalar(once_bytes text, once_hash state, uint32_t name_len, const once_json_token *token, uint64_t seed)
+INLINE once_hash finish_scalar(once_bytes text, once_hash state, uint32_t name_len, const once_json_token *token,
+                               uint64_t seed)
 {
     if (token->type == ONCE_JSON_STRING) { /* most are */
         uint32_t len;

@@ -1,10 +1,9 @@
 /* Reading the tape: members, elements, iteration and JSON pointers (RFC 6901). */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/json_internal.h"
 
 #include "base/banned.h"
+
+#define POINTER_MAX 65536
 
 static const once_json_value ABSENT = {.type = ONCE_JSON_ABSENT, .raw = {"", 0}};
 
@@ -34,11 +33,12 @@ bool once_json_next(once_json_iter *it)
 static uint32_t find_member(const once_json *json, uint32_t object, once_bytes name)
 {
     const once_json_token *tokens = json->tokens;
+    const char *text = json->text.data;
     const uint32_t end = tokens[object].next;
     for (uint32_t at = object + 1; at < end; at = tokens[at + 1].next) {
-        if (!tokens[at].escaped) {
-            if (tokens[at].len == name.len && memcmp(json->text.data + tokens[at].offset, name.data, name.len) == 0) return at + 1;
-        } else if (once_json_string_is(once__json_at(json, at), name)) {
+        if (UNLIKELY(tokens[at].escaped)) {
+            if (once_json_string_is(once__json_at(json, at), name)) return at + 1;
+        } else if (tokens[at].len == name.len && memcmp(text + tokens[at].offset, name.data, name.len) == 0) {
             return at + 1;
         }
     }
@@ -99,17 +99,17 @@ static uint32_t read_index(once_bytes name)
 static int check_pointer(once_bytes text, uint32_t *count, once_error *err)
 {
     *count = 0;
-    if (text.len >= ONCE_JSON_MAX_BYTES) return once_fail(err, ONCE_E_USAGE, "JSON pointer is too long");
+    if (text.len > POINTER_MAX) return once_fail(err, ONCE_E_USAGE, "JSON pointer is longer than %d bytes", POINTER_MAX);
     const int shown = text.len < 200 ? (int)text.len : 200;
     if (text.len && text.data[0] != '/') {
-        return once_fail(err, ONCE_E_USAGE, "JSON pointer '%.*s' does not begin with '/'; write '/%.*s'", shown, text.data,
-                         shown, text.data);
+        return once_fail(err, ONCE_E_USAGE, "JSON pointer '%.*s' does not begin with '/'; write '/%.*s'", shown,
+                         text.data, shown, text.data);
     }
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] == '/') ++*count;
         if (text.data[i] == '~' && (i + 1 == text.len || (text.data[i + 1] != '0' && text.data[i + 1] != '1'))) {
-            return once_fail(err, ONCE_E_USAGE, "JSON pointer '%.*s' has a '~' without 0 or 1 behind it; write '~0' for '~'",
-                             shown, text.data);
+            return once_fail(err, ONCE_E_USAGE,
+                             "JSON pointer '%.*s' has a '~' without 0 or 1 behind it; write '~0' for '~'", shown, text.data);
         }
     }
     return ONCE_OK;

@@ -140,10 +140,12 @@ static void detach(once_entry *entry)
     entry->has_message = false;
 }
 
-static void finish(once_entry *entry, once_state state, int64_t remember_ms, int64_t now_ms)
+/* Remembered until its message is too old, also when the sender's clock is ahead of the store's. */
+static void finish(once_entry *entry, once_state state, int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
 {
     entry_move(entry, state, ONCE_NEVER, now_ms);
-    const int64_t expires_ms = remember_ms == ONCE_FOREVER ? ONCE_FOREVER : later_than(now_ms, remember_ms);
+    const int64_t from_ms = sent_ms > now_ms ? sent_ms : now_ms;
+    const int64_t expires_ms = remember_ms == ONCE_FOREVER ? ONCE_FOREVER : later_than(from_ms, remember_ms);
     if (expires_ms > entry->expires_ms) entry->expires_ms = expires_ms; /* never forgotten earlier than once promised */
     entry->gap = false;
     detach(entry);
@@ -238,9 +240,9 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
 
 static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
 
-static int become_stale(once_entry *entry, once_token token, int64_t remember_ms, int64_t now_ms)
+static int become_stale(once_entry *entry, once_token token, int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
 {
-    finish(entry, ONCE_STATE_STALE, remember_ms, now_ms);
+    finish(entry, ONCE_STATE_STALE, remember_ms, sent_ms, now_ms);
     entry->token = token;
     entry->reason = ONCE_BYTES("a newer version came first");
     return ONCE_ENTRY_CHANGED | lane_freed(entry);
@@ -266,7 +268,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         entry_begin(entry, lane, r, now_ms);
         if (answer == ONCE_ANSWER_STALE) {
             out->answer = answer;
-            return become_stale(entry, r->token, r->remember_ms, now_ms);
+            return become_stale(entry, r->token, r->remember_ms, r->sent_ms, now_ms);
         }
         start(entry, r->token, r->lease_ms, false, now_ms);
         describe(entry, answer, now_ms, out);
@@ -285,7 +287,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     }
 
     const once_answer answer = answer_to_known(entry, lane, r, now_ms);
-    out->own = again && answer == ONCE_ANSWER_DUPLICATE;
+    out->own = again && (answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_DEAD);
     const bool claimed = entry->state == ONCE_STATE_CLAIMED;
     int changed = ONCE_UNCHANGED;
     if (answer == ONCE_ANSWER_RUN) {
@@ -293,7 +295,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         entry->hold = r->hold;
         changed = ONCE_ENTRY_CHANGED;
     } else if (answer == ONCE_ANSWER_STALE) {
-        changed = become_stale(entry, r->token, r->remember_ms, now_ms);
+        changed = become_stale(entry, r->token, r->remember_ms, r->sent_ms, now_ms);
     } else if (answer == ONCE_ANSWER_UNKNOWN && claimed) {
         entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
         changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
@@ -317,7 +319,7 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
         case ONCE_ANSWER_STALE:
             entry_begin(entry, lane, r, now_ms);
             out->answer = answer;
-            return become_stale(entry, r->token, r->remember_ms, now_ms);
+            return become_stale(entry, r->token, r->remember_ms, r->sent_ms, now_ms);
         default:
             out->answer = answer;
             if (answer == ONCE_ANSWER_DUPLICATE) out->outcome = ONCE_DONE;
@@ -337,7 +339,7 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
     }
 
     if (!once_hash_is_zero(entry->token) && once_hash_equal(entry->token, r->token)) { /* a lost reply, repeated */
-        if (entry->state == ONCE_STATE_WAITING && entry->attempt == 0) {
+        if (entry->state == ONCE_STATE_WAITING) { /* accepted, or settled by this very claim; either way the body is here */
             out->answer = ONCE_ANSWER_WAITING;
             out->wait_ms = until(entry->due_ms, now_ms);
             return ONCE_UNCHANGED;
@@ -384,7 +386,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     *applied = true;
     entry->reason = s->reason;
     if (once_state_finished(to)) {
-        finish(entry, to, r->remember_ms, now_ms);
+        finish(entry, to, r->remember_ms, r->sent_ms, now_ms);
         entry->result = s->result;
         int changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
         if (lane && entry->versioned && to != ONCE_STATE_STALE && (!lane->has_version || entry->order > lane->version)) {
@@ -396,6 +398,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     }
 
     attach(entry, s->message);
+    entry->run = r->run; /* whose count of waiting ones it is in now */
     if (s->outcome == ONCE_RETRY || (s->outcome == ONCE_RELEASE && ONCE_PLANTED(release_blames))) entry->failures++;
     entry->gap = false;
     entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
@@ -432,7 +435,7 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
         return ONCE_ENTRY_CHANGED;
     case ONCE_ANSWER_STALE:
         out->answer = answer;
-        return become_stale(entry, token, entry->remember_ms, now_ms);
+        return become_stale(entry, token, entry->remember_ms, entry->message.sent_ms, now_ms);
     case ONCE_ANSWER_GAP: /* the lane moved while it was away; the wait for the missing version begins now */
         entry->gap = true;
         entry->due_ms = later_than(now_ms, entry->gap_ms);

@@ -108,7 +108,7 @@ typedef struct once_decision {
     bool silent;          /* RUN: an earlier attempt ended without a word */
     bool gap_over;        /* RUN from take: the missing version did not come in time */
     once_outcome outcome; /* DUPLICATE: how it ended */
-    bool own;             /* DUPLICATE: settled by this very token; the reply to that had been lost */
+    bool own;             /* DUPLICATE, DEAD: settled by this very token; the reply to that had been lost */
     once_bytes result;    /* DUPLICATE: what it left */
     int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
 } once_decision;

@@ -31,6 +31,7 @@ struct once_item {
     uint64_t ticket;      /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store */
     bool held;            /* claimed durably before this transaction: by take, or one by one after a crash */
     once_decision first;  /* the answer to that claim */
+    bool resumed;         /* taken, and not one that this run had left waiting */
     bool acked;
 
     /* Filled by actions. */
@@ -41,6 +42,7 @@ struct once_item {
     int64_t delay_ms;
     bool yes;     /* answer to extend, settle, bury: ours, applied, fresh */
     bool started; /* the effect was started */
+    bool letter;  /* buried by us, not by somebody before */
 
     /* Equal keys and lanes inside one transaction wait for each other, in order. */
     unsigned blockers;

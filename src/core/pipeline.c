@@ -24,6 +24,7 @@
 /* What the store executor should do next. */
 typedef enum next_step {
     NEXT_CHOOSE, /* no work */
+    NEXT_PRECLAIM, /* the one message of the work, durably */
     NEXT_BEGIN,  /* the work, from the start */
     NEXT_ROUND,
     NEXT_CLAIM,
@@ -388,14 +389,18 @@ static void decide(once_pipe *pipe, once_item *item)
     }
 }
 
-/* In a cautious pass nothing runs that was not claimed durably. True: the pass must be left. */
+/* In a cautious pass nothing runs that was not claimed durably: what would run goes back to the queue with all behind it, to be
+ * claimed durably and run alone. True: the pass must be left. */
 static bool cautious_leaves(once_pipe *pipe)
 {
     if (!pipe->cautious_look) return false;
-    size_t at = 0;
-    while (at < pipe->work_n && !(pipe->work[at]->stage == ONCE_STAGE_CLAIM && pipe->work[at]->decision.answer == ONCE_ANSWER_RUN)) at++;
-    if (at == pipe->work_n) return false; /* nothing new in it */
-    const size_t keep = at;
+    size_t keep = 0;
+    while (keep < pipe->work_n) {
+        const once_item *item = pipe->work[keep];
+        if (item->stage == ONCE_STAGE_CLAIM && !item->held && item->decision.answer == ONCE_ANSWER_RUN) break;
+        keep++;
+    }
+    if (keep == pipe->work_n) return false;
     for (size_t i = pipe->work_n; i > keep; i--) ready_push_back(pipe, pipe->work[i - 1]);
     pipe->work_n = keep;
     pipe->cautious_window = 1;
@@ -441,7 +446,7 @@ static uint64_t *count_of(once_pipe *pipe, once_item *item, bool buried, bool se
 {
     once_counts *counts = &pipe->counts;
     if (buried) {
-        if (!item->yes) return &counts->duplicates; /* its letter is there already */
+        if (!item->letter) return &counts->duplicates; /* its letter was there already */
         counts->conflicts += item->decision.answer == ONCE_ANSWER_CONFLICT;
         counts->too_old += item->decision.answer == ONCE_ANSWER_TOO_OLD;
         return &counts->dead;
@@ -452,6 +457,7 @@ static uint64_t *count_of(once_pipe *pipe, once_item *item, bool buried, bool se
     case ONCE_ANSWER_STALE: return &counts->stale;
     case ONCE_ANSWER_WAITING: return &counts->waiting;
     case ONCE_ANSWER_UNKNOWN: return &counts->unknown;
+    case ONCE_ANSWER_DEAD: return item->decision.own ? &counts->dead : &counts->duplicates;
     default: return &counts->duplicates;
     }
 }
@@ -465,7 +471,7 @@ static void sooner(int64_t *at_ms, int64_t now_ms, int64_t wait_ms)
 static void count_origin(once_pipe *pipe, const once_item *item)
 {
     if (item->ticket) pipe->counts.received++;
-    else if (item->request.run == pipe->o.run) pipe->counts.waiting--;
+    else if (!item->resumed && pipe->counts.waiting) pipe->counts.waiting--;
     else pipe->counts.resumed++;
 }
 
@@ -510,7 +516,7 @@ static void end_if_possible(once_pipe *pipe)
     if (!pipe->source_out && !acks_due) pipe->ended = true;
 }
 
-static once_action *begin_ready(once_pipe *pipe)
+static void begin_ready(once_pipe *pipe)
 {
     size_t n = pipe->ready_n < pipe->batch_max ? pipe->ready_n : pipe->batch_max;
     pipe->cautious_look = pipe->cautious_left > 0;
@@ -518,10 +524,7 @@ static once_action *begin_ready(once_pipe *pipe)
     for (size_t i = 0; i < n; i++) pipe->work[i] = ready_pop(pipe);
     pipe->took_last = false;
     start_work(pipe, n);
-    if (!pipe->cautious_look || n > 1 || once_hash_is_zero(pipe->work[0]->request.id)) return NULL;
-    pipe->list[0] = pipe->work[0];
-    pipe->preclaim = true;
-    return emit(pipe, ONCE_ACT_CLAIM, 1);
+    if (pipe->cautious_look && n == 1 && !once_hash_is_zero(pipe->work[0]->request.id)) pipe->next = NEXT_PRECLAIM;
 }
 
 static once_action *begin_take(once_pipe *pipe)
@@ -549,7 +552,10 @@ static once_action *choose(once_pipe *pipe, int64_t now_ms)
     const bool take_due = now_ms >= pipe->take_at_ms;
     if (take_due && !(pipe->took_last && pipe->ready_n)) return begin_take(pipe);
     if (now_ms >= pipe->sweep_at_ms) return emit(pipe, ONCE_ACT_SWEEP, 0);
-    if (pipe->ready_n) return begin_ready(pipe);
+    if (pipe->ready_n) {
+        begin_ready(pipe);
+        return NULL;
+    }
     if (pipe->at_end && !pipe->source_out && now_ms >= pipe->stats_at_ms) return emit(pipe, ONCE_ACT_STATS, 0);
     return NULL;
 }
@@ -571,7 +577,8 @@ static void next_round(once_pipe *pipe)
 
 once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
 {
-    if (pipe->store_out || pipe->ended || now_ms < pipe->store_at_ms) return NULL;
+    if (pipe->store_out || pipe->ended) return NULL;
+    if (now_ms < pipe->store_at_ms && pipe->next != NEXT_ROLLBACK) return NULL; /* nobody waits with an open transaction */
     for (;;) {
         size_t n = 0;
         switch (pipe->next) {
@@ -580,6 +587,10 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             if (action || pipe->next == NEXT_CHOOSE) return action;
             break;
         }
+        case NEXT_PRECLAIM:
+            pipe->list[0] = pipe->work[0];
+            pipe->preclaim = true;
+            return emit(pipe, ONCE_ACT_CLAIM, 1);
         case NEXT_BEGIN: arrange(pipe); return emit(pipe, ONCE_ACT_BEGIN, 0);
         case NEXT_ROUND: next_round(pipe); break;
         case NEXT_CLAIM:
@@ -637,12 +648,13 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
 static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     worth_another_try(pipe, action, &pipe->tries, &pipe->store_at_ms, now_ms);
+    const bool preclaim = pipe->preclaim; /* repeated with the same token: it may have happened */
     pipe->preclaim = false;
     if (action->kind == ONCE_ACT_COMMIT) pipe->commit_unknown = true;
     if (action->kind == ONCE_ACT_TAKE) pipe->take_again = true;
     if (pipe->in_tx) pipe->next = NEXT_ROLLBACK;
     else if (pipe->work_n == 0) pipe->next = NEXT_CHOOSE;
-    else if (pipe->status == ONCE_OK) pipe->next = NEXT_BEGIN;
+    else if (pipe->status == ONCE_OK) pipe->next = preclaim ? NEXT_PRECLAIM : NEXT_BEGIN;
     else drop_work(pipe);
 }
 
@@ -696,6 +708,15 @@ static void settled(once_pipe *pipe, once_action *action)
     }
 }
 
+static void buried(once_pipe *pipe, once_action *action)
+{
+    for (size_t i = 0; i < action->n; i++) { /* after a commit whose fate is not known, what is there may be our own letter */
+        once_item *item = action->items[i];
+        item->letter = item->yes || (pipe->commit_unknown && item->letter);
+    }
+    pipe->next = NEXT_COMMIT;
+}
+
 static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     once_batch *batch = action->batch;
@@ -717,6 +738,7 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
         once_item *item = &batch->items[i];
         item->held = true;
         item->first = item->decision;
+        item->resumed = item->request.run != pipe->o.run;
         if (item->decision.answer == ONCE_ANSWER_STALE) { /* the store has recorded it */
             count_origin(pipe, item);
             pipe->counts.stale++;
@@ -726,6 +748,7 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
         pipe->work[n++] = item;
         const int rc = once_intake_taken(&pipe->intake, item, &err);
         if (rc != ONCE_OK) give_up(pipe, rc, &err);
+        item->request.run = pipe->o.run; /* if it waits again, it is one of ours */
     }
     if (n) start_work(pipe, n);
     if (pipe->status != ONCE_OK) drop_work(pipe);
@@ -750,6 +773,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         store_failed(pipe, action, now_ms);
         return;
     }
+    if (!pipe->in_tx && action->kind != ONCE_ACT_BEGIN && action->kind != ONCE_ACT_ROLLBACK) pipe->tries = 0; /* the store is there */
     switch (action->kind) {
     case ONCE_ACT_BEGIN:
         pipe->in_tx = true;
@@ -766,11 +790,8 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         for (size_t i = 0; i < action->n; i++) accepted(action->items[i]);
         pipe->next = NEXT_ROUND;
         break;
-    case ONCE_ACT_BURY: pipe->next = NEXT_COMMIT; break;
-    case ONCE_ACT_COMMIT:
-        pipe->tries = 0;
-        conclude(pipe, now_ms);
-        break;
+    case ONCE_ACT_BURY: buried(pipe, action); break;
+    case ONCE_ACT_COMMIT: conclude(pipe, now_ms); break;
     case ONCE_ACT_ROLLBACK:
         if (pipe->status != ONCE_OK) drop_work(pipe);
         else pipe->next = pipe->work_n ? NEXT_BEGIN : NEXT_CHOOSE;

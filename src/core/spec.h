@@ -9,6 +9,8 @@
 typedef struct once_retry {
     uint32_t attempts;       /* failures that make a dead letter */
     int64_t min_ms, max_ms;  /* backoff: full jitter below min(max, min * 2^(failures-1)) */
+    const once_bytes *on;    /* faults that are worth another try: extended result codes or constraint names */
+    size_t n_on;
 } once_retry;
 
 typedef enum once_fingerprint_kind { ONCE_FINGERPRINT_BODY, ONCE_FINGERPRINT_NONE, ONCE_FINGERPRINT_FIELDS } once_fingerprint_kind;
@@ -52,8 +54,6 @@ typedef struct once_handler_spec {
     size_t n_already;
     const once_bytes *rejected; /* extended result codes or constraint names */
     size_t n_rejected;
-    const once_bytes *retry_on; /* faults that are worth another try: extended result codes or constraint names */
-    size_t n_retry_on;
     once_bytes dead_reason;
     int line;
 } once_handler_spec;

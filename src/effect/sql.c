@@ -106,7 +106,7 @@ static once_outcome outcome_of_fault(const once_handler_spec *handler, const onc
 {
     if (listed(handler->already, handler->n_already, fault)) return ONCE_ALREADY;
     if (listed(handler->rejected, handler->n_rejected, fault)) return ONCE_REJECTED;
-    if (listed(handler->retry_on, handler->n_retry_on, fault)) return ONCE_RETRY;
+    if (listed(handler->retry.on, handler->retry.n_on, fault)) return ONCE_RETRY;
     return ONCE_DEAD;
 }
 

@@ -247,8 +247,8 @@ typedef struct statement {
     int unmet; /* position in `unmet_words` */
 } statement;
 
-static const once_config_word unmet_words[] = {{"dead", NULL}, {"stale", NULL}, {"rejected", NULL}, {NULL, NULL}};
-static const once_outcome unmet_outcomes[] = {ONCE_DEAD, ONCE_STALE, ONCE_REJECTED};
+static const once_config_word unmet_words[] = {{"dead", NULL}, {"stale", NULL}, {"rejected", NULL}, {"retry", NULL}, {NULL, NULL}};
+static const once_outcome unmet_outcomes[] = {ONCE_DEAD, ONCE_STALE, ONCE_REJECTED, ONCE_RETRY};
 
 static const once_config_field statement_fields[] = {
     {.name = "do", .type = ONCE_CONFIG_STRING, .required = true, ONCE_CONFIG_AT(statement, text),
@@ -409,6 +409,9 @@ static const once_config_field retry_fields[] = {
     {.name = "backoff", .type = ONCE_CONFIG_RANGE, ONCE_CONFIG_AT(once_retry, min_ms), .min = 1, .max = 30 * DAY_MS,
      .standard = "200ms..1m",
      .text = "The wait before the next try: random, below a limit that begins with the first duration and doubles up to the second."},
+    {.name = "on", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_retry, on), .count = offsetof(once_retry, n_on), .max = 400,
+     .example = "[SQLITE_CONSTRAINT_FOREIGNKEY]", .standard_text = "none",
+     .text = "Faults of a statement that may pass: names of constraints, or extended result codes of SQLite."},
 };
 
 static const once_config_scope retry_scope = {

@@ -195,7 +195,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
 {
     uint64_t run = once_env_random_u64(pipeline->env);
     bool unclean = false;
-    int rc = once__memory_check_scope(pipeline, parts->store, options->confirm_scope_change, err);
+    int rc = once__memory_check_scope(pipeline, parts->store, options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP, err);
     if (rc == ONCE_OK) rc = once__memory_run_begins(pipeline, parts->store, run, &unclean, err);
     if (rc != ONCE_OK) return rc;
     if (unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");

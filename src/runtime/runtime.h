@@ -32,7 +32,13 @@ int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once
 void once__parts_close(once_parts *parts);
 
 /* What the store remembers of the consumer between runs: how keys are made, and whether the last run ended cleanly. */
-int once__memory_check_scope(once_pipeline *pipeline, once_store *store, bool confirm, once_error *err);
+typedef enum once_scope_check {
+    ONCE_SCOPE_LOOK,   /* a change is refused, nothing is written */
+    ONCE_SCOPE_KEEP,   /* a change is refused, what is new is remembered */
+    ONCE_SCOPE_CONFIRM /* a change is remembered */
+} once_scope_check;
+
+int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err);
 int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t run, bool *unclean, once_error *err);
 int once__memory_run_ended(once_pipeline *pipeline, once_store *store, uint64_t run, once_error *err);
 

@@ -25,7 +25,7 @@ static void fact_name(const once_store *store, const char *kind, once_bytes cons
 typedef struct checking {
     once_pipeline *pipeline;
     once_store *store;
-    bool confirm;
+    once_scope_check how;
     once_arena arena;
     once_error *err;
     int rc;
@@ -43,10 +43,10 @@ static int check_fact(checking *c, const char *kind, once_bytes consumer, once_b
     int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
     if (rc != ONCE_OK) return rc;
     if (was.len == now.len && memcmp(was.data, now.data, now.len) == 0) return ONCE_OK;
-    if (was.len && !c->confirm)
+    if (was.len && c->how != ONCE_SCOPE_CONFIRM)
         return once_fail(c->err, ONCE_E_SCOPE, "%.*s: %s '%.*s' was '%.*s' in this store and is '%.*s' now; %s; put it back, or confirm with --confirm-scope-change",
                          show(c->pipeline->spec->file), c->pipeline->spec->file.data, what, show(of), of.data, show(was), was.data, show(now), now.data, effect);
-    return c->store->ops->fact_set(c->store, name, now, c->err);
+    return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, now, c->err);
 }
 
 static bool check_operation(void *user, once_bytes operation, once_bytes text)
@@ -56,10 +56,10 @@ static bool check_operation(void *user, once_bytes operation, once_bytes text)
     return c->rc == ONCE_OK;
 }
 
-int once__memory_check_scope(once_pipeline *pipeline, once_store *store, bool confirm, once_error *err)
+int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
-    checking c = {.pipeline = pipeline, .store = store, .confirm = confirm, .err = err};
+    checking c = {.pipeline = pipeline, .store = store, .how = how, .err = err};
     int rc = once_config_scope_each(spec, &c.arena, check_operation, &c, err);
     if (rc == ONCE_OK) rc = c.rc;
     for (size_t i = 0; rc == ONCE_OK && i < spec->n_handlers; i++) {

@@ -62,7 +62,8 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 ORDER BY id",
-    [SQL_STATS] = "SELECT state, count(*), min(due_ms) FROM once_entry WHERE consumer = ?1 AND state < 4 GROUP BY state",
+    [SQL_STATS] = "SELECT state, count(*), min(CASE WHEN state = 1 OR owned = 1 THEN due_ms END) FROM once_entry"
+                  " WHERE consumer = ?1 AND state < 4 AND NOT (state = 1 AND owned = 0 AND due_ms <= ?2) GROUP BY state",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
     [SQL_LIST] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE consumer = ?1 AND state = ?2 ORDER BY n",
     [SQL_FACT_GET] = "SELECT value FROM once_fact WHERE name = ?1",
@@ -376,18 +377,38 @@ typedef struct finished_list {
     void *user;
     int rc;
     once_error *err;
+    bool over;
 } finished_list;
+
+static bool wanted(const finished_list *list, const once_entry *entry)
+{
+    const once_bytes consumer = entry->scope.consumer;
+    return entry->state == list->state && !once_entry_expired(entry, list->q->shelf.now_ms) &&
+           consumer.len == list->consumer.len && memcmp(consumer.data, list->consumer.data, consumer.len) == 0;
+}
 
 static bool show_finished(void *user, const once_record *record)
 {
     finished_list *list = user;
     once_entry entry;
+    bool newer;
     if (record->state != list->state) return true;
-    list->rc = once__live_from_record(list->q, record, &entry, list->err);
+    list->rc = once__live_is_newer(list->q, record->id, &newer, list->err);
+    if (list->rc == ONCE_OK && newer) return true;
+    if (list->rc == ONCE_OK) list->rc = once__live_from_record(list->q, record, &entry, list->err);
     if (list->rc != ONCE_OK) return false;
-    const once_bytes consumer = entry.scope.consumer;
-    if (consumer.len != list->consumer.len || memcmp(consumer.data, list->consumer.data, consumer.len) != 0) return true;
-    return list->visit(list->user, &entry);
+    if (!wanted(list, &entry)) return true;
+    list->over = !list->visit(list->user, &entry);
+    return !list->over;
+}
+
+static int list_finished(once_sqlite *q, finished_list *list)
+{
+    for (size_t i = 0; i < q->n_dirty && !list->over; i++) /* settled in this very transaction */
+        if (wanted(list, &q->dirty[i]->entry)) list->over = !list->visit(list->user, &q->dirty[i]->entry);
+    if (list->over) return ONCE_OK;
+    const int rc = once__settled_each(q->settled, q->shelf.now_ms, show_finished, list, list->err);
+    return rc == ONCE_OK ? list->rc : rc;
 }
 
 static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
@@ -418,9 +439,8 @@ static int sqlite_list(once_store *store, once_bytes consumer, once_state state,
     int rc = ask_begin(q, false, err);
     if (rc != ONCE_OK) return rc;
     if (once_state_finished(state)) {
-        finished_list list = {q, consumer, state, visit, user, ONCE_OK, err};
-        rc = once__settled_each(q->settled, q->shelf.now_ms, show_finished, &list, err);
-        if (rc == ONCE_OK) rc = list.rc;
+        finished_list list = {.q = q, .consumer = consumer, .state = state, .visit = visit, .user = user, .err = err};
+        rc = list_finished(q, &list);
     } else {
         rc = list_rows(q, consumer, state, visit, user, err);
     }
@@ -433,13 +453,15 @@ static int count_rows(once_sqlite *q, once_bytes consumer, once_stats *out, once
     sqlite3_stmt *stmt = q->sql[SQL_STATS];
     int code;
     once__bind_bytes(stmt, 1, consumer);
+    sqlite3_bind_int64(stmt, 2, q->shelf.now_ms);
     while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {
         const uint64_t n = (uint64_t)sqlite3_column_int64(stmt, 1);
         const int state = sqlite3_column_int(stmt, 0);
         if (state == ONCE_STATE_UNKNOWN) out->unknown = n;
         if (state == ONCE_STATE_WAITING) out->waiting = n;
         if (state == ONCE_STATE_CLAIMED) out->claimed = n;
-        if (state != ONCE_STATE_UNKNOWN && sqlite3_column_int64(stmt, 2) < next_ms) next_ms = sqlite3_column_int64(stmt, 2);
+        if (state == ONCE_STATE_UNKNOWN || sqlite3_column_type(stmt, 2) == SQLITE_NULL) continue;
+        if (sqlite3_column_int64(stmt, 2) < next_ms) next_ms = sqlite3_column_int64(stmt, 2);
     }
     sqlite3_reset(stmt);
     if (code != SQLITE_DONE) return once__sqlite_fail(q->db, code, err);
@@ -667,7 +689,7 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
                                      .vfs = options->sqlite_vfs,
                                      .busy_ms = options->busy_ms ? options->busy_ms : BUSY_MS_DEFAULT};
     int rc = once__sqlite_open(path, &how, &q->db, err);
-    if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, options->readonly, err);
+    if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, q->shelf.store.env, options->readonly, how.busy_ms, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);
     if (rc != ONCE_OK) {
         sqlite_close(&q->shelf.store);

@@ -292,6 +292,23 @@ static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
     return rc;
 }
 
+int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err)
+{
+    const once_slot *slot = table_get(&q->slots, id);
+    int rc = q->live.known ? ONCE_OK : filter_build(q, err);
+    *out = slot && (slot->row_dirty || slot->settle_dirty || slot->row);
+    if (rc != ONCE_OK || *out || !filter_may_have(&q->live, id)) return rc;
+    unsigned char key[16];
+    sqlite3_stmt *stmt = q->sql[SQL_ENTRY_GET];
+    once__id_write(id, key);
+    once__bind_id(stmt, 1, key);
+    const int code = sqlite3_step(stmt);
+    *out = code == SQLITE_ROW;
+    if (code != SQLITE_ROW && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    return rc;
+}
+
 int once__live_from_record(once_sqlite *q, const once_record *r, once_entry *out, once_error *err)
 {
     const once_name *scope, *place, *run;

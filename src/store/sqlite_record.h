@@ -14,7 +14,7 @@
  *   text     varint + bytes, only with HAS_TEXT: size of the result (varint), result, reason. With TEXT_APART only the
  *            size stands here and the bytes are in the blob of tails, in the order of the records.
  *
- * A typical record of a file source takes 77 bytes. Why tails: a lookup reads the records of its bucket, and must not
+ * A typical record of a file source takes 76 bytes. Why tails: a lookup reads the records of its bucket, and must not
  * read sixteen results of 64 KiB with them. */
 #ifndef ONCE_STORE_SQLITE_RECORD_H
 #define ONCE_STORE_SQLITE_RECORD_H

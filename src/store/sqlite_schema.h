@@ -12,8 +12,8 @@
 /* What `once schema sqlite:` prints. */
 const char *once__sqlite_schema(void);
 
-/* Settings of our connection; asks for WAL when the file is new. Not in a transaction. */
-int once__sqlite_settings(once_db *db, bool readonly, once_error *err);
+/* Settings of our connection; asks for WAL when the file is new. Not in a transaction. Waits for other processes. */
+int once__sqlite_settings(once_db *db, const once_env *env, bool readonly, int busy_ms, once_error *err);
 
 /* Inside a write transaction (or a read-only one, then nothing is made): makes the tables if there are none and brings
  * them to version 1. `version` is what they are then: ONCE_SQLITE_VERSION, or 1, which sqlite_migrate.c takes further. */

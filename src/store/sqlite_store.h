@@ -104,6 +104,8 @@ void once__live_clear(once_sqlite *q);
 /* Reads an entry from a row of SQL_ENTRY_GET or SQL_LIST; bytes in the arena. */
 int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_entry *out, int64_t *row, int64_t *keep_ms,
                         once_error *err);
+/* Whether this transaction or a row of once_entry knows better than a record of this id. */
+int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err);
 int once__live_from_record(once_sqlite *q, const once_record *record, once_entry *out, once_error *err);
 int once__live_to_record(once_sqlite *q, const once_entry *entry, int64_t keep_ms, once_record *out, once_error *err);
 

@@ -80,7 +80,7 @@ size_t count_listed(fixture *f, once_state state);
 size_t list_letters(fixture *f, once_letter *out, size_t max); /* how many there are; copies up to max */
 bool do_exhume(fixture *f, uint64_t letter);
 bool do_forget(fixture *f, once_hash id);
-uint64_t sweep_all(fixture *f, size_t limit);
+uint64_t sweep_all(fixture *f, size_t limit); /* until there is no more; counts records, of which a key may have had several */
 void do_begin(fixture *f);
 void do_commit(fixture *f);
 void do_rollback(fixture *f);

@@ -87,6 +87,27 @@ static void f79_several_rounds_in_one_transaction(fixture *f)
     assert_int_equal(do_get(f, a.id).attempt, 1);
 }
 
+/* One life ends and the next begins in one transaction: the first one must not be seen any more, anywhere. */
+static void forgotten_and_begun_anew_in_one_transaction(fixture *f)
+{
+    need(f, ONCE_STORE_TX);
+    for (int end = 0; end < 3; end++) {
+        const once_request first = ask(f, "k"), second = ask(f, "k");
+        do_claim(f, &first);
+        assert_true(do_settle(f, &first, ONCE_ALREADY));
+        do_begin(f);
+        assert_true(do_forget(f, first.id));
+        assert_answer(do_claim(f, &second), RUN);
+        assert_true(do_settle(f, &second, end == 0 ? ONCE_RETRY : end == 1 ? ONCE_UNKNOWN : ONCE_REJECTED));
+        do_commit(f);
+        if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_ALREADY), 0);
+        assert_string_equal(once_state_name(do_get(f, first.id).state), end == 0 ? "waiting" : end == 1 ? "unknown" : "rejected");
+        assert_true(do_forget(f, first.id));
+        assert_state(f, first, ABSENT);
+        if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_ALREADY), 0);
+    }
+}
+
 static void a_claim_alone_in_a_transaction_is_kept_or_harmless(fixture *f)
 {
     need(f, ONCE_STORE_TX);
@@ -344,6 +365,7 @@ const conform_test conform_keeping[] = {
     CONFORM(rollback_leaves_nothing),
     CONFORM(f07_committed_then_duplicate),
     CONFORM(f79_several_rounds_in_one_transaction),
+    CONFORM(forgotten_and_begun_anew_in_one_transaction),
     CONFORM(a_claim_alone_in_a_transaction_is_kept_or_harmless),
     CONFORM(a_transaction_over_an_existing_claim),
     CONFORM(facts_belong_to_the_transaction),

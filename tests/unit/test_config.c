@@ -318,7 +318,7 @@ static void f67_typo_in_a_field_name(void **state)
 static void f67_field_that_is_like_no_other(void **state)
 {
     (void)state;
-    refused(HEAD HANDLER "retry: {jitter: full}\n", "p.yaml:6: unknown field 'jitter' in 'retry'; it knows: attempts, backoff");
+    refused(HEAD HANDLER "retry: {jitter: full}\n", "p.yaml:6: unknown field 'jitter' in 'retry'; it knows: attempts, backoff, on");
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, zzzzzz: 1}]}\n",
             "p.yaml:5: unknown field 'zzzzzz' in a statement; it knows: do, rows, else");
     refused(HEAD HANDLER "\"a\\nb\": 1\n",
@@ -522,7 +522,7 @@ static void f67_words(void **state)
     (void)state;
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: 1, else: stlae}]}\n", "p.yaml:5: 'else' cannot be 'stlae'; did you mean 'stale'?");
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, rows: 1, else: nothing}]}\n",
-            "p.yaml:5: 'else' cannot be 'nothing'; it is one of: dead, stale, rejected");
+            "p.yaml:5: 'else' cannot be 'nothing'; it is one of: dead, stale, rejected, retry");
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, else: stale}]}\n", "p.yaml:5: 'else' needs 'rows'; add 'rows: 1', or remove it");
     refused(HEAD HANDLER "ack: never\n", "p.yaml:6: 'ack' cannot be 'never'; it is one of: after_effect");
 }

@@ -1,0 +1,40 @@
+/* Work in processes of its own, so that each starts with fresh memory and its peak can be told; and the clock.
+ *
+ * The program itself stays small: what the kernel calls the peak of a child begins with the size of its parent. */
+#ifndef BENCH_PROCESS_H
+#define BENCH_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void bench_die(const char *what) __attribute__((noreturn));
+void bench_die_errno(const char *what) __attribute__((noreturn));
+double bench_now_s(void);
+int64_t bench_wall_ms(void);
+
+#define GROWTH_POINTS 64 /* of a million messages each */
+
+/* How a process went. */
+typedef struct process_result {
+    int status;         /* exit status; 128 + n: signal n */
+    double seconds;     /* from start to end, as seen from outside */
+    double user_s, system_s;
+    long peak_kib;
+    unsigned points;    /* millions that were seen to pass */
+    double point_s[GROWTH_POINTS]; /* when each one had passed */
+} process_result;
+
+/* Memory that a child shares with its parent; zeroed. */
+void *process_share(size_t size);
+
+/* Runs work(arg) in a child, and shows `done` of `total` on a terminal meanwhile. Ends the program if the child fails. */
+void process_run(const char *label, void (*work)(void *arg), void *arg, const volatile uint64_t *done, uint64_t total,
+                 process_result *result);
+
+/* Runs a command; its standard output goes to a file, its errors are ours. How far it has come is how far it has read
+ * `watched`, in units of `unit` bytes; NULL: not known. */
+void process_exec(const char *label, char *const argv[], const char *stdout_path, const char *watched, uint64_t unit, uint64_t total,
+                  process_result *result);
+
+#endif

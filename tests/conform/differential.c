@@ -1,0 +1,885 @@
+#include "differential.h"
+
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/plant.h"
+#include "store/engine.h"
+#include "store/sqlite_store.h"
+#include "testenv.h"
+
+enum {
+    KEYS = 12,   /* of each scope: 0-2 without a lane, 3-5 in one by arrival, 6-8 and 9-11 in two with versions */
+    SCOPES = 3,  /* two of one consumer, one of another */
+    BATCH = 24,
+    HELD = 48,   /* requests whose claims may be settled or extended, zombies among them */
+    TRACE = 20,
+    LETTERS = 400,
+    STUCK = 80   /* rounds in which everything must have come to an end */
+};
+
+static const once_scope scopes[SCOPES] = {
+    {{"", 0}, {"one", 3}, {"op", 2}},
+    {{"tenant", 6}, {"one", 3}, {"op", 2}},
+    {{"", 0}, {"two", 3}, {"op", 2}},
+};
+static const char key_bytes[KEYS + 8] = "k\0ey\xff_abcdefghijklm"; /* key i is the first 1 + i of them */
+static char filler[5000]; /* bodies, results and values are pieces of it */
+static const char *const points[] = {"0", "1", "2", "3", "4", "5"};
+
+typedef struct side {
+    test_env world;
+    once_store *store;
+    once_arena arena;
+    uint64_t letters[LETTERS];
+    size_t n_letters;
+} side;
+
+typedef enum verb { CLAIM, ACCEPT, SETTLE, EXTEND, TAKE, VERBS } verb;
+
+typedef struct run {
+    differential_options options;
+    differential_counts *counts;
+    side sides[2]; /* memory, the other */
+    uint64_t random;
+    uint64_t tokens;
+    bool in_tx, failed;
+    once_request held[HELD];
+    size_t n_held;
+
+    /* the last batch, for playing it once more */
+    verb last;
+    bool has_last;
+    size_t n;
+    once_request requests[BATCH];
+    once_message messages[BATCH];
+    once_settlement settlements[BATCH];
+    once_token take_token;
+    int take_scope;
+
+    char trace[TRACE][240];
+    size_t n_trace;
+    char *report;
+    size_t report_size;
+    char folder[64], url[128];
+    once_settled_limits limits;
+} run;
+
+/* --- saying what happened --- */
+
+static void note(run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(run *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->trace[r->n_trace++ % TRACE], sizeof r->trace[0], format, args);
+    va_end(args);
+}
+
+/* The first difference ends the run. */
+static void differ(run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void differ(run *r, const char *format, ...)
+{
+    if (r->failed) return;
+    r->failed = true;
+    size_t at = (size_t)snprintf(r->report, r->report_size, "seed %" PRIu64 ", %s: ", r->options.seed, r->options.url);
+    va_list args;
+    va_start(args, format);
+    at += (size_t)vsnprintf(r->report + at, r->report_size - at, format, args);
+    va_end(args);
+    for (size_t i = r->n_trace > TRACE ? r->n_trace - TRACE : 0; i < r->n_trace && at < r->report_size; i++)
+        at += (size_t)snprintf(r->report + at, r->report_size - at, "\n  %zu %s", i, r->trace[i % TRACE]);
+}
+
+/* --- chance --- */
+
+static uint64_t below(run *r, uint64_t n) { return test_random(&r->random) % n; }
+static bool chance(run *r, unsigned percent) { return below(r, 100) < percent; }
+
+static once_bytes key_of(uint64_t i) { return (once_bytes){key_bytes, 1 + (size_t)i}; }
+static once_hash id_of(const run *r, uint64_t scope, uint64_t key)
+{
+    return once_key_id(r->sides[0].store->secret, &scopes[scope], key_of(key));
+}
+static int64_t now_of(const run *r) { return ((const once_shelf *)r->sides[0].store)->clock.tenths / 10; }
+
+static once_request request_for(run *r, uint64_t scope, uint64_t key)
+{
+    static const int64_t leases[] = {1, 60, 60, 1000, 1000, 1000, 1000, INT64_MAX}, remembers[] = {1, 300, 2000, 2000, 2000, 8000},
+                         gaps[] = {-1, 0, 100, 100};
+    const uint64_t lane = key / 3;
+    const once_bytes lane_name = {&"0123"[lane], 1};
+    ++r->tokens;
+    return (once_request){
+        .scope = &scopes[scope],
+        .key = key_of(key),
+        .id = id_of(r, scope, key),
+        .fingerprint = chance(r, 80) ? (once_hash){1, 1} : chance(r, 50) ? (once_hash){2, 2} : (once_hash){0},
+        .token = {r->tokens * UINT64_C(0x9e3779b97f4a7c15), r->tokens << 40},
+        .lane = {.id = lane ? once_lane_id(r->sides[0].store->secret, &scopes[scope], lane_name) : (once_hash){0},
+                 .versioned = lane > 1,
+                 .version = lane <= 1 ? 0 : chance(r, 1) ? INT64_MAX : (int64_t)below(r, 10),
+                 .gap_ms = lane > 1 ? gaps[below(r, 4)] : -1},
+        .lease_ms = leases[below(r, 8)],
+        .remember_ms = chance(r, 1) ? ONCE_FOREVER : remembers[below(r, 6)],
+        .sent_ms = chance(r, 70) ? ONCE_NO_TIME : now_of(r) - (int64_t)below(r, 4000),
+        .hold = chance(r, 15),
+        .run = below(r, 3),
+        .at = {ONCE_BYTES("place"), {points[below(r, 6)], 1}},
+    };
+}
+
+static once_message message_for(run *r, const once_request *q)
+{
+    static const size_t sizes[] = {0, 1, 3, 60, 60, 4000};
+    return (once_message){
+        .body = {filler + below(r, 900), sizes[below(r, 6)]},
+        .headers = chance(r, 50) ? ONCE_BYTES("{\"a\":1}") : (once_bytes){0},
+        .type = chance(r, 50) ? ONCE_BYTES("type") : (once_bytes){0},
+        .at = q->at,
+        .sent_ms = q->sent_ms,
+    };
+}
+
+static void hold(run *r, const once_request *q)
+{
+    r->held[r->n_held < HELD ? r->n_held++ : below(r, HELD)] = *q;
+}
+
+/* --- comparing --- */
+
+static bool equal_bytes(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+static bool equal_message(const once_message *x, const once_message *y)
+{
+    return equal_bytes(x->body, y->body) && equal_bytes(x->headers, y->headers) && equal_bytes(x->type, y->type) &&
+           equal_bytes(x->at.place, y->at.place) && equal_bytes(x->at.point, y->at.point) && x->sent_ms == y->sent_ms;
+}
+
+static void compare_decisions(run *r, const char *what, size_t i, const once_decision *x, const once_decision *y)
+{
+    if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent &&
+        x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result))
+        return;
+    differ(r,
+           "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu,"
+           " other %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu",
+           what, i, once_answer_name(x->answer), x->attempt, x->failures, x->silent, x->gap_over, (int)x->outcome, x->wait_ms,
+           x->result.len, once_answer_name(y->answer), y->attempt, y->failures, y->silent, y->gap_over, (int)y->outcome,
+           y->wait_ms, y->result.len);
+}
+
+static bool compare_status(run *r, const char *what, const int rc[2], once_error err[2])
+{
+    if (rc[0] != rc[1])
+        differ(r, "%s: memory says %s (%s), other %s (%s)", what, once_status_name(rc[0]), rc[0] ? err[0].text : "",
+               once_status_name(rc[1]), rc[1] ? err[1].text : "");
+    return rc[0] == ONCE_OK && !r->failed;
+}
+
+/* Fields of a state in which they mean something: drivers need not keep the others. */
+static const char *entry_difference(const once_entry *x, const once_entry *y)
+{
+    if (x->state != y->state) return "state";
+    if (x->state == ONCE_STATE_ABSENT) return NULL;
+    const bool open = once_state_unfinished(x->state);
+    if (!once_hash_equal(x->token, y->token)) return "token";
+    if (x->attempt != y->attempt) return "attempt";
+    if (x->failures != y->failures) return "failures";
+    if (!once_hash_equal(x->fingerprint, y->fingerprint)) return "fingerprint";
+    if (x->seen_ms != y->seen_ms) return "seen_ms";
+    if (x->changed_ms != y->changed_ms) return "changed_ms";
+    if (x->run != y->run) return "run";
+    if (!equal_bytes(x->scope.tenant, y->scope.tenant) || !equal_bytes(x->scope.consumer, y->scope.consumer) ||
+        !equal_bytes(x->scope.operation, y->scope.operation))
+        return "scope";
+    if (!equal_bytes(x->at.place, y->at.place) || !equal_bytes(x->at.point, y->at.point)) return "at";
+    if (!equal_bytes(x->reason, y->reason)) return "reason";
+    if (once_state_finished(x->state)) {
+        if (x->expires_ms != y->expires_ms) return "expires_ms";
+        if (!equal_bytes(x->result, y->result)) return "result";
+        return NULL;
+    }
+    if (!equal_bytes(x->key, y->key)) return "key";
+    if (!once_hash_equal(x->lane, y->lane)) return "lane";
+    if (x->order != y->order) return "order";
+    if (x->versioned != y->versioned || x->gap_ms != y->gap_ms || x->gap != y->gap) return "gap";
+    if (x->remember_ms != y->remember_ms) return "remember_ms";
+    if (open && x->due_ms != y->due_ms) return "due_ms";
+    if (open && x->hold != y->hold) return "hold";
+    if (x->state == ONCE_STATE_CLAIMED && x->silent != y->silent) return "silent";
+    if (x->has_message != y->has_message) return "has_message";
+    if (x->has_message && !equal_message(&x->message, &y->message)) return "message";
+    return NULL;
+}
+
+/* --- calling both --- */
+
+static void plant(const run *r, int which)
+{
+#ifdef ONCE_TEST_BUILD
+    once_planted = which == 1 ? r->options.plant : 0;
+#else
+    (void)r, (void)which;
+#endif
+}
+
+/* Runs the statement once for each side, as `s` and `store`, with its status in rc[] and its detail in err[]. */
+#define BOTH(statement)                                                                                               \
+    int rc[2] = {0};                                                                                                  \
+    once_error err[2] = {{0}};                                                                                        \
+    for (int s = 0; s < 2; s++) {                                                                                     \
+        once_store *store = r->sides[s].store;                                                                        \
+        plant(r, s);                                                                                                  \
+        rc[s] = (statement);                                                                                          \
+        plant(r, 0);                                                                                                  \
+    }
+
+static void compare_stats(run *r)
+{
+    for (int scope = 0; scope < SCOPES && !r->failed; scope++) {
+        once_stats stats[2];
+        BOTH(store->ops->stats(store, scopes[scope].consumer, &stats[s], &err[s]))
+        if (!compare_status(r, "stats", rc, err)) return;
+        if (memcmp(&stats[0], &stats[1], sizeof stats[0]) != 0)
+            differ(r,
+                   "stats differ: memory %" PRIu64 " waiting %" PRIu64 " claimed %" PRIu64 " unknown %" PRIu64 " dead wait %" PRId64
+                   ", other %" PRIu64 " waiting %" PRIu64 " claimed %" PRIu64 " unknown %" PRIu64 " dead wait %" PRId64,
+                   stats[0].waiting, stats[0].claimed, stats[0].unknown, stats[0].dead, stats[0].wait_ms, stats[1].waiting,
+                   stats[1].claimed, stats[1].unknown, stats[1].dead, stats[1].wait_ms);
+    }
+}
+
+/* Every movement of the clocks is seen by both stores at the same moment: they lean the same way. */
+static void clocks_moved(run *r)
+{
+    if (!r->in_tx) compare_stats(r);
+}
+
+static void play(run *r, bool again)
+{
+    static const char *const names[VERBS] = {"claim", "accept", "settle", "extend", "take"};
+    const once_request *requests[BATCH];
+    const once_message *messages[BATCH];
+    once_decision decisions[2][BATCH];
+    bool flags[2][BATCH];
+    once_taken taken[2][BATCH];
+    size_t n[2] = {r->n, r->n};
+    for (size_t i = 0; i < r->n && r->last != TAKE; i++) {
+        requests[i] = &r->requests[i];
+        messages[i] = &r->messages[i];
+    }
+    const char *name = names[r->last];
+    if (again) r->counts->repeated[r->last]++;
+    BOTH(r->last == CLAIM    ? store->ops->claim(store, requests, r->n, decisions[s], &r->sides[s].arena, &err[s])
+         : r->last == ACCEPT ? store->ops->accept(store, requests, messages, r->n, decisions[s], &r->sides[s].arena, &err[s])
+         : r->last == SETTLE ? store->ops->settle(store, r->settlements, r->n, flags[s], &err[s])
+         : r->last == EXTEND ? store->ops->extend(store, requests, r->n, flags[s], &err[s])
+                             : store->ops->take(store, scopes[r->take_scope].consumer, r->take_token, again, 1000, r->n, taken[s],
+                                                &n[s], &r->sides[s].arena, &err[s]))
+    note(r, "%s %zu%s: %s", name, r->n, again ? " again" : "", once_status_name(rc[0]));
+    if (!compare_status(r, name, rc, err)) return;
+    if (n[0] != n[1]) differ(r, "take: memory hands out %zu, other %zu", n[0], n[1]);
+
+    for (size_t i = 0; i < n[0] && !r->failed; i++) {
+        const once_request *q = r->last == SETTLE ? r->settlements[i].request : &r->requests[i];
+        switch (r->last) {
+        case CLAIM:
+        case ACCEPT: {
+            const once_decision *d = &decisions[0][i];
+            note(r, "  %s %zu lane %" PRIu64 " v%" PRId64 ": %s", name, q->key.len - 1, q->lane.id.a % 1000, q->lane.version,
+                 once_answer_name(d->answer));
+            compare_decisions(r, name, i, d, &decisions[1][i]);
+            (r->last == CLAIM ? r->counts->claim : r->counts->accept)[d->answer]++;
+            r->counts->silent += d->silent;
+            r->counts->gap_over += d->gap_over;
+            r->counts->result += d->result.len > 0;
+            if (d->answer == ONCE_ANSWER_RUN) hold(r, q);
+            break;
+        }
+        case SETTLE:
+            note(r, "  settle %zu %s: %s", q->key.len - 1, once_outcome_name(r->settlements[i].outcome), flags[0][i] ? "applied" : "fenced");
+            if (flags[0][i] != flags[1][i]) differ(r, "settle[%zu]: memory %d, other %d", i, flags[0][i], flags[1][i]);
+            r->counts->settle[r->settlements[i].outcome][flags[0][i]]++;
+            break;
+        case EXTEND:
+            if (flags[0][i] != flags[1][i]) differ(r, "extend[%zu]: memory %d, other %d", i, flags[0][i], flags[1][i]);
+            r->counts->extend[flags[0][i]]++;
+            break;
+        default: {
+            const once_taken *x = &taken[0][i], *y = &taken[1][i];
+            note(r, "  took %zu: %s", x->request.key.len - 1, once_answer_name(x->decision.answer));
+            compare_decisions(r, "take", i, &x->decision, &y->decision);
+            if (!once_hash_equal(x->request.id, y->request.id) || !once_hash_equal(x->request.token, y->request.token) ||
+                !equal_bytes(x->request.key, y->request.key) || !equal_message(&x->message, &y->message) ||
+                x->request.lane.version != y->request.lane.version || x->request.lane.gap_ms != y->request.lane.gap_ms ||
+                x->request.lane.versioned != y->request.lane.versioned || x->request.sent_ms != y->request.sent_ms ||
+                !once_hash_equal(x->request.lane.id, y->request.lane.id) || x->request.run != y->request.run ||
+                !equal_bytes(x->scope.tenant, y->scope.tenant) || !equal_bytes(x->request.at.point, y->request.at.point) ||
+                !once_hash_equal(x->request.fingerprint, y->request.fingerprint))
+                differ(r, "take[%zu]: the entries differ", i);
+            r->counts->take[x->decision.answer]++;
+            r->counts->silent += x->decision.silent;
+            r->counts->gap_over += x->decision.gap_over;
+            once_request claim = request_for(r, x->scope.tenant.len ? 1 : x->scope.consumer.data[0] == 'o' ? 0 : 2, x->request.key.len - 1);
+            claim.token = x->request.token;
+            claim.hold = x->request.hold;
+            if (x->decision.answer == ONCE_ANSWER_RUN) hold(r, &claim);
+        }
+        }
+    }
+}
+
+/* --- the steps --- */
+
+static void step_requests(run *r, verb v)
+{
+    r->last = v;
+    r->has_last = true;
+    r->n = chance(r, 5) ? BATCH : 1 + below(r, 5);
+    for (size_t i = 0; i < r->n; i++) {
+        r->requests[i] = v == EXTEND && r->n_held ? r->held[below(r, r->n_held)] : request_for(r, below(r, SCOPES), below(r, KEYS));
+        r->messages[i] = message_for(r, &r->requests[i]);
+    }
+    play(r, false);
+}
+
+static void step_settle(run *r)
+{
+    static const once_outcome outcomes[] = {ONCE_DONE,  ONCE_DONE,  ONCE_DONE,    ONCE_ALREADY, ONCE_REJECTED, ONCE_STALE,
+                                            ONCE_RETRY, ONCE_RETRY, ONCE_RELEASE, ONCE_UNKNOWN, ONCE_DEAD};
+    static const int64_t delays[] = {0, 1, 80, 500};
+    if (r->n_held == 0) return;
+    r->last = SETTLE;
+    r->has_last = true;
+    r->n = 1 + below(r, 4);
+    for (size_t i = 0; i < r->n; i++) {
+        r->requests[i] = r->held[below(r, r->n_held)];
+        r->messages[i] = message_for(r, &r->requests[i]);
+        const once_outcome outcome = outcomes[below(r, sizeof outcomes / sizeof *outcomes)];
+        const bool open = outcome >= ONCE_RETRY;
+        static const size_t sizes[] = {0, 1, 20, 300, 4100};
+        r->settlements[i] = (once_settlement){
+            .request = &r->requests[i],
+            .outcome = outcome,
+            .result = open ? (once_bytes){0} : (once_bytes){filler + below(r, 900), sizes[below(r, 5)]},
+            .reason = chance(r, 50) ? ONCE_BYTES("because") : (once_bytes){0},
+            .delay_ms = outcome == ONCE_RETRY || outcome == ONCE_RELEASE ? delays[below(r, 4)] : 0,
+            .message = open && chance(r, 80) ? &r->messages[i] : NULL,
+        };
+    }
+    play(r, false);
+}
+
+static void step_take(run *r, size_t max)
+{
+    r->last = TAKE;
+    r->has_last = true;
+    r->n = max;
+    r->take_scope = (int)below(r, SCOPES);
+    r->take_token = (once_token){++r->tokens, test_random(&r->random)};
+    play(r, false);
+}
+
+static bool keep_letter(void *user, const once_letter *letter)
+{
+    side *to = user;
+    if (to->n_letters == LETTERS) return false;
+    to->letters[to->n_letters++] = letter->id;
+    return true;
+}
+
+typedef struct letter_digest {
+    char text[LETTERS][120];
+    size_t n;
+    const run *r;
+} letter_digest;
+
+static bool digest_letter(void *user, const once_letter *l)
+{
+    letter_digest *to = user;
+    if (to->n == LETTERS) return false;
+    /* ids are each store's own */
+    snprintf(to->text[to->n++], sizeof to->text[0],
+             "entry %" PRIx64 " kind %d tenant %zu key %zu body %zu reason %zu type %zu headers %zu point %.*s a%u f%u seen %" PRId64
+             " buried %" PRId64 " sent %" PRId64,
+             l->entry.a, (int)l->kind, l->scope.tenant.len, l->key.len, l->message.body.len, l->reason.len, l->message.type.len,
+             l->message.headers.len, (int)l->message.at.point.len, l->message.at.point.data ? l->message.at.point.data : "",
+             l->attempt, l->failures, l->seen_ms, l->buried_ms, l->message.sent_ms);
+    return true;
+}
+
+static void list_letters(run *r, int scope)
+{
+    r->sides[0].n_letters = r->sides[1].n_letters = 0;
+    BOTH(store->ops->letters(store, scopes[scope].consumer, keep_letter, &r->sides[s], &err[s]))
+    if (!compare_status(r, "letters", rc, err)) return;
+    if (r->sides[0].n_letters != r->sides[1].n_letters)
+        differ(r, "letters: memory has %zu, other %zu", r->sides[0].n_letters, r->sides[1].n_letters);
+}
+
+static void step_exhume(run *r)
+{
+    if (!r->in_tx) list_letters(r, (int)below(r, SCOPES)); /* in a transaction: what was listed before it */
+    if (r->failed) return;
+    const size_t n = r->sides[0].n_letters, at = n ? below(r, n + 1) : 0;
+    bool found[2] = {false, false};
+    BOTH(store->ops->exhume(store, at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40, &found[s], &err[s]))
+    note(r, "exhume: %s %d", once_status_name(rc[0]), found[0]);
+    const bool ok = compare_status(r, "exhume", rc, err);
+    if (r->failed) return;
+    r->counts->exhume[ok ? found[0] : 2]++;
+    if (ok && found[0] != found[1]) differ(r, "exhume: memory %d, other %d", found[0], found[1]);
+}
+
+static void step_forget(run *r)
+{
+    const uint64_t scope = below(r, SCOPES), key = below(r, KEYS);
+    const once_hash id = id_of(r, scope, key);
+    bool found[2] = {false, false};
+    BOTH(store->ops->forget(store, id, &found[s], &err[s]))
+    note(r, "forget %" PRIu64 ": %d", key, found[0]);
+    if (!compare_status(r, "forget", rc, err)) return;
+    r->counts->forget[found[0]]++;
+    if (found[0] != found[1]) differ(r, "forget: memory %d, other %d", found[0], found[1]);
+}
+
+static void step_bury(run *r)
+{
+    once_letter letters[3];
+    bool fresh[2][3];
+    const size_t n = 1 + below(r, 3);
+    for (size_t i = 0; i < n; i++) {
+        const once_request q = request_for(r, below(r, SCOPES), below(r, KEYS));
+        letters[i] = (once_letter){.scope = *q.scope, .message = message_for(r, &q), .kind = ONCE_ANSWER_CONFLICT, .reason = ONCE_BYTES("no")};
+        if (chance(r, 50)) letters[i].key = q.key;
+    }
+    BOTH(store->ops->bury(store, letters, n, fresh[s], &err[s]))
+    note(r, "bury %zu", n);
+    if (!compare_status(r, "bury", rc, err)) return;
+    for (size_t i = 0; i < n; i++) {
+        if (fresh[0][i] != fresh[1][i]) differ(r, "bury[%zu]: memory %d, other %d", i, fresh[0][i], fresh[1][i]);
+        r->counts->bury[fresh[0][i]]++;
+    }
+}
+
+static void step_fact(run *r)
+{
+    static const char *const names[] = {"a", "b"};
+    const char *name = names[below(r, 2)];
+    const once_bytes value = {filler, below(r, 4)};
+    BOTH(store->ops->fact_set(store, name, value, &err[s]))
+    if (!compare_status(r, "fact_set", rc, err)) return;
+    once_bytes got[2];
+    for (int s = 0; s < 2; s++) {
+        once_error e;
+        if (r->sides[s].store->ops->fact_get(r->sides[s].store, names[below(r, 1)], &got[s], &r->sides[s].arena, &e) != ONCE_OK) differ(r, "fact_get failed");
+    }
+    if (!r->failed && !equal_bytes(got[0], got[1])) differ(r, "fact: memory %zu bytes, other %zu", got[0].len, got[1].len);
+}
+
+static void step_sweep(run *r)
+{
+    const size_t limit = 1 + below(r, 20);
+    once_sweep_result result[2];
+    BOTH(store->ops->sweep(store, limit, &result[s], &err[s])) /* how much fits into a step is each store's own */
+    note(r, "sweep");
+    if (compare_status(r, "sweep", rc, err)) r->counts->swept++;
+}
+
+static void step_time(run *r)
+{
+    static const int64_t times[] = {1, 10, 50, 100, 100, 300, 1000, 3000}, hour = 3600 * 1000;
+    static const int64_t jumps[] = {30, -30, 3000, -3000, 3600 * 1000, -3600 * 1000, INT64_C(365) * 24 * 3600 * 1000,
+                                    -INT64_C(365) * 24 * 3600 * 1000};
+    int64_t pass_ms = times[below(r, 8)], jump_ms = 0;
+    const bool jump = chance(r, 10), reboot = chance(r, 2);
+    if (jump) jump_ms = jumps[below(r, 8)];
+    for (int s = 0; s < 2; s++) {
+        test_env *world = &r->sides[s].world;
+        test_env_pass(world, pass_ms);
+        if (world->wall_ms + jump_ms > TEST_EPOCH_MS - 20000 * hour) test_env_jump(world, jump_ms);
+        if (reboot) test_env_reboot(world, 100);
+    }
+    r->counts->jumped += jump;
+    r->counts->rebooted += reboot;
+    note(r, "time +%" PRId64 " jump %" PRId64 "%s", pass_ms, jump_ms, reboot ? " reboot" : "");
+    clocks_moved(r);
+}
+
+static void step_begin(run *r)
+{
+    BOTH(store->ops->begin(store, &err[s]))
+    note(r, "begin");
+    if (compare_status(r, "begin", rc, err)) r->in_tx = true;
+}
+
+static void step_end(run *r)
+{
+    r->in_tx = false;
+    if (chance(r, 40)) {
+        for (int s = 0; s < 2; s++) r->sides[s].store->ops->rollback(r->sides[s].store);
+        note(r, "rollback");
+        r->counts->rolled_back++;
+    } else {
+        BOTH(store->ops->commit(store, &err[s]))
+        note(r, "commit: %s", once_status_name(rc[0]));
+        if (compare_status(r, "commit", rc, err)) r->counts->committed++;
+        else r->counts->broken++;
+    }
+    clocks_moved(r);
+}
+
+static once_store *open_other(run *r)
+{
+    const once_store_options options = {.size = sizeof options, .env = &r->sides[1].world.env, .create = true};
+    once_store *store = NULL;
+    once_error err;
+    int rc;
+    if (strncmp(r->url, "sqlite:", 7) == 0 && r->limits.level0_bits) rc = once__sqlite_store_open(r->url + 7, &options, &r->limits, &store, &err);
+    else rc = once__store_open(r->url, &options, &store, &err);
+    if (rc != ONCE_OK) differ(r, "cannot open '%s': %s", r->url, err.text);
+    return store;
+}
+
+static void step_reopen(run *r)
+{
+    if (!(r->sides[1].store->ops->bits & ONCE_STORE_DURABLE)) return;
+    /* Time is written with what is written: so that both stores go on from the same moment, something is. */
+    BOTH(store->ops->fact_set(store, "moment", ONCE_BYTES("x"), &err[s]))
+    if (!compare_status(r, "fact_set", rc, err)) return;
+    const once_secret secret = r->sides[1].store->secret;
+    once__store_close(r->sides[1].store);
+    r->sides[1].store = open_other(r);
+    note(r, "reopen");
+    r->counts->reopened++;
+    if (!r->failed && memcmp(&secret, &r->sides[1].store->secret, sizeof secret) != 0) differ(r, "the secret changed");
+}
+
+/* --- checkpoints --- */
+
+static void compare_entries(run *r)
+{
+    for (uint64_t i = 0; i < SCOPES * KEYS && !r->failed; i++) {
+        once_entry entries[2];
+        const once_hash id = id_of(r, i / KEYS, i % KEYS);
+        BOTH(store->ops->get(store, id, &entries[s], &r->sides[s].arena, &err[s]))
+        if (!compare_status(r, "get", rc, err)) return;
+        const char *what = entry_difference(&entries[0], &entries[1]);
+        if (what)
+            differ(r,
+                   "key %" PRIu64 " of scope %" PRIu64 ": %s differs: memory %s attempt %u failures %u due %" PRId64 " expires %" PRId64
+                   " order %" PRId64 ", other %s attempt %u failures %u due %" PRId64 " expires %" PRId64 " order %" PRId64 " (now %" PRId64 ")",
+                   i % KEYS, i / KEYS, what, once_state_name(entries[0].state), entries[0].attempt, entries[0].failures,
+                   entries[0].due_ms, entries[0].expires_ms, entries[0].order, once_state_name(entries[1].state), entries[1].attempt,
+                   entries[1].failures, entries[1].due_ms, entries[1].expires_ms, entries[1].order, now_of(r));
+    }
+}
+
+typedef struct id_list {
+    once_hash ids[SCOPES * KEYS + 1];
+    size_t n;
+} id_list;
+
+static bool list_id(void *user, const once_entry *entry)
+{
+    id_list *list = user;
+    list->ids[list->n++] = entry->id;
+    return list->n < sizeof list->ids / sizeof *list->ids;
+}
+
+static int by_id(const void *x, const void *y) { return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y); }
+
+static bool has_twins(const id_list *list) /* sorted */
+{
+    for (size_t i = 1; i < list->n; i++)
+        if (once_hash_equal(list->ids[i - 1], list->ids[i])) return true;
+    return false;
+}
+
+static void compare_lists(run *r)
+{
+    for (int scope = 1; scope < SCOPES; scope++)
+        for (int state = ONCE_STATE_CLAIMED; state < ONCE_STATES && !r->failed; state++) {
+            id_list lists[2] = {{.n = 0}, {.n = 0}};
+            BOTH(store->ops->list(store, scopes[scope].consumer, (once_state)state, list_id, &lists[s], &err[s]))
+            if (!compare_status(r, "list", rc, err)) return;
+            for (int s = 0; s < 2; s++) qsort(lists[s].ids, lists[s].n, sizeof(once_hash), by_id);
+            if (lists[0].n != lists[1].n || memcmp(lists[0].ids, lists[1].ids, lists[0].n * sizeof(once_hash)) != 0)
+                differ(r, "list of %s: memory has %zu, other %zu%s", once_state_name((once_state)state), lists[0].n, lists[1].n,
+                       has_twins(&lists[1]) ? ", one of them twice" : "");
+        }
+}
+
+static void compare_letters(run *r)
+{
+    static letter_digest digests[2];
+    for (int scope = 1; scope < SCOPES && !r->failed; scope++) {
+        digests[0].n = digests[1].n = 0;
+        BOTH(store->ops->letters(store, scopes[scope].consumer, digest_letter, &digests[s], &err[s]))
+        if (!compare_status(r, "letters", rc, err)) return;
+        if (digests[0].n != digests[1].n) differ(r, "letters: memory has %zu, other %zu", digests[0].n, digests[1].n);
+        for (size_t i = 0; i < digests[0].n && !r->failed; i++)
+            if (strcmp(digests[0].text[i], digests[1].text[i]) != 0)
+                differ(r, "letter %zu: memory %s, other %s", i, digests[0].text[i], digests[1].text[i]);
+    }
+}
+
+static void checkpoint(run *r)
+{
+    r->counts->checkpoints++;
+    compare_entries(r);
+    if (r->in_tx) return; /* lists and counts are asked outside */
+    compare_stats(r);
+    compare_lists(r);
+    compare_letters(r);
+}
+
+/* --- everything comes to an end --- */
+
+typedef struct open_list {
+    once_entry entries[SCOPES * KEYS];
+    once_arena *arena;
+    size_t n;
+} open_list;
+
+static bool list_open(void *user, const once_entry *entry)
+{
+    open_list *list = user;
+    return once__entry_copy(list->arena, entry, &list->entries[list->n]) && ++list->n < SCOPES * KEYS;
+}
+
+static size_t list_unfinished(run *r, open_list *list)
+{
+    static const once_state states[] = {ONCE_STATE_CLAIMED, ONCE_STATE_WAITING, ONCE_STATE_UNKNOWN};
+    *list = (open_list){.arena = &r->sides[0].arena};
+    once_store *store = r->sides[0].store;
+    for (int scope = 1; scope < SCOPES; scope++)
+        for (int i = 0; i < 3; i++)
+            if (list->n < SCOPES * KEYS && store->ops->list(store, scopes[scope].consumer, states[i], list_open, list, NULL) != ONCE_OK)
+                differ(r, "list failed");
+    return list->n;
+}
+
+/* What brokers, operators and workers would do sooner or later for this entry. */
+static void nudge(run *r, const once_entry *e)
+{
+    const uint64_t scope = e->scope.tenant.len ? 1 : e->scope.consumer.data[0] == 'o' ? 0 : 2;
+    once_request q = request_for(r, scope, e->key.len - 1);
+    q.fingerprint = (once_hash){0};
+    q.remember_ms = 2000;
+    r->n = 1;
+    if (e->state == ONCE_STATE_UNKNOWN || (e->state == ONCE_STATE_CLAIMED && e->due_ms == ONCE_NEVER)) {
+        q.token = e->token;
+        r->last = SETTLE;
+        r->requests[0] = q;
+        r->settlements[0] = (once_settlement){.request = &r->requests[0], .outcome = ONCE_DONE};
+        play(r, false);
+    } else if (!e->has_message) {
+        r->last = ACCEPT;
+        r->requests[0] = q;
+        r->messages[0] = message_for(r, &q);
+        play(r, false);
+    }
+}
+
+static void drain(run *r)
+{
+    open_list *list = calloc(1, sizeof *list);
+    int round = 0;
+    while (list && !r->failed && list_unfinished(r, list) > 0) {
+        if (++round > STUCK) {
+            const once_entry *e = &list->entries[0];
+            differ(r, "stuck: %zu entries, the first one %s, key %zu, order %" PRId64 ", gap %d, due %" PRId64 ", now %" PRId64, list->n,
+                   once_state_name(e->state), e->key.len - 1, e->order, e->gap, e->due_ms, now_of(r));
+            break;
+        }
+        for (size_t i = 0; i < list->n && !r->failed; i++) nudge(r, &list->entries[i]);
+        for (int s = 0; s < 2; s++) test_env_pass(&r->sides[s].world, 2000);
+        clocks_moved(r);
+        r->n_held = 0;
+        for (int i = 0; i < 4 && !r->failed; i++) step_take(r, 4);
+        while (r->n_held > 0 && !r->failed) {
+            r->last = SETTLE;
+            r->n = 1;
+            r->requests[0] = r->held[--r->n_held];
+            r->settlements[0] = (once_settlement){.request = &r->requests[0], .outcome = ONCE_DONE};
+            play(r, false);
+        }
+        once_arena_reset(&r->sides[0].arena);
+        once_arena_reset(&r->sides[1].arena);
+    }
+    free(list);
+}
+
+/* --- one run --- */
+
+static void step(run *r)
+{
+    r->counts->steps++;
+    const uint64_t what = below(r, 100);
+    if (what < 22) step_requests(r, CLAIM);
+    else if (what < 36) step_requests(r, ACCEPT);
+    else if (what < 56) step_settle(r);
+    else if (what < 61) step_requests(r, EXTEND);
+    else if (what < 65) step_forget(r);
+    else if (what < 67) step_bury(r);
+    else if (what < 70) step_exhume(r);
+    else if (what < 72) step_fact(r);
+    else if (what < 84) step_time(r);
+    else if (what < 86) compare_entries(r);
+    else if (r->in_tx) {
+        if (what < 94) step_end(r);
+        else if (r->has_last && r->last != TAKE) play(r, true);
+    } else if (what < 91) step_take(r, 1 + below(r, 5));
+    else if (what < 94) step_begin(r);
+    else if (what < 95) step_sweep(r);
+    else if (what < 96) step_reopen(r);
+    else if (what < 97) checkpoint(r);
+    else if (r->has_last) play(r, true); /* the reply to the last batch was lost */
+    once_arena_reset(&r->sides[0].arena);
+    once_arena_reset(&r->sides[1].arena);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info, (void)kind, (void)at;
+    return remove(path);
+}
+
+static bool open_both(run *r)
+{
+    for (int s = 0; s < 2; s++) test_env_init(&r->sides[s].world, r->options.seed);
+    const char *tmp = getenv("TMPDIR");
+    snprintf(r->folder, sizeof r->folder, "%s/once-differential-XXXXXX", tmp && strlen(tmp) < 30 ? tmp : "/tmp");
+    if (!mkdtemp(r->folder)) {
+        differ(r, "cannot make the folder '%s'", r->folder);
+        return false;
+    }
+    const bool file = strcmp(r->options.url, "memory:") != 0;
+    snprintf(r->url, sizeof r->url, "%s%s%s", r->options.url, file ? r->folder : "", file ? "/once.db" : "");
+    if (strcmp(r->options.url, "sqlite:") == 0 && r->options.seed % 4 != 0) /* small sizes: finished entries move about */
+        r->limits = (once_settled_limits){.recent_records = 2 + r->options.seed % 7, .recent_bytes = 3000, .level0_bits = 6, .filter_bytes = 4096};
+    const once_store_options options = {.size = sizeof options, .env = &r->sides[0].world.env, .create = true};
+    once_error err;
+    if (once__store_open("memory:", &options, &r->sides[0].store, &err) != ONCE_OK) differ(r, "%s", err.text);
+    r->sides[1].store = open_other(r);
+    if (r->failed) return false;
+    r->sides[0].store->secret = r->sides[1].store->secret;
+    r->sides[1].world.state = r->sides[0].world.state;
+    return true;
+}
+
+bool differential_run(const differential_options *options, differential_counts *counts, char *report, size_t size)
+{
+    run *r = calloc(1, sizeof *r);
+    if (!r) return false;
+    r->options = *options;
+    r->counts = counts;
+    r->random = options->seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
+    r->report = report;
+    r->report_size = size;
+    for (size_t i = 0; i < sizeof filler; i++) filler[i] = (char)(i * 2654435761u >> 13);
+    if (open_both(r)) {
+        for (unsigned i = 0; i < options->steps && !r->failed; i++) step(r);
+        if (r->in_tx && !r->failed) step_end(r);
+        if (!r->failed) checkpoint(r);
+        if (!r->failed) drain(r);
+        if (!r->failed) checkpoint(r);
+    }
+    for (int s = 0; s < 2; s++) {
+        once__store_close(r->sides[s].store);
+        once_arena_release(&r->sides[s].arena);
+    }
+    nftw(r->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    const bool fine = !r->failed;
+    free(r);
+    return fine;
+}
+
+/* --- counts --- */
+
+static int show(const char *what, const char *answer, uint64_t n, bool possible, bool table)
+{
+    if (table && (possible || n)) printf("%-10s %-22s %12" PRIu64 "%s\n", what, answer, n, possible && !n ? "   NEVER" : "");
+    return possible && n == 0;
+}
+
+int differential_print(const differential_counts *c, bool table)
+{
+    static const char *const verbs[VERBS] = {"claim", "accept", "settle", "extend", "take"};
+    int never = 0;
+    for (int i = 0; i < ONCE_ANSWERS; i++)
+        never += show("claim", once_answer_name((once_answer)i), c->claim[i], i != ONCE_ANSWER_WAITING, table);
+    for (int i = 0; i < ONCE_ANSWERS; i++)
+        never += show("accept", once_answer_name((once_answer)i), c->accept[i], i != ONCE_ANSWER_RUN && i != ONCE_ANSWER_GAP, table);
+    for (int i = 0; i < ONCE_ANSWERS; i++)
+        never += show("take", once_answer_name((once_answer)i), c->take[i], i == ONCE_ANSWER_RUN || i == ONCE_ANSWER_STALE, table);
+    never += show("", "after silence", c->silent, true, table);
+    never += show("", "after a gap", c->gap_over, true, table);
+    never += show("", "with a result", c->result, true, table);
+    for (int i = 0; i < ONCE_OUTCOMES; i++)
+        for (int applied = 0; applied < 2; applied++) {
+            char text[40];
+            snprintf(text, sizeof text, "%s %s", once_outcome_name((once_outcome)i), applied ? "applied" : "fenced");
+            never += show("settle", text, c->settle[i][applied], true, table);
+        }
+    never += show("extend", "lost", c->extend[0], true, table) + show("extend", "ours", c->extend[1], true, table);
+    never += show("bury", "known", c->bury[0], true, table) + show("bury", "fresh", c->bury[1], true, table);
+    never += show("forget", "nothing", c->forget[0], true, table) + show("forget", "found", c->forget[1], true, table);
+    never += show("exhume", "nothing", c->exhume[0], true, table) + show("exhume", "found", c->exhume[1], true, table) +
+             show("exhume", "refused", c->exhume[2], true, table);
+    for (int i = 0; i < VERBS; i++) never += show("repeated", verbs[i], c->repeated[i], true, table);
+    never += show("tx", "committed", c->committed, true, table) + show("tx", "rolled back", c->rolled_back, true, table) +
+             show("tx", "broken", c->broken, true, table);
+    never += show("world", "jumps", c->jumped, true, table) + show("world", "reboots", c->rebooted, true, table);
+    never += show("store", "swept", c->swept, true, table);
+    show("store", "reopened", c->reopened, false, table);
+    show("store", "checkpoints", c->checkpoints, false, table);
+    show("store", "steps", c->steps, false, table);
+    return never;
+}
+
+/* --- the program --- */
+
+static uint64_t number(const char *text)
+{
+    char *end;
+    const uint64_t n = strtoull(text, &end, 10);
+    if (end == text || *end) {
+        fprintf(stderr, "differential: '%s' is not a number\n", text);
+        exit(2);
+    }
+    return n;
+}
+
+int differential_main(int argc, char **argv)
+{
+    differential_options options = {.seed = 1, .steps = 2000};
+    uint64_t seeds = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc) seeds = number(argv[++i]);
+        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) options.seed = number(argv[++i]);
+        else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) options.steps = (unsigned)number(argv[++i]);
+        else options.url = argv[i];
+    }
+    if (!options.url) {
+        fprintf(stderr, "usage: differential [--seeds N] [--seed S] [--steps N] memory:|sqlite:\n");
+        return 2;
+    }
+    static differential_counts counts;
+    static char report[16384];
+    for (; seeds > 0; seeds--, options.seed++)
+        if (!differential_run(&options, &counts, report, sizeof report)) {
+            printf("%s\n", report);
+            return 1;
+        }
+    const int never = differential_print(&counts, true);
+    if (never) printf("%d possible answers never came; more seeds?\n", never);
+    return never ? 1 : 0;
+}

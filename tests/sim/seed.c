@@ -1,0 +1,156 @@
+/* One seed from beginning to end. */
+#include <assert.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define CALM_MS (INT64_C(20) * 60 * 1000) /* so long after the last fault everything must be through */
+
+static void phase_begin(sim_world *world, enum sim_phase phase)
+{
+    static const char *const names[] = {"", "no more faults", "late duplicates", "all workers are told to stop"};
+    world->phase = phase;
+    world->deadline_ms = world->now_ms + CALM_MS;
+    sim_trace(world, -1, names[phase], NULL, -1, -1, ONCE_OK);
+}
+
+/* Who was acked comes once more, and when times are known, once more after everything has expired. */
+static void late_duplicates(sim_world *world)
+{
+    const bool expired = world->timed && sim_chance(world, 50);
+    if (expired) world->now_ms += SIM_REMEMBER_MS + ((int64_t)sim_random(world, 25) - 5) * 60 * 1000; /* around that moment */
+    phase_begin(world, PHASE_LATE);
+    for (int i = 0; i < world->messages_n; i++) {
+        if (!sim_chance(world, expired ? 50 : 25)) continue;
+        sim_broker_add(world, i, world->now_ms + (int64_t)sim_random(world, 1000));
+        sim_fired(world, expired ? SIM_duplicate_expired : SIM_duplicate_late);
+    }
+}
+
+static bool all_down(const sim_world *world)
+{
+    for (int i = 0; i < world->workers_n; i++)
+        if (world->workers[i].state != DOWN) return false;
+    return true;
+}
+
+/* True: the seed is over. */
+static bool next_phase(sim_world *world)
+{
+    switch (world->phase) {
+    case PHASE_FAULTS:
+        if (world->now_ms >= world->faults_until_ms || world->faults_left == 0) phase_begin(world, PHASE_CALM);
+        return false;
+    case PHASE_CALM:
+        if (!sim_record_over(world, NULL, 0)) return false;
+        if (world->finite) { /* it has an end of its own */
+            if (!all_down(world)) return false;
+            sim_record_final(world);
+            return true;
+        }
+        late_duplicates(world);
+        return false;
+    case PHASE_LATE:
+        if (!sim_record_over(world, NULL, 0)) return false;
+        phase_begin(world, PHASE_STOP);
+        for (int i = 0; i < world->workers_n; i++) {
+            world->workers[i].stopping = true;
+            if (world->workers[i].pipe) once_pipe_stop(world->workers[i].pipe);
+        }
+        return false;
+    case PHASE_STOP:
+        if (!all_down(world)) return false;
+        sim_record_final(world);
+        return true;
+    }
+    return true;
+}
+
+static bool may_start(const sim_world *world)
+{
+    if (world->phase == PHASE_STOP) return false;
+    return !(world->finite && world->phase == PHASE_CALM && sim_record_over((sim_world *)world, NULL, 0));
+}
+
+static void wake_workers(sim_world *world)
+{
+    for (int i = 0; i < world->workers_n; i++) {
+        sim_worker *w = &world->workers[i];
+        if (w->state == UP || w->until_ms > world->now_ms) continue;
+        if (w->state == PAUSED) {
+            w->state = UP;
+            sim_trace(world, i, "comes back", NULL, -1, -1, ONCE_OK);
+        } else if (may_start(world)) {
+            sim_worker_start(w);
+        }
+    }
+}
+
+/* Nobody can act: to the next moment at which something can happen. */
+static void pass_time(sim_world *world)
+{
+    int64_t next_ms = world->phase == PHASE_FAULTS ? world->faults_until_ms : ONCE_NEVER;
+    const int64_t broker_ms = sim_broker_next_ms(world);
+    if (broker_ms > world->now_ms && broker_ms < next_ms) next_ms = broker_ms;
+    for (int i = 0; i < world->workers_n; i++) {
+        const sim_worker *w = &world->workers[i];
+        int64_t at_ms = w->until_ms;
+        if (w->state == UP) {
+            if (w->in_tx) sim_violation(world, "worker %d waits with an open transaction", i);
+            const int64_t wait_ms = once_pipe_wait_ms(w->pipe, world->now_ms);
+            at_ms = wait_ms == ONCE_NEVER ? ONCE_NEVER : world->now_ms + wait_ms;
+            if (w->source_action && w->fetch_until_ms < at_ms) at_ms = w->fetch_until_ms;
+        } else if (w->state == DOWN && !may_start(world)) {
+            continue;
+        }
+        if (at_ms < next_ms) next_ms = at_ms;
+    }
+    world->now_ms = next_ms > world->now_ms && next_ms != ONCE_NEVER ? next_ms : world->now_ms + 1;
+}
+
+static bool anybody_acts(sim_world *world)
+{
+    const int sides = 2 * world->workers_n;
+    const int from = (int)sim_random(world, (uint64_t)sides);
+    for (int i = 0; i < sides; i++) {
+        const int side = (from + i) % sides;
+        if (sim_worker_act(&world->workers[side / 2], side % 2 == 0)) return true;
+    }
+    return false;
+}
+
+static void begin_workers(sim_world *world)
+{
+    for (int i = 0; i < world->workers_n; i++) {
+        sim_worker *w = &world->workers[i];
+        *w = (sim_worker){.world = world, .index = i, .state = DOWN, .until_ms = world->now_ms};
+        w->until_ms += (int64_t)sim_random(world, 50);
+        w->unclean = sim_chance(world, 15);
+        test_env_init(&w->env, test_random(&world->random));
+        if (!sim_chance(world, 30)) continue;
+        w->wall_off_ms = (int64_t)sim_random(world, 1200000) - 600000;
+        sim_fired(world, SIM_skewed);
+    }
+}
+
+void sim_run(uint64_t seed, bool print, sim_result *result)
+{
+    sim_world world;
+    if (sim_world_make(&world, seed, result, print)) {
+        begin_workers(&world);
+        for (uint64_t step = 0; !result->failed; step++) {
+            wake_workers(&world);
+            sim_broker_tick(&world);
+            const bool acted = anybody_acts(&world);
+            if (result->failed) break;
+            if ((!acted || step % 16 == 0) && next_phase(&world)) break;
+            if (!acted) pass_time(&world);
+            if (step > world.step_limit || (world.phase != PHASE_FAULTS && world.now_ms > world.deadline_ms)) {
+                char why[200] = "the workers did not end";
+                (void)sim_record_over(&world, why, sizeof why);
+                sim_violation(&world, "no progress: %s", why);
+            }
+        }
+    }
+    sim_world_end(&world);
+}

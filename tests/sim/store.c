@@ -1,0 +1,277 @@
+/* Between an executor and a real store. Everything passes through to the real one, unless a fault says otherwise; what it
+ * really answered is noted, whether or not the caller gets to know. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "sim.h"
+
+static sim_worker *worker_of(once_store *store) { return ((sim_store *)store)->worker; }
+
+static int lost(once_error *err) { return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the reply was lost"); }
+
+/* The one memory store has the clocks of whoever calls. */
+static void lend_clock(sim_worker *w)
+{
+    w->world->memory_env.wall_ms = w->env.wall_ms;
+    w->world->memory_env.boot_ms = w->env.boot_ms;
+}
+
+/* What keeps a call from arriving. */
+static int arrive(sim_worker *w, sim_fault fault, once_error *err)
+{
+    sim_world *world = w->world;
+    lend_clock(w);
+    if (world->store_down_until_ms > world->now_ms || w->tx_lost || !w->real) return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the store is down");
+    if (world->tx_owner && world->tx_owner != w) {
+        sim_fired(world, SIM_store_busy);
+        return once_fail(err, ONCE_E_BUSY, "simulated: another worker has the store");
+    }
+    if (sim_fires(world, fault)) return once_fail(err, sim_chance(world, 80) ? ONCE_E_UNAVAILABLE : ONCE_E_ABORTED, "simulated");
+    return ONCE_OK;
+}
+
+/* Outside of transactions an answer is a fact at once. */
+static int leave(sim_worker *w, int rc, bool reply_lost, once_error *err)
+{
+    if (rc != ONCE_OK) {
+        if (!w->in_tx) sim_notes_drop(w);
+        return rc;
+    }
+    if (!w->in_tx) sim_notes_commit(w);
+    return reply_lost ? lost(err) : ONCE_OK;
+}
+
+static void note_answer(sim_worker *w, const once_request *request, once_answer answer, bool known)
+{
+    if (answer != ONCE_ANSWER_RUN) return;
+    sim_note_add(w, (sim_note){.what = NOTE_GRANT, .key = sim_key_of(w->world, request), .message = -1, .token = request->token, .known = known});
+}
+
+static int sim_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena,
+                     once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->claim(w->real, requests, n, out, arena, err);
+    const bool reply_lost = rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost);
+    for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
+        sim_trace(w->world, w->index, "  claim of key answers", once_answer_name(out[i].answer), sim_key_of(w->world, requests[i]), -1, ONCE_OK);
+        note_answer(w, requests[i], out[i].answer, !reply_lost);
+    }
+    return leave(w, rc, reply_lost, err);
+}
+
+static int sim_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->settle(w->real, settlements, n, applied, err);
+    for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
+        const once_settlement *s = &settlements[i];
+        const int key = sim_key_of(w->world, s->request);
+        sim_trace(w->world, w->index, applied[i] ? "  settled:" : "  fenced off:", once_outcome_name(s->outcome), key, -1, ONCE_OK);
+        if (applied[i])
+            sim_note_add(w, (sim_note){.what = NOTE_OUTCOME, .key = key, .message = s->message ? sim_message_of(w->world, s->message) : -1,
+                                       .outcome = s->outcome, .token = s->request->token});
+    }
+    return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
+}
+
+static int sim_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->extend(w->real, requests, n, ours, err);
+    for (size_t i = 0; rc == ONCE_OK && i < n; i++)
+        sim_trace(w->world, w->index, ours[i] ? "  still has key" : "  has lost key", NULL, sim_key_of(w->world, requests[i]), -1, ONCE_OK);
+    return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
+}
+
+static int sim_accept(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
+                      once_decision *out, once_arena *arena, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->accept(w->real, requests, messages, n, out, arena, err);
+    for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
+        const int key = sim_key_of(w->world, requests[i]);
+        sim_trace(w->world, w->index, "  accept of key answers", once_answer_name(out[i].answer), key, -1, ONCE_OK);
+        switch (out[i].answer) {
+        case ONCE_ANSWER_WAITING:
+        case ONCE_ANSWER_BUSY:
+        case ONCE_ANSWER_LATER:
+        case ONCE_ANSWER_UNKNOWN:
+            sim_note_add(w, (sim_note){.what = NOTE_OWNED, .key = key, .message = sim_message_of(w->world, messages[i])});
+            break;
+        default: break;
+        }
+    }
+    return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
+}
+
+static int sim_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
+                    once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->take(w->real, consumer, token, again, lease_ms, max, out, n, arena, err);
+    const bool reply_lost = rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost);
+    for (size_t i = 0; rc == ONCE_OK && i < *n; i++) {
+        sim_trace(w->world, w->index, "  takes key", once_answer_name(out[i].decision.answer), sim_key_of(w->world, &out[i].request),
+                  out[i].decision.failures, ONCE_OK);
+        note_answer(w, &out[i].request, out[i].decision.answer, !reply_lost);
+    }
+    return leave(w, rc, reply_lost, err);
+}
+
+static int sim_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->bury(w->real, letters, n, fresh, err);
+    for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
+        const int message = sim_message_of(w->world, &letters[i].message);
+        sim_trace(w->world, w->index, fresh[i] ? "  buries message" : "  had buried message", once_answer_name(letters[i].kind), message, -1, ONCE_OK);
+        if (fresh[i]) sim_note_add(w, (sim_note){.what = NOTE_LETTER, .key = -1, .message = message, .answer = letters[i].kind});
+    }
+    return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
+}
+
+static int sim_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    return rc == ONCE_OK ? w->real->ops->stats(w->real, consumer, out, err) : rc;
+}
+
+static int sim_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->sweep(w->real, limit, out, err);
+    if (rc == ONCE_OK) sim_fired(w->world, SIM_swept);
+    return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
+}
+
+/* --- transactions --- */
+
+static int sim_begin(once_store *store, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    w->tx_lost = false;
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    assert(!w->in_tx && w->notes_n == 0);
+    rc = w->real->ops->begin(w->real, err);
+    if (rc != ONCE_OK) return rc;
+    w->in_tx = true;
+    w->world->tx_owner = w;
+    return ONCE_OK;
+}
+
+static void tx_over(sim_worker *w)
+{
+    w->in_tx = w->tx_lost = false;
+    if (w->world->tx_owner == w) w->world->tx_owner = NULL;
+}
+
+static int sim_commit(once_store *store, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_commit_fails, err);
+    if (rc != ONCE_OK) {
+        if (w->in_tx && !w->tx_lost && w->real) w->real->ops->rollback(w->real);
+    } else {
+        rc = w->real->ops->commit(w->real, err);
+        tx_over(w);
+        if (rc == ONCE_OK) {
+            sim_notes_commit(w);
+            return sim_fires(w->world, SIM_commit_reply_lost) ? lost(err) : ONCE_OK;
+        }
+    }
+    tx_over(w);
+    sim_notes_drop(w);
+    return rc;
+}
+
+static void sim_rollback(once_store *store)
+{
+    sim_worker *w = worker_of(store);
+    if (w->in_tx && !w->tx_lost && w->real) w->real->ops->rollback(w->real);
+    tx_over(w);
+    sim_notes_drop(w);
+}
+
+static const once_store_ops store_ops = {
+    .scheme = "sim",
+    .claim = sim_claim,
+    .settle = sim_settle,
+    .extend = sim_extend,
+    .accept = sim_accept,
+    .take = sim_take,
+    .begin = sim_begin,
+    .commit = sim_commit,
+    .rollback = sim_rollback,
+    .bury = sim_bury,
+    .stats = sim_stats,
+    .sweep = sim_sweep,
+};
+
+/* --- life --- */
+
+int sim_store_open(sim_worker *worker)
+{
+    sim_world *world = worker->world;
+    assert(!worker->real);
+    if (world->sqlite) {
+        once_error err = {0};
+        const once_store_options options = {.size = sizeof options, .env = &worker->env.env, .create = true, .busy_ms = 1};
+        const int rc = once__store_open(world->url, &options, &worker->real, &err);
+        if (rc != ONCE_OK) {
+            worker->real = NULL;
+            return rc;
+        }
+    } else {
+        worker->real = world->memory;
+    }
+    return ONCE_OK;
+}
+
+void sim_store_init(sim_worker *worker)
+{
+    worker->store = (sim_store){.store = {.ops = &store_ops, .env = &worker->env.env, .secret = worker->real->secret}, .worker = worker};
+}
+
+void sim_store_close(sim_worker *worker)
+{
+    sim_rollback(&worker->store.store);
+    if (worker->real && worker->world->sqlite) once__store_close(worker->real);
+    worker->real = NULL;
+}
+
+void sim_store_crash(sim_world *world)
+{
+    world->store_down_until_ms = world->now_ms + (int64_t)sim_random(world, 4000);
+    sim_trace(world, -1, "the store crashes", NULL, -1, -1, ONCE_OK);
+    for (int i = 0; i < world->workers_n; i++) {
+        sim_worker *w = &world->workers[i];
+        if (!w->real) continue;
+        if (w->in_tx) {
+            w->real->ops->rollback(w->real);
+            sim_notes_drop(w);
+            w->tx_lost = true; /* until its owner notices */
+            world->tx_owner = NULL;
+        }
+        if (world->sqlite) once__store_close(w->real);
+        w->real = NULL;
+    }
+    for (int i = 0; i < world->workers_n; i++)
+        if (world->workers[i].pipe && sim_store_open(&world->workers[i]) != ONCE_OK) sim_violation(world, "the store does not open after a crash");
+}

@@ -1,0 +1,294 @@
+/* One worker process: the machine, its two executors, its effects. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+/* --- effects --- */
+
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
+                   void **input, once_error *err)
+{
+    (void)handler, (void)body, (void)message, (void)arena, (void)err;
+    static char something;
+    *input = &something;
+    return ONCE_OK;
+}
+
+static bool op_has_effect(const sim_worker *w, int op)
+{
+    if (w->world->ops[op]) return true;
+    for (size_t i = 0; i < w->notes_n; i++)
+        if (w->notes[i].what == NOTE_EFFECT && w->world->keys[w->notes[i].key].op == op) return true;
+    return false;
+}
+
+static once_outcome outcome_of(const sim_worker *w, const sim_key *k)
+{
+    switch (k->fate) {
+    case FATE_FAILS:
+        if (k->failures < k->fails) return ONCE_RETRY;
+        break;
+    case FATE_POISON: return ONCE_RETRY;
+    case FATE_REJECTED: return ONCE_REJECTED;
+    case FATE_STALE: return ONCE_STALE;
+    case FATE_DEAD: return ONCE_DEAD;
+    default: break;
+    }
+    return op_has_effect(w, k->op) ? ONCE_ALREADY : ONCE_DONE;
+}
+
+static int die_here(sim_worker *w, sim_fault fault)
+{
+    w->killed = true;
+    if (fault == SIM_killer) sim_fired(w->world, fault);
+    return ONCE_E_UNAVAILABLE; /* nobody is there to read it */
+}
+
+/* As once_effects_run. */
+static int run_effects(void *user, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed, once_error *err)
+{
+    (void)arena;
+    sim_worker *w = user;
+    sim_world *world = w->world;
+    if (w->tx_lost) return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the store is down");
+    for (size_t i = 0; i < n; i++) {
+        once_item *item = items[i];
+        const int message = sim_message_of(world, &item->message), key = sim_key_of(world, &item->request);
+        const sim_message *m = &world->messages[message];
+        sim_key *k = &world->keys[key];
+        if (m->key != key || item->message.body.len != m->body.len || memcmp(item->message.body.data, m->body.data, m->body.len) != 0)
+            sim_violation(world, "message %d came to its effect as something else (key %d)", message, key);
+        if (sim_fires(world, SIM_crash_in_effects)) return die_here(w, SIM_crash_in_effects);
+        if (k->fate == FATE_KILLER) {
+            sim_trace(world, w->index, "killed by key", NULL, key, message, ONCE_OK);
+            if (++k->kills > world->attempts + world->incarnations)
+                sim_violation(world, "key %d: killed %u workers, and is still tried", key, k->kills);
+            return die_here(w, SIM_killer);
+        }
+        if (sim_fires(world, SIM_effects_fail)) return once_fail(err, ONCE_E_ABORTED, "simulated");
+        item->outcome = outcome_of(w, k);
+        item->result = ONCE_BYTES("fine");
+        item->failure = item->outcome == ONCE_DONE ? (once_bytes){0} : ONCE_BYTES("simulated");
+        sim_trace(world, w->index, careful ? "  runs carefully:" : "  runs:", once_outcome_name(item->outcome), key, message, ONCE_OK);
+        if (item->outcome == ONCE_DONE) {
+            sim_note_add(w, (sim_note){.what = NOTE_EFFECT, .key = key, .message = message});
+        } else if (!careful) {
+            *failed = true;
+            return ONCE_OK;
+        }
+    }
+    return ONCE_OK;
+}
+
+/* --- life --- */
+
+static void tell_time(sim_worker *w)
+{
+    w->env.boot_ms = w->world->now_ms;
+    w->env.wall_ms = TEST_EPOCH_MS + (w->world->now_ms - w->world->start_ms) + w->wall_off_ms;
+}
+
+void sim_worker_start(sim_worker *w)
+{
+    sim_world *world = w->world;
+    assert(w->state == DOWN && !w->pipe);
+    tell_time(w);
+    if (world->store_down_until_ms > world->now_ms || (world->sqlite && world->tx_owner)) {
+        w->until_ms = world->now_ms + 100;
+        return;
+    }
+    if (sim_store_open(w) != ONCE_OK) {
+        sim_violation(world, "worker %d cannot open the store", w->index);
+        return;
+    }
+    sim_store_init(w);
+    sim_source_init(w);
+    w->incarnation = ++world->incarnations;
+    w->stopping = w->killed = false;
+    w->delivered_n = 0;
+    w->acked = 0;
+    if (w->unclean) sim_fired(world, SIM_unclean);
+    const once_pipe_options options = {
+        .spec = world->spec,
+        .env = &w->env.env,
+        .secret = w->real->secret,
+        .run = w->incarnation,
+        .prepare = prepare,
+        .unclean = w->unclean,
+        .finite = world->finite,
+    };
+    once_error err = {0};
+    if (once_pipe_new(&options, &w->pipe, &err) != ONCE_OK) abort();
+    once_executor_init(&w->executor, &w->store.store, world->spec->consumer, run_effects, w);
+    w->state = UP;
+    sim_trace(world, w->index, w->unclean ? "starts after an unclean end" : "starts", NULL, (int64_t)w->incarnation, -1, ONCE_OK);
+}
+
+/* The process is gone. */
+static void gone(sim_worker *w)
+{
+    sim_world *world = w->world;
+    sim_store_close(w);
+    sim_broker_died(w);
+    once_pipe_free(w->pipe);
+    once_executor_release(&w->executor);
+    w->pipe = NULL;
+    w->store_action = w->source_action = NULL;
+    w->store_done = w->source_done = false;
+    w->state = DOWN;
+    w->until_ms = world->now_ms + (int64_t)sim_random(world, sim_chance(world, 50) ? 200 : 8000);
+}
+
+void sim_worker_die(sim_worker *w)
+{
+    sim_trace(w->world, w->index, "DIES", NULL, -1, -1, ONCE_OK);
+    sim_record_excuse(w);
+    w->world->counts_known = false;
+    w->unclean = true;
+    gone(w);
+}
+
+static void ended(sim_worker *w)
+{
+    sim_world *world = w->world;
+    once_error err = {0};
+    const int status = once_pipe_status(w->pipe, &err);
+    sim_trace(world, w->index, "ends", NULL, -1, -1, status);
+    w->unclean = status != ONCE_OK && sim_chance(world, 50);
+    if (status == ONCE_OK) {
+        sim_record_end(w, once_pipe_counts(w->pipe));
+        char why[200];
+        if (world->finite && !w->stopping && !sim_record_over(world, why, sizeof why))
+            sim_violation(world, "a finite source was drained, but %s", why);
+    } else {
+        sim_fired(world, SIM_gave_up);
+        world->counts_known = false;
+        sim_record_excuse(w);
+    }
+    gone(w);
+}
+
+void sim_worker_free(sim_worker *w)
+{
+    if (w->pipe) {
+        sim_store_close(w);
+        once_pipe_free(w->pipe);
+        once_executor_release(&w->executor);
+    }
+    free(w->notes);
+    free(w->delivered);
+}
+
+/* --- acting --- */
+
+/* What can happen to a worker at any moment. True: it cannot act now. */
+static bool misfortune(sim_worker *w)
+{
+    sim_world *world = w->world;
+    if (sim_fires(world, SIM_crash_before)) {
+        sim_worker_die(w);
+        return true;
+    }
+    if (sim_fires(world, SIM_zombie)) {
+        w->state = PAUSED;
+        w->until_ms = world->now_ms + world->lease_ms + (int64_t)sim_random(world, 6000);
+        sim_record_excuse(w);
+        sim_trace(world, w->index, "pauses past its lease", NULL, w->until_ms - world->now_ms, -1, ONCE_OK);
+        return true;
+    }
+    if (sim_fires(world, SIM_pause)) {
+        w->state = PAUSED;
+        w->until_ms = world->now_ms + (int64_t)sim_random(world, (uint64_t)world->lease_ms / 8);
+        return true;
+    }
+    if (!w->stopping && sim_fires(world, SIM_stop)) {
+        sim_trace(world, w->index, "is told to stop", NULL, -1, -1, ONCE_OK);
+        w->stopping = true;
+        once_pipe_stop(w->pipe);
+    }
+    if (sim_fires(world, SIM_store_crash)) sim_store_crash(world);
+    if (sim_fires(world, SIM_year_forward)) w->wall_off_ms += INT64_C(365) * 24 * 3600 * 1000;
+    if (sim_fires(world, SIM_hour_back)) w->wall_off_ms -= INT64_C(3600) * 1000;
+    tell_time(w);
+    return false;
+}
+
+/* The machine's action is carried out; it does not know yet. True: it never will. */
+static bool carried_out(sim_worker *w, const once_action *action)
+{
+    sim_world *world = w->world;
+    sim_trace(world, w->index, once_action_name(action->kind), NULL, (int64_t)action->n, -1, action->status);
+    world->now_ms += (int64_t)sim_random(world, 4);
+    const bool commit = action->kind == ONCE_ACT_COMMIT;
+    if (!w->killed && !sim_fires(world, commit ? SIM_crash_after_commit : SIM_crash_after)) return false;
+    sim_worker_die(w);
+    return true;
+}
+
+static void step(sim_worker *w, once_action *action)
+{
+    once_pipe_step(w->pipe, action, w->world->now_ms);
+    if (once_pipe_ended(w->pipe)) ended(w);
+}
+
+static bool act_on_store(sim_worker *w)
+{
+    if (!w->store_action) w->store_action = once_pipe_store_action(w->pipe, w->world->now_ms);
+    if (!w->store_action) {
+        if (!once_pipe_ended(w->pipe)) return false;
+        ended(w);
+        return true;
+    }
+    if (misfortune(w)) return true;
+    once_action *action = w->store_action;
+    if (!w->store_done) {
+        once_execute_store(&w->executor, action);
+        w->store_done = true;
+        if (carried_out(w, action) || sim_chance(w->world, 40)) return true;
+    }
+    w->store_action = NULL;
+    w->store_done = false;
+    step(w, action);
+    return true;
+}
+
+static bool nothing_to_fetch(sim_worker *w, const once_action *action)
+{
+    if (action->kind != ONCE_ACT_FETCH || w->stopping || sim_broker_has(w->world)) return false;
+    if (w->fetch_until_ms <= w->world->now_ms) return false; /* as a source that blocks for a while */
+    if (!w->world->finite) return true;
+    for (size_t i = 0; i < w->world->deliveries_n; i++)
+        if (w->world->deliveries[i].state == PENDING) return true; /* it comes later */
+    return false;
+}
+
+static bool act_on_source(sim_worker *w)
+{
+    if (!w->source_action) {
+        w->source_action = once_pipe_source_action(w->pipe, w->world->now_ms);
+        if (!w->source_action) return false;
+        /* It matters only when there is something to ack after it. */
+        w->fetch_until_ms = w->delivered_n > w->acked ? w->world->now_ms + 100 : ONCE_NEVER;
+    }
+    once_action *action = w->source_action;
+    if (!w->source_done && nothing_to_fetch(w, action)) return false;
+    if (misfortune(w)) return true;
+    if (!w->source_done) {
+        once_execute_source(&w->source.source, action);
+        w->source_done = true;
+        if (carried_out(w, action) || sim_chance(w->world, 40)) return true;
+    }
+    w->source_action = NULL;
+    w->source_done = false;
+    step(w, action);
+    return true;
+}
+
+bool sim_worker_act(sim_worker *w, bool store_side)
+{
+    if (w->state != UP) return false;
+    tell_time(w);
+    return store_side ? act_on_store(w) : act_on_source(w);
+}

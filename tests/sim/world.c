@@ -1,0 +1,386 @@
+/* What a seed looks like. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "runtime/config.h"
+#include "sim.h"
+
+const char *const sim_fault_names[SIM_FAULTS] = {
+#define NAME(name, text) #name,
+    SIM_FAULT_MAP(NAME)
+#undef NAME
+};
+
+const char *const sim_fault_texts[SIM_FAULTS] = {
+#define TEXT(name, text) text,
+    SIM_FAULT_MAP(TEXT)
+#undef TEXT
+};
+
+uint64_t sim_random(sim_world *world, uint64_t below) { return below ? test_random(&world->random) % below : 0; }
+bool sim_chance(sim_world *world, unsigned percent) { return sim_random(world, 100) < percent; }
+
+void sim_fired(sim_world *world, sim_fault fault) { world->result->fired[fault]++; }
+
+bool sim_fires(sim_world *world, sim_fault fault)
+{
+    if (world->phase != PHASE_FAULTS || world->rate[fault] == 0 || world->faults_left == 0) return false;
+    if (sim_random(world, 10000) >= world->rate[fault]) return false;
+    world->faults_left--;
+    sim_fired(world, fault);
+    return true;
+}
+
+/* --- the trace --- */
+
+void sim_print_step(FILE *to, const sim_step *step)
+{
+    (void)fprintf(to, "%10.3f  ", (double)step->now_ms / 1000);
+    if (step->worker >= 0) (void)fprintf(to, "worker %d  ", step->worker);
+    else (void)fputs("world     ", to);
+    (void)fprintf(to, "%s", step->what);
+    if (step->detail) (void)fprintf(to, " %s", step->detail);
+    if (step->a >= 0) (void)fprintf(to, " %lld", (long long)step->a);
+    if (step->b >= 0) (void)fprintf(to, " %lld", (long long)step->b);
+    if (step->status != ONCE_OK) (void)fprintf(to, "  -> %s", once_status_name(step->status));
+    (void)fputc('\n', to);
+}
+
+static void mix(uint64_t *hash, uint64_t value) { *hash = (*hash ^ value) * UINT64_C(0x9e3779b97f4a7c15) ^ (*hash >> 29); }
+
+static void mix_text(uint64_t *hash, const char *text)
+{
+    for (; text && *text; text++) mix(hash, (unsigned char)*text);
+}
+
+void sim_trace(sim_world *world, int worker, const char *what, const char *detail, int64_t a, int64_t b, int status)
+{
+    sim_result *r = world->result;
+    const sim_step step = {world->now_ms - world->start_ms, what, detail, worker, status, a, b};
+    r->last[r->steps % SIM_TRACE] = step;
+    r->steps++;
+    if (r->last_n < SIM_TRACE) r->last_n++;
+    mix(&r->hash, (uint64_t)step.now_ms);
+    mix(&r->hash, (uint64_t)worker);
+    mix(&r->hash, (uint64_t)a);
+    mix(&r->hash, (uint64_t)b);
+    mix(&r->hash, (uint64_t)status);
+    mix_text(&r->hash, what);
+    mix_text(&r->hash, detail);
+    if (world->print) sim_print_step(stdout, &step);
+}
+
+void sim_violation(sim_world *world, const char *format, ...)
+{
+    if (world->result->failed) return; /* the first one tells the story */
+    world->result->failed = true;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(world->result->why, sizeof world->result->why, format, args);
+    va_end(args);
+}
+
+/* --- names: how a key or a message on the wire is recognised --- */
+
+static int number(once_bytes text, size_t from)
+{
+    int n = 0;
+    if (text.len <= from) return -1;
+    for (size_t i = from; i < text.len; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9' || n > 100000) return -1;
+        n = n * 10 + (text.data[i] - '0');
+    }
+    return n;
+}
+
+int sim_key_of(const sim_world *world, const once_request *request)
+{
+    const int n = number(request->key, 1);
+    assert(n >= 0 && request->scope);
+    if (!world->tenants) return n;
+    assert(request->scope->tenant.len == 1);
+    return n * 2 + (request->scope->tenant.data[0] == 'b');
+}
+
+int sim_message_of(const sim_world *world, const once_message *message)
+{
+    const int n = number(message->at.point, 0);
+    assert(n >= 0 && n < world->messages_n);
+    return n;
+}
+
+/* --- messages --- */
+
+static once_bytes text_of(sim_world *world, const once_buf *buf)
+{
+    once_bytes out = {0};
+    const once_bytes from = once_buf_bytes(buf);
+    if (!once_arena_copy(&world->arena, from, &out)) abort();
+    return out;
+}
+
+static int message_add(sim_world *world, int key, int variant, bool too_old, bool other_spelling)
+{
+    const sim_key *k = &world->keys[key];
+    const int64_t sent_ms = TEST_EPOCH_MS - (too_old ? INT64_C(3) * SIM_REMEMBER_MS : 0);
+    once_buf body;
+    once_buf_init(&body, 1000);
+    once_buf_printf(&body, other_spelling ? "{ \"amount\" : %d.0, \"ts\":%lld" : "{\"amount\":%d,\"ts\":%lld", 10 + variant, (long long)sent_ms);
+    if (k->lane >= 0) once_buf_printf(&body, ",\"lane\":\"L%d\"", world->tenants ? k->lane / 2 : k->lane);
+    if (world->versioned) once_buf_printf(&body, ",\"v\":%lld", (long long)k->version);
+    if (world->tenants) once_buf_printf(&body, ",\"t\":\"%c\"", key % 2 ? 'b' : 'a');
+    once_buf_printf(&body, ",\"id\":\"k%d\"}", world->tenants ? key / 2 : key);
+    world->messages[world->messages_n] = (sim_message){.key = key, .variant = variant, .too_old = too_old, .body = text_of(world, &body)};
+    once_buf_release(&body);
+    return world->messages_n++;
+}
+
+static void malformed_add(sim_world *world)
+{
+    static const char *const bodies[] = {"{\"id\":", "[1,2", "", "{\"amount\":3}", "\xff\xfe", "{\"id\":{\"a\":1}}", "{\"id\":\"k1\",\"id\":\"k2\"}"};
+    const char *body = bodies[sim_random(world, sizeof bodies / sizeof *bodies)];
+    world->messages[world->messages_n++] = (sim_message){.key = -1, .body = {body, strlen(body)}};
+    sim_fired(world, SIM_malformed);
+}
+
+static sim_fate choose_fate(sim_world *world)
+{
+    switch (sim_random(world, 40)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 4:
+    case 5: return FATE_FAILS;
+    case 6: return FATE_POISON;
+    case 7: return FATE_REJECTED;
+    case 8: return FATE_STALE;
+    case 9: return FATE_DEAD;
+    default: return FATE_FINE;
+    }
+}
+
+static void make_keys(sim_world *world)
+{
+    const int lanes = 1 + (int)sim_random(world, 3);
+    int64_t versions[16] = {0};
+    const bool killers = !world->mild && sim_chance(world, 8);
+    for (int i = 0; i < world->keys_n; i++) {
+        sim_key *k = &world->keys[i];
+        *k = (sim_key){.lane = -1, .op = i, .winner = -1, .fate = choose_fate(world)};
+        if (k->fate == FATE_FAILS && world->attempts < 2) k->fate = FATE_FINE;
+        if (k->fate == FATE_FAILS) k->fails = 1 + (uint32_t)sim_random(world, world->attempts - 1);
+        if (k->fate == FATE_POISON) sim_fired(world, SIM_poison);
+        if (k->fate == FATE_FAILS) sim_fired(world, SIM_failing);
+        if (killers && i == world->keys_n / 2) k->fate = FATE_KILLER;
+        if (world->ordered) {
+            k->lane = (int)sim_random(world, (uint64_t)lanes);
+            if (world->tenants) k->lane = k->lane * 2 + i % 2;
+            k->version = ++versions[k->lane];
+            if (world->gap && k->version > 1 && sim_chance(world, 5)) {
+                k->version = ++versions[k->lane];
+                sim_fired(world, SIM_gap);
+            }
+        }
+        if (i > 0 && !world->ordered && k->fate == FATE_FINE && world->keys[i - 1].fate == FATE_FINE && sim_chance(world, 5)) {
+            k->op = world->keys[i - 1].op;
+            sim_fired(world, SIM_business_twice);
+        }
+    }
+}
+
+static void make_messages(sim_world *world)
+{
+    const int64_t spread_ms = (int64_t)sim_random(world, 3) * 2000;
+    int64_t at_ms = world->now_ms;
+    for (int i = 0; i < world->keys_n; i++) {
+        const int first = world->messages_n;
+        const bool too_old = world->timed && sim_chance(world, 6);
+        message_add(world, i, 0, too_old, false);
+        if (too_old) sim_fired(world, SIM_too_old);
+        if (!too_old && sim_chance(world, 6)) {
+            message_add(world, i, 0, false, true);
+            sim_fired(world, SIM_resent);
+        }
+        if (!too_old && !world->versioned && sim_chance(world, 5)) {
+            message_add(world, i, 1, false, false);
+            sim_fired(world, SIM_conflicting);
+        }
+        if (sim_chance(world, 4)) malformed_add(world);
+        for (int m = first; m < world->messages_n; m++) {
+            if (spread_ms) at_ms += (int64_t)sim_random(world, (uint64_t)(2 * spread_ms / world->keys_n + 1));
+            sim_broker_add(world, m, at_ms);
+        }
+    }
+}
+
+/* --- the pipeline, as its user would write it --- */
+
+static bool make_spec(sim_world *world)
+{
+    once_buf text;
+    once_buf_init(&text, 10000);
+    once_buf_puts(&text, "consumer: sim\nstore: \"memory:\"\nsource: {file: {path: sim.ndjson}}\nkey: \"${/id}\"\n"
+                         "handler: {sql: [SELECT 1]}\n");
+    if (world->tenants) once_buf_puts(&text, "tenant: \"${/t}\"\n");
+    if (world->ordered) once_buf_puts(&text, "order: \"${/lane}\"\n");
+    if (world->versioned) once_buf_puts(&text, "version: \"${/v}\"\n");
+    if (world->gap) once_buf_printf(&text, "gap: {wait: %lldms, then: %s}\n", (long long)world->gap_ms, world->gap_dead ? "dead" : "run");
+    if (world->timed) once_buf_printf(&text, "time: \"${/ts}\"\nremember: %dms\n", SIM_REMEMBER_MS);
+    else once_buf_puts(&text, sim_chance(world, 50) ? "remember: 7d\n" : "remember: forever\n");
+    once_buf_printf(&text, "lease: %lldms\nretry: {attempts: %u, backoff: 50ms..%ums}\n", (long long)world->lease_ms, world->attempts,
+                    100u + (unsigned)sim_random(world, 2000));
+    static const unsigned batches[] = {1, 2, 3, 5, 8, 16};
+    once_buf_printf(&text, "batch: {max: %u}\n", batches[sim_random(world, 6)]);
+    once_error err = {0};
+    const int rc = once_config_parse("sim.yaml", once_buf_bytes(&text), &world->arena, NULL, NULL, &world->spec, &err);
+    once_buf_release(&text);
+    if (rc != ONCE_OK) sim_violation(world, "the pipeline of the simulator was refused: %s", err.text);
+    return rc == ONCE_OK;
+}
+
+/* --- which faults there are --- */
+
+static const struct {
+    sim_fault fault;
+    uint32_t rate; /* at most, per 10,000 chances */
+    bool mild;     /* also in a seed where every message must keep its budget */
+} rates[] = {
+    {SIM_crash_before, 100, false}, {SIM_crash_after, 100, false}, {SIM_crash_after_commit, 1000, false},
+    {SIM_crash_in_effects, 300, false}, {SIM_zombie, 100, false}, {SIM_pause, 100, true}, {SIM_stop, 100, true},
+    {SIM_store_fails, 200, true}, {SIM_store_reply_lost, 200, true}, {SIM_commit_fails, 500, true},
+    {SIM_commit_reply_lost, 800, true}, {SIM_store_crash, 50, false}, {SIM_effects_fail, 300, true},
+    {SIM_fetch_fails, 300, true}, {SIM_ack_fails, 500, true}, {SIM_ack_reply_lost, 500, true}, {SIM_invisible, 10000, true},
+    {SIM_duplicate_now, 800, true}, {SIM_duplicate_late, 500, true}, {SIM_reordered, 3000, true}, {SIM_year_forward, 30, true},
+    {SIM_hour_back, 30, true},
+};
+
+static void choose_faults(sim_world *world)
+{
+    if (sim_chance(world, 3)) return; /* a world where all goes well */
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        if (world->mild && !rates[i].mild) continue;
+        if (sim_chance(world, 50)) world->rate[rates[i].fault] = 1 + (uint32_t)sim_random(world, rates[i].rate);
+    }
+    if (world->fifo) world->rate[SIM_reordered] = 0;
+    if (world->finite) world->rate[SIM_invisible] = world->rate[SIM_duplicate_late] = 0;
+    world->faults_left = 5 + (uint32_t)sim_random(world, 40);
+    world->faults_until_ms = world->now_ms + 2000 + (int64_t)sim_random(world, 60000);
+}
+
+static void choose(sim_world *world)
+{
+    world->mild = sim_chance(world, 35);
+    world->sqlite = sim_chance(world, 4);
+    world->workers_n = 1 + (int)sim_random(world, SIM_WORKERS);
+    world->fifo = sim_chance(world, 40);
+    world->finite = world->workers_n == 1 && sim_chance(world, 30);
+    world->tenants = sim_chance(world, 15);
+    world->ordered = sim_chance(world, 50);
+    world->versioned = world->ordered && sim_chance(world, 50);
+    world->gap = world->versioned && sim_chance(world, 60);
+    world->gap_dead = sim_chance(world, 50);
+    world->timed = sim_chance(world, 25);
+    world->attempts = 1 + (uint32_t)sim_random(world, 5);
+    world->lease_ms = (world->mild ? 30000 : 2000) + (int64_t)sim_random(world, 4000); /* mild: it never runs out */
+    world->gap_ms = 200 + (int64_t)sim_random(world, 4000);
+    world->visible_ms = 1000 + (int64_t)sim_random(world, 10000);
+    world->keys_n = 2 + (int)sim_random(world, 24);
+    if (world->tenants) world->keys_n += world->keys_n % 2;
+}
+
+/* The store is made by somebody whose clock is not far off. */
+static bool open_first(sim_world *world, const char *url, once_store **out)
+{
+    once_error err = {0};
+    test_env_init(&world->memory_env, world->random);
+    world->memory_env.boot_ms = world->now_ms;
+    world->memory_env.wall_ms += (int64_t)sim_random(world, 1200000) - 600000;
+    const once_store_options options = {.size = sizeof options, .env = &world->memory_env.env, .create = true};
+    int rc = once__store_open(url, &options, out, &err);
+    if (rc == ONCE_OK) rc = (*out)->ops->begin(*out, &err);
+    if (rc == ONCE_OK) rc = (*out)->ops->fact_set(*out, "sim", ONCE_BYTES("made"), &err);
+    if (rc == ONCE_OK) rc = (*out)->ops->commit(*out, &err);
+    if (rc != ONCE_OK) sim_violation(world, "the store could not be made: %s", err.text);
+    return rc == ONCE_OK;
+}
+
+static bool make_store(sim_world *world)
+{
+    if (!world->sqlite) return open_first(world, "memory:", &world->memory);
+    /* In memory if possible: syncs cost nothing there. */
+    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    (void)snprintf(world->folder, sizeof world->folder, "%s/once-sim-XXXXXX", base);
+    if (!mkdtemp(world->folder)) {
+        world->folder[0] = 0;
+        sim_violation(world, "no temporary folder in %s", base);
+        return false;
+    }
+    (void)snprintf(world->url, sizeof world->url, "sqlite:%s/sim.db", world->folder);
+    once_store *first = NULL;
+    const bool made = open_first(world, world->url, &first);
+    once__store_close(first);
+    return made;
+}
+
+static void print_script(const sim_world *world)
+{
+    static const char *const fates[] = {"fine", "fails", "poison", "rejected", "stale", "dead", "killer"};
+    printf("%s%s%s%s%s%s%s%s, attempts %u, lease %lld ms, gap %lld ms\n", world->mild ? "mild" : "rough", world->fifo ? ", in order" : "",
+           world->finite ? ", finite" : "", world->tenants ? ", tenants" : "", world->ordered ? ", lanes" : "", world->versioned ? ", versions" : "",
+           world->gap ? world->gap_dead ? ", gap: dead" : ", gap: run" : "", world->timed ? ", times" : "", world->attempts,
+           (long long)world->lease_ms, (long long)world->gap_ms);
+    for (int i = 0; i < SIM_FAULTS; i++)
+        if (world->rate[i]) printf("%s%s %u", i ? "  " : "", sim_fault_names[i], world->rate[i]);
+    putchar('\n');
+    for (int i = 0; i < world->keys_n; i++) {
+        const sim_key *k = &world->keys[i];
+        printf("key %d: %s %u, operation %d, lane %d, version %lld; messages", i, fates[k->fate], k->fails, k->op, k->lane, (long long)k->version);
+        for (int m = 0; m < world->messages_n; m++)
+            if (world->messages[m].key == i) printf(" %d%s%s", m, world->messages[m].variant ? " (conflicting)" : "", world->messages[m].too_old ? " (too old)" : "");
+        putchar('\n');
+    }
+}
+
+bool sim_world_make(sim_world *world, uint64_t seed, sim_result *result, bool print)
+{
+    *world = (sim_world){.result = result, .print = print, .random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1, .counts_known = true};
+    *result = (sim_result){.seed = seed, .hash = seed};
+    world->start_ms = world->now_ms = 60000;
+    world->step_limit = 400000;
+    (void)test_random(&world->random);
+    choose(world);
+    choose_faults(world);
+    world->keys = once_arena_new(&world->arena, sim_key, world->keys_n);
+    world->messages = once_arena_new(&world->arena, sim_message, 4 * world->keys_n);
+    world->ops = once_arena_new(&world->arena, uint32_t, world->keys_n);
+    if (!world->keys || !world->messages || !world->ops) abort();
+    make_keys(world);
+    make_messages(world);
+    result->messages = (uint64_t)world->messages_n;
+    sim_trace(world, -1, "a world with", world->sqlite ? "a file, workers and messages:" : "a memory store, workers and messages:",
+              world->workers_n, world->messages_n, ONCE_OK);
+    if (print) print_script(world);
+    return make_spec(world) && make_store(world);
+}
+
+void sim_world_end(sim_world *world)
+{
+    for (int i = 0; i < world->workers_n; i++) sim_worker_free(&world->workers[i]);
+    once__store_close(world->memory);
+    if (world->folder[0]) {
+        static const char *const files[] = {"", "-wal", "-shm", "-journal"};
+        char path[128];
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+            (void)snprintf(path, sizeof path, "%s/sim.db%s", world->folder, files[i]);
+            (void)unlink(path);
+        }
+        if (rmdir(world->folder) != 0) sim_violation(world, "the store left files behind in %s", world->folder);
+    }
+    free(world->deliveries);
+    once_arena_release(&world->arena);
+}

@@ -1,0 +1,505 @@
+/* Opening: new files, a user's own database, old, newer, foreign and damaged files, and two processes at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/failpoint.h"
+#include "store/sqlite_schema.h"
+#include "store/sqlite_store.h"
+#include "testenv.h"
+
+static char folder[100];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/once-schema-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[200];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int open_at(const char *path, bool create, bool readonly, once_store **out, once_error *err)
+{
+    const once_store_options options = {.size = sizeof options, .create = create, .readonly = readonly};
+    return once__sqlite_store_open(path, &options, NULL, out, err);
+}
+
+/* Opening fails with this status, and the error names the file. */
+static void refused(const char *path, bool create, bool readonly, int status, const char *word)
+{
+    once_store *store = NULL;
+    once_error err = {0};
+    const int rc = open_at(path, create, readonly, &store, &err);
+    if (rc != status) fail_msg("%s: %s (%s), not %s", path, once_status_name(rc), err.text, once_status_name(status));
+    assert_null(store);
+    assert_non_null(strstr(err.text, path));
+    if (!strstr(err.text, word)) fail_msg("'%s' lacks '%s'", err.text, word);
+}
+
+static void sql(const char *path, const char *text)
+{
+    sqlite3 *db;
+    char *message = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_exec(db, text, NULL, NULL, &message) != SQLITE_OK) fail_msg("%s: %s", text, message);
+    sqlite3_close(db);
+}
+
+static int64_t ask(const char *path, const char *text)
+{
+    sqlite3 *db;
+    sqlite3_stmt *stmt;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, text, -1, &stmt, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    const int64_t value = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    return value;
+}
+
+static void copy_fixture(const char *to)
+{
+    /* Tests run from anywhere; the fixture is found from this source file. */
+    char from[500];
+    snprintf(from, sizeof from, "%s", __FILE__);
+    char *slash = strrchr(from, '/');
+    assert_non_null(slash);
+    snprintf(slash, sizeof from - (size_t)(slash - from), "/../fixtures/version-0.db");
+    FILE *in = fopen(from, "rb");
+    if (!in && getenv("MESON_SOURCE_ROOT")) {
+        snprintf(from, sizeof from, "%s/tests/fixtures/version-0.db", getenv("MESON_SOURCE_ROOT"));
+        in = fopen(from, "rb");
+    }
+    if (!in) in = fopen("tests/fixtures/version-0.db", "rb");
+    FILE *out = fopen(to, "wb");
+    char block[4096];
+    size_t n;
+    assert_non_null(in);
+    assert_non_null(out);
+    while ((n = fread(block, 1, sizeof block, in)) > 0) assert_int_equal(fwrite(block, 1, n, out), n);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+}
+
+/* ---- new files ---- */
+
+static void test_new_file(void **state)
+{
+    (void)state;
+    const char *path = path_of("new.db");
+    once_store *store;
+    once_error err = {0};
+    char text[100];
+    refused(path, false, false, ONCE_E_CONFIG, "does not exist");
+    assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
+    assert_int_equal(once_db_describe(store->ops->db(store), text, sizeof text, &err), ONCE_OK);
+    assert_string_equal(text, "journal_mode=wal synchronous=full");
+    const once_secret secret = store->secret;
+    assert_true(secret.k0 && secret.k1);
+    once__store_close(store);
+    assert_int_equal(ask(path, "PRAGMA application_id"), ONCE_SQLITE_APPLICATION_ID);
+    assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    assert_int_equal(store->secret.k0, secret.k0);
+    once__store_close(store);
+    assert_int_equal(open_at(path, false, true, &store, &err), ONCE_OK); /* reading only */
+    once_arena arena = {0};
+    once_entry entry;
+    assert_int_equal(store->ops->get(store, (once_hash){1, 2}, &entry, &arena, &err), ONCE_OK);
+    assert_int_equal(entry.state, ONCE_STATE_ABSENT);
+    assert_int_equal(store->ops->fact_set(store, "name", ONCE_BYTES("value"), &err), ONCE_E_READONLY);
+    assert_int_equal(store->ops->get(store, (once_hash){1, 2}, &entry, &arena, &err), ONCE_OK); /* and goes on */
+    once__store_close(store);
+    once_arena_release(&arena);
+}
+
+static void test_users_own_file_is_left_as_it_is(void **state)
+{
+    (void)state;
+    const char *path = path_of("user.db");
+    once_store *store;
+    once_error err = {0};
+    char text[100];
+    sql(path, "PRAGMA application_id = 77; CREATE TABLE payments(id TEXT PRIMARY KEY); INSERT INTO payments VALUES ('p1')");
+    refused(path, false, false, ONCE_E_CONFIG, "no once tables");
+    assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
+    assert_int_equal(once_db_describe(store->ops->db(store), text, sizeof text, &err), ONCE_OK);
+    assert_string_equal(text, "journal_mode=delete synchronous=full");
+    once__store_close(store);
+    assert_int_equal(ask(path, "PRAGMA application_id"), 77);
+    assert_int_equal(ask(path, "SELECT count(*) FROM payments"), 1);
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    once__store_close(store);
+}
+
+static void test_schema_text_is_the_schema(void **state)
+{
+    (void)state;
+    const char *path = path_of("text.db"), *made;
+    char other[200];
+    once_store *store;
+    once_error err = {0};
+    snprintf(other, sizeof other, "%s", path);
+    sql(other, once__sqlite_schema());
+    made = path_of("made.db");
+    assert_int_equal(open_at(made, true, false, &store, &err), ONCE_OK);
+    once__store_close(store);
+    char query[400];
+    snprintf(query, sizeof query, "ATTACH '%s' AS o; CREATE TABLE d(name, sql); INSERT INTO d SELECT name, sql FROM main.sqlite_schema WHERE name <> 'd' EXCEPT SELECT name, sql FROM o.sqlite_schema", other);
+    sql(made, query);
+    assert_int_equal(ask(made, "SELECT count(*) FROM d"), 0);
+}
+
+/* ---- versions ---- */
+
+static void check_migrated(const char *path)
+{
+    once_store *store;
+    once_error err = {0};
+    once_arena arena = {0};
+    once_entry entry;
+    if (open_at(path, false, false, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
+    for (unsigned n = 1; n <= 100; n++) {
+        unsigned char id[17], point[10];
+        snprintf((char *)id, sizeof id, "%centry--%08u", (char)n, n);
+        snprintf((char *)point, sizeof point, "%u", n);
+        assert_int_equal(store->ops->get(store, once__id_read(id), &entry, &arena, &err), ONCE_OK);
+        assert_int_equal(entry.state, ONCE_STATE_DONE + n % 4);
+        assert_int_equal(entry.attempt, 1 + n % 3);
+        assert_int_equal(entry.run, 3);
+        assert_int_equal(entry.changed_ms, 1700000000000 - 4000 - n);
+        assert_true(entry.expires_ms == (n % 10 ? 4102444800000 : ONCE_FOREVER));
+        assert_int_equal(entry.result.len, n % 7 ? 0 : 200);
+        assert_memory_equal(entry.scope.consumer.data, "pay", 3);
+        assert_memory_equal(entry.at.point.data, point, entry.at.point.len);
+    }
+    assert_int_equal(store->ops->get(store, (once_hash){UINT64_C(0xff00000000000001), 1}, &entry, &arena, &err), ONCE_OK);
+    assert_int_equal(entry.state, ONCE_STATE_WAITING);
+    assert_true(entry.has_message && entry.hold);
+    assert_memory_equal(entry.message.body.data, "{\"id\":\"waits\"}", 14);
+    assert_memory_equal(entry.message.at.point.data, "101", 3);
+    once_stats stats;
+    assert_int_equal(store->ops->stats(store, ONCE_BYTES("pay"), &stats, &err), ONCE_OK);
+    assert_int_equal(stats.waiting, 1);
+    assert_int_equal(stats.claimed, 1);
+    assert_int_equal(stats.dead, 1);
+    once_bytes fact;
+    assert_int_equal(store->ops->fact_get(store, "consumer.pay", &fact, &arena, &err), ONCE_OK);
+    assert_int_equal(fact.len, 7);
+    once__store_close(store);
+    once_arena_release(&arena);
+    assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
+    assert_int_equal(ask(path, "SELECT count(*) FROM once_entry"), 3);
+    assert_int_equal(ask(path, "SELECT version FROM once_lane"), 41);
+    assert_int_equal(ask(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'once_old'"), 0);
+}
+
+static void f58_older_is_migrated(void **state)
+{
+    (void)state;
+    const char *path = path_of("old.db");
+    copy_fixture(path);
+    refused(path, false, true, ONCE_E_READONLY, "version 0");
+    check_migrated(path);
+    check_migrated(path);
+}
+
+static void f58_newer_is_refused(void **state)
+{
+    (void)state;
+    const char *path = path_of("newer.db");
+    once_store *store;
+    once_error err = {0};
+    assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
+    once__store_close(store);
+    sql(path, "UPDATE once_meta SET value = 3 WHERE name = 'version'");
+    refused(path, true, false, ONCE_E_NEWER, "newer");
+    refused(path, false, true, ONCE_E_NEWER, "upgrade once");
+}
+
+/* Row 13: killed in the middle of a migration, at each of its failpoints. */
+static void f13_kill_during_migration(void **state)
+{
+    (void)state;
+    int killed = 0;
+    for (int n = 1; n <= 5; n++) {
+        const char *path = path_of("kill.db");
+        copy_fixture(path);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            char spec[50], why[100];
+            once_store *store;
+            snprintf(spec, sizeof spec, "migrate_between:kill:%d", n);
+            if (!once_failpoints_arm(spec, why, sizeof why)) _exit(9);
+            _exit(open_at(path, false, false, &store, NULL) == ONCE_OK ? 0 : 8);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (WIFSIGNALED(status)) {
+            killed++;
+            assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), 0); /* the old one, whole */
+            assert_int_equal(ask(path, "SELECT count(*) FROM once_entry"), 103);
+        }
+        check_migrated(path);
+        unlink(path);
+    }
+    assert_true(killed >= 3);
+}
+
+/* ---- files that are not what they should be ---- */
+
+static void write_file(const char *path, const void *data, size_t len)
+{
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(data, 1, len, out), len);
+    assert_int_equal(fclose(out), 0);
+}
+
+static void f52_not_ours(void **state)
+{
+    (void)state;
+    char text[8192];
+    memset(text, 'x', sizeof text);
+    write_file(path_of("text.txt"), text, sizeof text);
+    refused(path_of("text.txt"), true, false, ONCE_E_NOT_OURS, "not an SQLite database");
+    sql(path_of("foreign.db"), "CREATE TABLE once_meta(id INTEGER PRIMARY KEY, thing TEXT)");
+    refused(path_of("foreign.db"), true, false, ONCE_E_NOT_OURS, "not ours");
+    sql(path_of("foreign2.db"), "CREATE TABLE once_meta(name, value); INSERT INTO once_meta VALUES ('format', 'twice')");
+    refused(path_of("foreign2.db"), true, false, ONCE_E_NOT_OURS, "not ours");
+}
+
+static void f52_paths(void **state)
+{
+    (void)state;
+    refused(path_of("no/such/folder/x.db"), true, false, ONCE_E_CONFIG, "folder");
+    refused(folder, true, false, ONCE_E_CONFIG, "folder");
+    once_store *store;
+    once_error err = {0};
+    assert_int_equal(open_at("", true, false, &store, &err), ONCE_E_CONFIG);
+    assert_int_equal(open_at(":memory:", true, false, &store, &err), ONCE_E_CONFIG);
+    assert_non_null(strstr(err.text, "memory:"));
+}
+
+/* Root may write everywhere, so a child gives its rights away. */
+static void f52_permissions(void **state)
+{
+    (void)state;
+    const char *path = path_of("mine.db");
+    once_store *store;
+    once_error err = {0};
+    assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
+    once__store_close(store);
+    chmod(folder, 0755);
+    for (int mode = 0; mode <= 0444; mode += 0444) {
+        chmod(path, (mode_t)mode);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            if (geteuid() == 0 && (setgid(65534) || setuid(65534))) _exit(0);
+            const int rc = open_at(path, true, false, &store, &err);
+            _exit(rc == (mode ? ONCE_E_READONLY : ONCE_E_DENIED) && strstr(err.text, path) ? 0 : 1);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+}
+
+/* Row 55: a page of garbage or a missing tail is an error, never "not seen". */
+static void f55_damage_is_noticed(void **state)
+{
+    (void)state;
+    const char *path = path_of("damaged.db");
+    copy_fixture(path);
+    check_migrated(path);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(truncate(path, info.st_size / 2 / 4096 * 4096), 0);
+    once_store *store = NULL;
+    once_error err = {0};
+    int rc = open_at(path, false, false, &store, &err);
+    for (unsigned n = 1; rc == ONCE_OK && n <= 100; n++) {
+        unsigned char id[17];
+        once_arena arena = {0};
+        once_entry entry = {.state = ONCE_STATE_ABSENT};
+        snprintf((char *)id, sizeof id, "%centry--%08u", (char)n, n);
+        rc = store->ops->get(store, once__id_read(id), &entry, &arena, &err);
+        if (rc == ONCE_OK) assert_int_not_equal(entry.state, ONCE_STATE_ABSENT);
+        once_arena_release(&arena);
+    }
+    assert_int_equal(rc, ONCE_E_CORRUPT);
+    assert_non_null(strstr(err.text, path));
+    once__store_close(rc == ONCE_OK ? NULL : store);
+
+    write_file(path, "SQLite format 3", 16);
+    refused(path, false, false, ONCE_E_NOT_OURS, "not an SQLite database");
+}
+
+/* ---- two processes ---- */
+
+/* Each child opens at the same moment; the file is new, or old. */
+static void open_together(const char *path, bool create)
+{
+    enum { CHILDREN = 4 };
+    pid_t children[CHILDREN];
+    int gate[2];
+    assert_int_equal(pipe(gate), 0);
+    for (int i = 0; i < CHILDREN; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            char byte;
+            once_store *store;
+            once_error err = {0};
+            close(gate[1]);
+            if (read(gate[0], &byte, 1) != 0) _exit(3); /* ends when the parent closes its end */
+            const int rc = open_at(path, create, false, &store, &err);
+            if (rc != ONCE_OK) fprintf(stderr, "child: %s\n", err.text);
+            _exit(rc == ONCE_OK ? 0 : 1);
+        }
+    }
+    close(gate[0]);
+    close(gate[1]);
+    for (int i = 0; i < CHILDREN; i++) {
+        int status;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_int_equal(status, 0);
+    }
+}
+
+static void f57_two_make_or_migrate_one_file(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        open_together(path_of("together.db"), true);
+        assert_int_equal(ask(path_of("together.db"), "SELECT count(*) FROM once_meta"), 3);
+        unlink(path_of("together.db"));
+        unlink(path_of("together.db-wal"));
+        unlink(path_of("together.db-shm"));
+        copy_fixture(path_of("both.db"));
+        open_together(path_of("both.db"), false);
+        check_migrated(path_of("both.db"));
+    }
+}
+
+static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
+
+enum { KEYS = 4000, PER_BATCH = 20 };
+
+/* Claims and settles all keys in batches; every key that it may run makes one row in `effects`. */
+static int worker(const char *path, uint64_t who)
+{
+    static const once_settled_limits tiny = {.recent_records = 200, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 14};
+    const once_store_options options = {.size = sizeof options};
+    once_store *store;
+    once_error err = {0};
+    once_stmt *insert;
+    if (once__sqlite_store_open(path, &options, &tiny, &store, &err) != ONCE_OK) goto failed;
+    if (once_db_prepare(store->ops->db(store), ONCE_BYTES("INSERT INTO effects VALUES (?1)"), &insert, &err) != ONCE_OK) goto failed;
+    once_arena arena = {0};
+    for (uint64_t first = 0; first < KEYS; first += PER_BATCH) {
+        once_request requests[PER_BATCH];
+        const once_request *list[PER_BATCH];
+        once_decision decisions[PER_BATCH];
+        once_settlement settlements[PER_BATCH];
+        bool applied[PER_BATCH];
+        size_t n = 0;
+        once_arena_reset(&arena);
+        for (uint64_t i = 0; i < PER_BATCH; i++) {
+            uint64_t seed = first + i;
+            const uint64_t a = test_random(&seed);
+            requests[i] = (once_request){.scope = &scope, .key = {"k", 1}, .id = {a, test_random(&seed)}, .token = {who, first + i + 1},
+                                         .lease_ms = 60000, .remember_ms = ONCE_FOREVER, .sent_ms = ONCE_NO_TIME, .run = who,
+                                         .at = {{"p", 1}, {"q", 1}}};
+            list[i] = &requests[i];
+        }
+        if (store->ops->begin(store, &err) != ONCE_OK) goto failed;
+        if (store->ops->claim(store, list, PER_BATCH, decisions, &arena, &err) != ONCE_OK) goto failed;
+        for (uint64_t i = 0; i < PER_BATCH; i++) {
+            if (decisions[i].answer == ONCE_ANSWER_DUPLICATE) continue;
+            if (decisions[i].answer != ONCE_ANSWER_RUN) goto failed;
+            int64_t rows;
+            const once_value value = {.type = ONCE_VALUE_INTEGER, .integer = (int64_t)(first + i)};
+            if (once_stmt_run(insert, &value, 1, &rows, NULL) != ONCE_OK) goto failed;
+            settlements[n++] = (once_settlement){.request = &requests[i], .outcome = ONCE_DONE};
+        }
+        if (n && store->ops->settle(store, settlements, n, applied, &err) != ONCE_OK) goto failed;
+        if (store->ops->commit(store, &err) != ONCE_OK) goto failed;
+    }
+    once_arena_release(&arena);
+    once_stmt_free(insert);
+    once__store_close(store);
+    return 0;
+failed:
+    fprintf(stderr, "worker %d: %s\n", (int)who, err.text);
+    return 1;
+}
+
+static void f57_two_processes_one_effect_each(void **state)
+{
+    (void)state;
+    const char *path = path_of("shared.db");
+    once_store *store;
+    once_error err = {0};
+    assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
+    assert_int_equal(once_db_script(store->ops->db(store), ONCE_BYTES("CREATE TABLE effects(n INTEGER)"), &err), ONCE_OK);
+    once__store_close(store);
+    pid_t children[3];
+    for (int i = 0; i < 3; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) _exit(worker(path, (uint64_t)i + 1));
+    }
+    for (int i = 0; i < 3; i++) {
+        int status;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(ask(path, "SELECT count(*) FROM effects"), KEYS);
+    assert_int_equal(ask(path, "SELECT count(DISTINCT n) FROM effects"), KEYS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_new_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_users_own_file_is_left_as_it_is, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_schema_text_is_the_schema, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_older_is_migrated, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_newer_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(f13_kill_during_migration, setup, teardown),
+        cmocka_unit_test_setup_teardown(f52_not_ours, setup, teardown),
+        cmocka_unit_test_setup_teardown(f52_paths, setup, teardown),
+        cmocka_unit_test_setup_teardown(f52_permissions, setup, teardown),
+        cmocka_unit_test_setup_teardown(f55_damage_is_noticed, setup, teardown),
+        cmocka_unit_test_setup_teardown(f57_two_make_or_migrate_one_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(f57_two_processes_one_effect_each, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

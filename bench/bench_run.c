@@ -28,6 +28,7 @@
 #include "base/json.h"
 #include "peers.h"
 #include "process.h"
+#include "table.h"
 #include "workload.h"
 
 #include "base/banned.h"
@@ -38,7 +39,7 @@
 #define FAILING_PERMILLE 10
 #define FLAT 1.25 /* a peak that grows by less than this is called flat */
 
-enum { RANDOM, ORDERED, KEYS }; /* how keys are made: the columns of the table */
+enum { RANDOM, ORDERED, KEYS = TABLE_COLUMNS }; /* how keys are made */
 enum { A_CLASSIC, B_BATCH, C_EFFECT, D_ONCE, E_LOOK_UP, F_ONCE_AGAIN, G_FAIL_FIRST, H_FAIL_SECOND, ENTRANTS };
 
 typedef struct options {
@@ -357,7 +358,7 @@ static void run_full(growth *g)
     remove_database(file_of(RANDOM, "many.db"));
 }
 
-/* ---- the table ---- */
+/* ---- figures ---- */
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -380,36 +381,16 @@ static double median_ratio(const double *over, const double *under)
     return median(ratios);
 }
 
-typedef struct row {
-    const char *name, *label;
-    int decimals;
-    char relation; /* 'g': at least, 'l': at most, 0: nothing is required */
-    double required;
-    double value[KEYS]; /* below 0: not measured */
-} row;
-
-typedef struct table {
-    row rows[40];
-    size_t n;
-} table;
-
-static row *add(table *t, const char *name, const char *label, int decimals)
-{
-    row *r = &t->rows[t->n++];
-    *r = (row){.name = name, .label = label, .decimals = decimals, .value = {-1, -1}};
-    return r;
-}
-
 static void add_rate(table *t, const column *columns, int entrant, const char *name, const char *label)
 {
-    row *r = add(t, name, label, 0);
+    row *r = table_add(t, name, label, 0);
     for (int k = 0; k < KEYS; k++)
         if (opt.keys[k] && columns[k].rate[entrant][0] > 0) r->value[k] = median(columns[k].rate[entrant]);
 }
 
 static void add_ratio(table *t, const column *columns, int over, int under, char relation, double required, const char *name, const char *label)
 {
-    row *r = add(t, name, label, 2);
+    row *r = table_add(t, name, label, 2);
     r->relation = relation;
     r->required = required;
     for (int k = 0; k < KEYS; k++)
@@ -433,9 +414,9 @@ static void fill(table *t, const column *columns, const growth *g)
     add_ratio(t, columns, F_ONCE_AGAIN, E_LOOK_UP, 'g', 0.5, "once_again_vs_look_up", "f / e");
     add_ratio(t, columns, D_ONCE, G_FAIL_FIRST, 'l', 2, "slower_fail_first", "d / g");
     add_ratio(t, columns, D_ONCE, H_FAIL_SECOND, 'l', 2, "slower_fail_second", "d / h");
-    row *cpu = add(t, "once_cpu_us", "d  CPU per message, microseconds", 1), *peak = add(t, "once_peak_mib", "d  peak memory, MiB", 1);
-    row *stored = add(t, "once_stored", "d  bytes in the file per finished key, beyond c", 0);
-    row *batch = add(t, "batch_stored", "b  the same", 0);
+    row *cpu = table_add(t, "once_cpu_us", "d  CPU per message, microseconds", 1), *peak = table_add(t, "once_peak_mib", "d  peak memory, MiB", 1);
+    row *stored = table_add(t, "once_stored", "d  bytes in the file per finished key, beyond c", 0);
+    row *batch = table_add(t, "batch_stored", "b  the same", 0);
     for (int k = 0; k < KEYS; k++) {
         if (!opt.keys[k]) continue;
         cpu->value[k] = median(columns[k].cpu_us);
@@ -444,30 +425,12 @@ static void fill(table *t, const column *columns, const growth *g)
         batch->value[k] = median(columns[k].stored_batch);
     }
     if (!opt.full) return;
-    row *many = add(t, "once_peak_many_mib", "d  peak memory for 10 x as many messages, MiB", 1);
+    row *many = table_add(t, "once_peak_many_mib", "d  peak memory for 10 x as many messages, MiB", 1);
     many->value[RANDOM] = (double)g->once.peak_kib / 1024;
-    row *flat = add(t, "once_peak_growth", "   growth of that", 2);
+    row *flat = table_add(t, "once_peak_growth", "   growth of that", 2);
     flat->relation = 'l';
     flat->required = FLAT;
     if (opt.keys[RANDOM]) flat->value[RANDOM] = many->value[RANDOM] / peak->value[RANDOM];
-}
-
-static bool met(const row *r, double value) { return r->relation == 'g' ? value >= r->required : value <= r->required; }
-
-/* "12,345" or "1.23" */
-static const char *number(double value, int decimals, char out[32])
-{
-    if (value < 0) return "-";
-    char digits[32];
-    snprintf(digits, sizeof digits, "%.*f", decimals, value);
-    const size_t whole = strcspn(digits, ".");
-    size_t at = 0;
-    for (size_t i = 0; digits[i] && at < 30; i++) {
-        if (i > 0 && i < whole && (whole - i) % 3 == 0) out[at++] = ',';
-        out[at++] = digits[i];
-    }
-    out[at] = '\0';
-    return out;
 }
 
 static double rate_between(const process_result *r, unsigned point)
@@ -484,28 +447,8 @@ static void print_growth(const growth *g)
     if (!points) return;
     printf("\n%-12s %12s %24s %24s\n", "million", "d once run", "b batches, a row per key", "c the effects alone");
     for (unsigned i = 0; i < points; i++)
-        printf("%-12u %12s %24s %24s\n", i + 1, number(rate_between(&g->once, i), 0, a), number(rate_between(&g->batch, i), 0, b),
-               number(rate_between(&g->effect, i), 0, c));
-}
-
-static void print_table(const table *t, const growth *g, const char *settings)
-{
-    char buffer[32];
-    printf("once run: %s messages of %d bytes, 20 %% duplicates, one INSERT and one UPDATE each\n", number((double)opt.messages, 0, buffer),
-           WORKLOAD_BYTES);
-    printf("%s; medians of %u interleaved rounds; a to h in messages per second\n\n", settings, opt.rounds);
-    printf("%-52s %9s %11s %-4s %12s %-4s\n", "", "required", "random keys", "met", "time-ordered", "met");
-    for (size_t i = 0; i < t->n; i++) {
-        const row *r = &t->rows[i];
-        char required[16] = "";
-        if (r->relation) snprintf(required, sizeof required, "%s %.2f", r->relation == 'g' ? ">=" : "<=", r->required);
-        printf("%-52s %9s", r->label, required);
-        for (int k = 0; k < KEYS; k++)
-            printf(k == RANDOM ? " %11s %-4s" : " %12s %-4s", number(r->value[k], r->decimals, buffer),
-                   !r->relation || r->value[k] < 0 ? "" : met(r, r->value[k]) ? "yes" : "no");
-        printf("\n");
-    }
-    print_growth(g);
+        printf("%-12u %12s %24s %24s\n", i + 1, table_number(rate_between(&g->once, i), 0, a), table_number(rate_between(&g->batch, i), 0, b),
+               table_number(rate_between(&g->effect, i), 0, c));
 }
 
 static void print_points(const char *name, const process_result *r)
@@ -515,32 +458,26 @@ static void print_points(const char *name, const process_result *r)
     printf("]");
 }
 
-static void print_json(const table *t, const growth *g, const char *settings)
+static void print_as_json(const table *t, const growth *g, const char *settings)
 {
-    static const char *const names[KEYS] = {"uuid4", "uuid7"};
     printf("{\"messages\":%llu,\"rounds\":%u,\"settings\":\"%s\"", (unsigned long long)opt.messages, opt.rounds, settings);
-    for (size_t i = 0; i < t->n; i++) {
-        const row *r = &t->rows[i];
-        printf(",\"%s\":{", r->name);
-        const char *comma = "";
-        if (r->relation) {
-            printf("\"%s\":%g", r->relation == 'g' ? "at_least" : "at_most", r->required);
-            comma = ",";
-        }
-        for (int k = 0; k < KEYS; k++) {
-            if (r->value[k] < 0) continue;
-            printf("%s\"%s\":%.*f", comma, names[k], r->decimals, r->value[k]);
-            if (r->relation) printf(",\"%s_met\":%s", names[k], met(r, r->value[k]) ? "true" : "false");
-            comma = ",";
-        }
-        printf("}");
-    }
+    table_print_json(t);
     if (opt.full) {
         print_points("growth_once", &g->once);
         print_points("growth_batch", &g->batch);
         print_points("growth_effect", &g->effect);
     }
     printf("}\n");
+}
+
+static void print_as_text(const table *t, const growth *g, const char *settings)
+{
+    char buffer[32];
+    printf("\nonce run: %s messages of %d bytes, 20 %% duplicates, one INSERT and one UPDATE each\n",
+           table_number((double)opt.messages, 0, buffer), WORKLOAD_BYTES);
+    printf("%s; medians of %u interleaved rounds; a to h in messages per second\n\n", settings, opt.rounds);
+    table_print(t);
+    if (opt.full) print_growth(g);
 }
 
 /* ---- command line ---- */
@@ -614,10 +551,11 @@ int main(int argc, char **argv)
 {
     static column columns[KEYS];
     static growth grown;
-    static table results;
+    static table results = {.columns = {"random keys", "time-ordered"}, .names = {"uuid4", "uuid7"}};
     process_result result;
     parse_options(argc, argv);
     find_once();
+    process_prepare();
     make_folder();
     the_job = process_share(sizeof *the_job);
     char *settings = process_share(200);
@@ -631,7 +569,7 @@ int main(int argc, char **argv)
             if (opt.keys[k]) run_round(k, round, &columns[k]);
     if (opt.full) run_full(&grown);
     fill(&results, columns, &grown);
-    if (opt.json) print_json(&results, &grown, settings);
-    else print_table(&results, &grown, settings);
+    if (opt.json) print_as_json(&results, &grown, settings);
+    else print_as_text(&results, &grown, settings);
     return 0;
 }

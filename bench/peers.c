@@ -14,6 +14,8 @@
 
 #include "base/banned.h"
 
+#define BUSY_MS 10000
+
 enum { SQL_BEGIN, SQL_COMMIT, SQL_NOTE, SQL_INSERT, SQL_UPDATE, STATEMENTS };
 
 /* No rowid: one B-tree instead of two, the better choice for the peer. */
@@ -31,8 +33,9 @@ static once_db *open_as_the_store_does(const char *path, bool create)
 {
     once_db *db;
     once_error err;
-    const once_sqlite_options options = {.create = create, .busy_ms = 10000};
-    if (once__sqlite_open(path, &options, &db, &err) != ONCE_OK || once__sqlite_settings(db, false, &err) != ONCE_OK) bench_die(err.text);
+    const once_sqlite_options options = {.create = create, .busy_ms = BUSY_MS};
+    if (once__sqlite_open(path, &options, &db, &err) != ONCE_OK) bench_die(err.text);
+    if (once__sqlite_settings(db, once_env_real(), false, BUSY_MS, &err) != ONCE_OK) bench_die(err.text);
     return db;
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,33 @@ void *process_share(size_t size)
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) bench_die_errno("cannot share memory");
     return at;
+}
+
+/* ---- being stopped ---- */
+
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    stopped = 1;
+}
+
+void process_prepare(void)
+{
+    const struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+}
+
+/* In a child: as if nobody had asked for signals. */
+static void forget_signals(void)
+{
+    const struct sigaction action = {.sa_handler = SIG_DFL};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
 }
 
 /* ---- watching ---- */
@@ -114,6 +142,7 @@ static void attend(watch *w, process_result *result)
             result->point_s[result->points++] = bench_now_s() - w->start;
         if (terminal && polls % SHOW_EVERY == 0) show(w, done);
         poll(&exits, 1, POLL_MS);
+        if (stopped) kill(w->pid, SIGKILL);
     }
     close(exits.fd);
     if (ended != w->pid) bench_die_errno("cannot wait for a child");
@@ -124,6 +153,7 @@ static void attend(watch *w, process_result *result)
     result->peak_kib = usage.ru_maxrss;
     if (terminal) fputs("\r\033[K", stderr);
     if (w->fdinfo >= 0) close(w->fdinfo);
+    if (stopped) bench_die("stopped");
 }
 
 /* ---- starting ---- */
@@ -137,6 +167,7 @@ void process_run(const char *label, void (*work)(void *arg), void *arg, const vo
     w.pid = fork();
     if (w.pid < 0) bench_die_errno("cannot fork");
     if (w.pid == 0) {
+        forget_signals();
         work(arg);
         _exit(0);
     }
@@ -153,6 +184,7 @@ void process_exec(const char *label, char *const argv[], const char *stdout_path
     w.pid = fork();
     if (w.pid < 0) bench_die_errno("cannot fork");
     if (w.pid == 0) {
+        forget_signals();
         const int out = open(stdout_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
         if (out < 0 || dup2(out, STDOUT_FILENO) < 0) _exit(126);
         execv(argv[0], argv);

@@ -25,6 +25,9 @@ typedef struct process_result {
     double point_s[GROWTH_POINTS]; /* when each one had passed */
 } process_result;
 
+/* From now on a signal that asks us to end kills the child at work and lets exit handlers run. */
+void process_prepare(void);
+
 /* Memory that a child shares with its parent; zeroed. */
 void *process_share(size_t size);
 

@@ -68,7 +68,9 @@ static void as_text(const once_explanation *e)
     if (strcmp(e->state, "absent") == 0) return;
     printf("  First seen %s", when(e->seen_ms, time));
     if (e->place.len) printf(" at %.*s:%.*s", (int)e->place.len, e->place.data, (int)e->point.len, e->point.data);
-    printf(".\n  %u attempt%s, %u of them failed; last change %s.\n", e->attempt, e->attempt == 1 ? "" : "s", e->failures, when(e->changed_ms, time));
+    printf(".\n  %u attempt%s", e->attempt, e->attempt == 1 ? "" : "s");
+    if (e->failures) printf(", %u failed and tried again", e->failures);
+    printf("; last change %s.\n", when(e->changed_ms, time));
     if (e->reason.len) printf("  Reason: %.*s.\n", (int)e->reason.len, e->reason.data);
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");

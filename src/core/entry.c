@@ -158,7 +158,7 @@ static void start(once_entry *entry, once_token token, int64_t lease_ms, bool si
     entry->token = token;
     entry->attempt++;
     entry->silent = silent;
-    if (silent) entry->failures++; /* an attempt that ended without a word */
+    if (silent && !ONCE_PLANTED(silent_free)) entry->failures++; /* an attempt that ended without a word */
 }
 
 /* What the lane says to an entry of this order. RUN: nothing is in the way. A new one stands behind its equals (the same
@@ -168,11 +168,11 @@ static once_answer lane_answer(const once_lane *lane, bool is_new, bool versione
     if (!lane || ONCE_PLANTED(lane_ignored)) return ONCE_ANSWER_RUN;
     if (versioned && lane->has_version) {
         if (order == lane->version) return ONCE_ANSWER_DUPLICATE;
-        if (order < lane->version) return ONCE_ANSWER_STALE;
+        if (order < lane->version && !ONCE_PLANTED(stale_runs)) return ONCE_ANSWER_STALE;
     }
     const bool others = lane->tail >= 0;
     if (lane->claimed || (others && (lane->head < order || (is_new && lane->head == order)))) return ONCE_ANSWER_LATER;
-    if (versioned && lane->has_version && gap_ms >= 0 && order - lane->version > 1) return ONCE_ANSWER_GAP;
+    if (versioned && lane->has_version && gap_ms >= 0 && order - lane->version > 1 && !ONCE_PLANTED(gap_ignored)) return ONCE_ANSWER_GAP;
     return ONCE_ANSWER_RUN;
 }
 
@@ -189,7 +189,7 @@ static once_answer lane_answer_to_known(const once_lane *lane, const once_entry 
 static once_answer answer_to_new(const once_lane *lane, const once_request *r, int64_t now_ms)
 {
     /* An entry made at sent_ms has expired when now - remember reaches it, so that moment is already too old. */
-    if (r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms && r->sent_ms <= now_ms - r->remember_ms)
+    if (r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms && r->sent_ms <= now_ms - r->remember_ms && !ONCE_PLANTED(too_old_runs))
         return ONCE_ANSWER_TOO_OLD;
     if (!lane) return ONCE_ANSWER_RUN;
     return lane_answer(lane, true, r->lane.versioned, r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
@@ -199,7 +199,7 @@ static once_answer answer_to_new(const once_lane *lane, const once_request *r, i
 static once_answer answer_to_known(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
 {
     if (!once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(r->fingerprint) &&
-        !once_hash_equal(entry->fingerprint, r->fingerprint))
+        !once_hash_equal(entry->fingerprint, r->fingerprint) && !ONCE_PLANTED(conflict_ignored))
         return ONCE_ANSWER_CONFLICT;
     if (once_state_finished(entry->state)) return ONCE_ANSWER_DUPLICATE;
     switch (entry->state) {
@@ -430,7 +430,7 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
     const once_answer answer = lane_answer_to_known(lane, entry);
     switch (answer) {
     case ONCE_ANSWER_RUN:
-        start(entry, token, lease_ms, orphan, now_ms);
+        start(entry, token, ONCE_PLANTED(no_lease) ? 1 : lease_ms, orphan, now_ms);
         describe(entry, answer, now_ms, out);
         return ONCE_ENTRY_CHANGED;
     case ONCE_ANSWER_STALE:
@@ -460,6 +460,7 @@ int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *mes
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
     entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
     entry->failures = 0;
+    entry->run = 0; /* no run counts it as waiting: whoever takes it resumes it */
     entry->token = (once_token){0};
     attach(entry, message);
     return ONCE_ENTRY_CHANGED;
@@ -468,6 +469,7 @@ int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *mes
 int once_entry_wake(once_entry *entry, const once_lane *lane, int64_t now_ms)
 {
     if (entry->state != ONCE_STATE_WAITING || (entry->due_ms != ONCE_NEVER && !entry->gap)) return ONCE_UNCHANGED;
+    if (ONCE_PLANTED(no_wake)) return ONCE_UNCHANGED;
     switch (lane_answer(lane, false, entry->versioned, entry->order, entry->gap_ms)) {
     case ONCE_ANSWER_LATER: return ONCE_UNCHANGED;
     case ONCE_ANSWER_GAP:

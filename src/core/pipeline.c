@@ -225,6 +225,8 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
         once_error err;
         const int rc = once_intake_fetched(&pipe->intake, item, &err);
         if (rc != ONCE_OK) {
+            batch->open = i; /* the rest was never ours */
+            if (i == 0) batch_put(pipe, batch);
             give_up(pipe, rc, &err);
             return;
         }
@@ -282,6 +284,7 @@ static void arrange(once_pipe *pipe)
         const bool keyed = !once_hash_is_zero(item->request.id);
         item->stage = keyed ? ONCE_STAGE_CLAIM : ONCE_STAGE_BURY;
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
+        if (ONCE_PLANTED(new_tokens) && pipe->commit_unknown && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};
         item->started = false;
         item->blockers = 0;
@@ -530,7 +533,7 @@ static void begin_ready(once_pipe *pipe)
 static once_action *begin_take(once_pipe *pipe)
 {
     if (!pipe->take_batch && !(pipe->take_batch = batch_get(pipe))) return NULL;
-    if (!pipe->take_again) once_env_random(pipe->o.env, &pipe->take_token, sizeof pipe->take_token);
+    if (!pipe->take_again || ONCE_PLANTED(take_forgotten)) once_env_random(pipe->o.env, &pipe->take_token, sizeof pipe->take_token);
     pipe->take_token.a |= 1;
     once_action *take = emit(pipe, ONCE_ACT_TAKE, 0);
     take->max = pipe->cautious_left ? 1 : pipe->batch_max;
@@ -769,6 +772,7 @@ static void told_stats(once_pipe *pipe, const once_action *action, int64_t now_m
 static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     if (action->kind == ONCE_ACT_COMMIT || action->kind == ONCE_ACT_ROLLBACK) pipe->in_tx = false;
+    if (ONCE_PLANTED(commit_assumed) && action->kind == ONCE_ACT_COMMIT) action->status = ONCE_OK;
     if (action->status != ONCE_OK) {
         store_failed(pipe, action, now_ms);
         return;
@@ -851,7 +855,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->ready_size = 4 * pipe->batch_max;
     pipe->marks_size = 64;
     while (pipe->marks_size < 4 * pipe->batch_max) pipe->marks_size *= 2;
-    pipe->cautious_left = options->unclean ? pipe->batch_max : 0;
+    pipe->cautious_left = options->unclean && !ONCE_PLANTED(no_caution) ? pipe->batch_max : 0;
     pipe->cautious_window = pipe->batch_max;
     once_intake_init(&pipe->intake, options->spec, options->secret, options->run, options->prepare);
 

@@ -13,7 +13,19 @@
     X(split_forgets, "a rolled-back batch is acked as if it had been committed")                                      \
     X(no_budget, "retries never end")                                                                                 \
     X(lane_ignored, "followers overtake a failed message of their lane")                                              \
-    X(ack_past_gap, "acks pass a message that is not settled")
+    X(ack_past_gap, "acks pass a message that is not settled")                                                        \
+    X(commit_assumed, "a commit whose reply was lost counts as committed")                                            \
+    X(new_tokens, "what is repeated after a lost reply is claimed with new tokens")                                   \
+    X(take_forgotten, "a take whose reply was lost is not asked for again")                                           \
+    X(no_lease, "take hands out entries without a lease")                                                             \
+    X(silent_free, "attempts that end without a word are not counted")                                                \
+    X(no_caution, "messages are not claimed one by one after an unclean end")                                         \
+    X(conflict_ignored, "the same key with other content is a duplicate")                                             \
+    X(too_old_runs, "a message that is too old runs")                                                                 \
+    X(stale_runs, "an older version runs after a newer one")                                                          \
+    X(gap_ignored, "nobody waits for a missing version")                                                              \
+    X(no_wake, "followers in a lane are never woken")                                                                 \
+    X(wall_clock, "leases are measured by the wall clock of whoever asks")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

@@ -114,36 +114,49 @@ static once_request request_for(run *r, uint64_t scope, uint64_t key)
                          gaps[] = {-1, 0, 100, 100};
     const uint64_t lane = key / 3;
     const once_bytes lane_name = {&"0123"[lane], 1};
-    ++r->tokens;
-    return (once_request){
+    once_request q = {
         .scope = &scopes[scope],
         .key = key_of(key),
         .id = id_of(r, scope, key),
-        .fingerprint = chance(r, 80) ? (once_hash){1, 1} : chance(r, 50) ? (once_hash){2, 2} : (once_hash){0},
-        .token = {r->tokens * UINT64_C(0x9e3779b97f4a7c15), r->tokens << 40},
         .lane = {.id = lane ? once_lane_id(r->sides[0].store->secret, &scopes[scope], lane_name) : (once_hash){0},
                  .versioned = lane > 1,
-                 .version = lane <= 1 ? 0 : chance(r, 1) ? INT64_MAX : (int64_t)below(r, 10),
-                 .gap_ms = lane > 1 ? gaps[below(r, 4)] : -1},
-        .lease_ms = leases[below(r, 8)],
-        .remember_ms = chance(r, 1) ? ONCE_FOREVER : remembers[below(r, 6)],
-        .sent_ms = chance(r, 70) ? ONCE_NO_TIME : now_of(r) - (int64_t)below(r, 4000),
-        .hold = chance(r, 15),
-        .run = below(r, 3),
-        .at = {ONCE_BYTES("place"), {points[below(r, 6)], 1}},
+                 .gap_ms = -1},
+        .sent_ms = ONCE_NO_TIME,
+        .at = {.place = ONCE_BYTES("place")},
     };
+    /* One choice a statement: the same seed is the same run, whatever the compiler. */
+    ++r->tokens;
+    q.token = (once_token){r->tokens * UINT64_C(0x9e3779b97f4a7c15), r->tokens << 40};
+    const uint64_t print = below(r, 10);
+    if (print < 9) q.fingerprint = print < 8 ? (once_hash){1, 1} : (once_hash){2, 2};
+    if (lane > 1) {
+        q.lane.version = chance(r, 1) ? INT64_MAX : (int64_t)below(r, 10);
+        q.lane.gap_ms = gaps[below(r, 4)];
+    }
+    q.lease_ms = leases[below(r, 8)];
+    q.remember_ms = chance(r, 1) ? ONCE_FOREVER : remembers[below(r, 6)];
+    if (chance(r, 30)) q.sent_ms = now_of(r) - (int64_t)below(r, 4000);
+    q.hold = chance(r, 15);
+    q.run = below(r, 3);
+    q.at.point = (once_bytes){points[below(r, 6)], 1};
+    return q;
+}
+
+static once_request any_request(run *r)
+{
+    const uint64_t scope = below(r, SCOPES);
+    return request_for(r, scope, below(r, KEYS));
 }
 
 static once_message message_for(run *r, const once_request *q)
 {
     static const size_t sizes[] = {0, 1, 3, 60, 60, 4000};
-    return (once_message){
-        .body = {filler + below(r, 900), sizes[below(r, 6)]},
-        .headers = chance(r, 50) ? ONCE_BYTES("{\"a\":1}") : (once_bytes){0},
-        .type = chance(r, 50) ? ONCE_BYTES("type") : (once_bytes){0},
-        .at = q->at,
-        .sent_ms = q->sent_ms,
-    };
+    once_message m = {.at = q->at, .sent_ms = q->sent_ms};
+    m.body.data = filler + below(r, 900);
+    m.body.len = sizes[below(r, 6)];
+    if (chance(r, 50)) m.headers = ONCE_BYTES("{\"a\":1}");
+    if (chance(r, 50)) m.type = ONCE_BYTES("type");
+    return m;
 }
 
 static void hold(run *r, const once_request *q)
@@ -343,7 +356,7 @@ static void step_requests(run *r, verb v)
     r->has_last = true;
     r->n = chance(r, 5) ? BATCH : 1 + below(r, 5);
     for (size_t i = 0; i < r->n; i++) {
-        r->requests[i] = v == EXTEND && r->n_held ? r->held[below(r, r->n_held)] : request_for(r, below(r, SCOPES), below(r, KEYS));
+        r->requests[i] = v == EXTEND && r->n_held ? r->held[below(r, r->n_held)] : any_request(r);
         r->messages[i] = message_for(r, &r->requests[i]);
     }
     play(r, false);
@@ -364,14 +377,15 @@ static void step_settle(run *r)
         const once_outcome outcome = outcomes[below(r, sizeof outcomes / sizeof *outcomes)];
         const bool open = outcome >= ONCE_RETRY;
         static const size_t sizes[] = {0, 1, 20, 300, 4100};
-        r->settlements[i] = (once_settlement){
-            .request = &r->requests[i],
-            .outcome = outcome,
-            .result = open ? (once_bytes){0} : (once_bytes){filler + below(r, 900), sizes[below(r, 5)]},
-            .reason = chance(r, 50) ? ONCE_BYTES("because") : (once_bytes){0},
-            .delay_ms = outcome == ONCE_RETRY || outcome == ONCE_RELEASE ? delays[below(r, 4)] : 0,
-            .message = open && chance(r, 80) ? &r->messages[i] : NULL,
-        };
+        once_settlement settlement = {.request = &r->requests[i], .outcome = outcome};
+        if (!open) {
+            settlement.result.data = filler + below(r, 900);
+            settlement.result.len = sizes[below(r, 5)];
+        }
+        if (chance(r, 50)) settlement.reason = ONCE_BYTES("because");
+        if (outcome == ONCE_RETRY || outcome == ONCE_RELEASE) settlement.delay_ms = delays[below(r, 4)];
+        if (open && chance(r, 80)) settlement.message = &r->messages[i];
+        r->settlements[i] = settlement;
     }
     play(r, false);
 }
@@ -455,7 +469,7 @@ static void step_bury(run *r)
     bool fresh[2][3];
     const size_t n = 1 + below(r, 3);
     for (size_t i = 0; i < n; i++) {
-        const once_request q = request_for(r, below(r, SCOPES), below(r, KEYS));
+        const once_request q = any_request(r);
         letters[i] = (once_letter){.scope = *q.scope, .message = message_for(r, &q), .kind = ONCE_ANSWER_CONFLICT, .reason = ONCE_BYTES("no")};
         if (chance(r, 50)) letters[i].key = q.key;
     }
@@ -478,7 +492,7 @@ static void step_fact(run *r)
     once_bytes got[2];
     for (int s = 0; s < 2; s++) {
         once_error e;
-        if (r->sides[s].store->ops->fact_get(r->sides[s].store, names[below(r, 1)], &got[s], &r->sides[s].arena, &e) != ONCE_OK) differ(r, "fact_get failed");
+        if (r->sides[s].store->ops->fact_get(r->sides[s].store, name, &got[s], &r->sides[s].arena, &e) != ONCE_OK) differ(r, "fact_get failed");
     }
     if (!r->failed && !equal_bytes(got[0], got[1])) differ(r, "fact: memory %zu bytes, other %zu", got[0].len, got[1].len);
 }

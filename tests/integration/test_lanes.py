@@ -50,8 +50,8 @@ def test_f33_parked_across_runs(tmp_path):
     p = pipeline(tmp_path, "", GATED, attempts=100000)
     p.write({"id": 1, "lane": "a", "x": "a1", "needs": "key"}, {"id": 2, "lane": "a", "x": "a2"})
     with p.start() as running:
-        until(lambda: p.rows("SELECT 1 FROM sqlite_schema WHERE name = 'once_entry'") and
-              p.value("SELECT count(*) FROM once_entry WHERE state IN (1, 2)") == 2, what="both wait")
+        until(p.is_running, what="it runs")
+        until(lambda: p.value("SELECT count(*) FROM once_entry WHERE state IN (1, 2)") == 2, what="both wait")
         running.send(15)
         summary = running.end().json
     assert summary["stopped"] is True and summary["waiting"] == 2

@@ -197,6 +197,12 @@ class Pipeline:
     def value(self, sql, *parameters):
         return self.rows(sql, *parameters)[0][0]
 
+    def is_running(self):
+        """A run is past its start, so that it listens to signals; a run that was killed leaves this true."""
+        if not os.path.exists(self.database) or not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'once_fact'"):
+            return False
+        return bool(self.rows("SELECT 1 FROM once_fact WHERE name LIKE 'run/%'"))
+
     def letters(self):
         """Dead letters as (line, reason), in order of the lines."""
         found = self.rows("SELECT CAST(point AS TEXT), CAST(reason AS TEXT) FROM once_letter")

@@ -50,6 +50,7 @@ static bool may_die(const sim_world *world, const sim_key *k)
 static void grant(sim_world *world, sim_worker *w, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
+    w->holds = !w->in_tx;
     const bool again = k->open && once_hash_equal(k->token, note->token);
     if (k->open && !again) {
         const int64_t held_ms = world->now_ms - k->granted_ms;
@@ -82,6 +83,7 @@ static void check_lane(sim_world *world, int key)
         sim_violation(world, "lane %d: version %lld (key %d) took effect after version %lld", k->lane, (long long)k->version, key, (long long)lane->top);
     if (world->gap && world->gap_dead && lane->has_top && lane->top + 1 != k->version)
         sim_violation(world, "lane %d: version %lld (key %d) took effect behind version %lld: a gap", k->lane, (long long)k->version, key, (long long)lane->top);
+    if (k->replayed) return;
     if (!world->versioned && world->fifo && world->workers_n == 1 && k->first < lane->last_first)
         sim_violation(world, "lane %d: key %d took effect behind one that was delivered after it", k->lane, key);
     lane->last_first = k->first;
@@ -232,6 +234,17 @@ void sim_record_ack(sim_world *world, sim_worker *worker, int message)
     if (!is_safe(world, m)) sim_violation(world, "message %d (key %d): acked, and neither finished nor kept by the store", message, m->key);
 }
 
+/* A person decided: everything begins anew, but for the effects that there were. */
+void sim_record_replay(sim_world *world, int key)
+{
+    sim_key *k = &world->keys[key];
+    sim_trace(world, -1, "an operator replays key", NULL, key, -1, ONCE_OK);
+    if (!k->final || k->outcome != ONCE_DEAD) sim_violation(world, "key %d: a dead letter of a key that is not dead", key);
+    k->final = false;
+    k->owned = k->replayed = true;
+    k->failures = k->silent = k->letters = 0;
+}
+
 /* --- workers --- */
 
 void sim_record_excuse(sim_worker *worker)
@@ -308,9 +321,12 @@ void sim_record_final(sim_world *world)
     if (world->counted_done != world->result->effects)
         sim_violation(world, "the workers counted %llu done, but there were %llu effects", (unsigned long long)world->counted_done,
                       (unsigned long long)world->result->effects);
-    /* A letter that was written, rolled back and then written by another worker may be counted by both. */
-    const uint64_t twice = world->result->fired[SIM_commit_fails] + world->result->fired[SIM_store_fails];
-    if (world->counted_dead < world->letters || world->counted_dead > world->letters + twice)
+    /* A letter that was written, rolled back and then written by another worker may be counted by both; one that was
+     * replayed before its worker knew that it had been written is counted once for two. */
+    const uint64_t once = world->result->fired[SIM_replayed];
+    const uint64_t twice = world->result->fired[SIM_commit_fails] + world->result->fired[SIM_store_fails] +
+                           world->result->fired[SIM_store_crash];
+    if (world->counted_dead + once < world->letters || world->counted_dead > world->letters + twice)
         sim_violation(world, "the workers counted %llu dead, but there were %llu letters", (unsigned long long)world->counted_dead,
                       (unsigned long long)world->letters);
 }

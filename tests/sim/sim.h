@@ -51,6 +51,7 @@
     X(year_forward, "a wall clock jumps a year forward")                                                              \
     X(hour_back, "a wall clock jumps an hour back")                                                                   \
     X(swept, "expired entries are swept")                                                                             \
+    X(replayed, "an operator puts a dead letter back to work")                                                        \
     X(malformed, "a message is no JSON or lacks its key")                                                             \
     X(conflicting, "a message has the key of another and other content")                                              \
     X(resent, "a message is sent twice, under different coordinates")                                                 \
@@ -94,6 +95,7 @@ typedef struct sim_key {
     bool owned;      /* the store has its body */
     int winner;      /* the variant of the content that was let in; -1: none yet */
     uint64_t first;  /* serial of its first delivery */
+    bool replayed;   /* came back from the dead */
     /* the last claim that the store granted */
     bool open, known; /* open: not settled; known: the worker got the answer */
     uint64_t holder;  /* incarnation */
@@ -172,6 +174,7 @@ struct sim_worker {
     int64_t fetch_until_ms;
     bool store_done, source_done; /* carried out, but the machine does not know */
     bool in_tx, tx_lost;
+    bool holds; /* it was granted a claim and has not come to use it */
     sim_note *notes;
     size_t notes_n, notes_size;
     uint32_t *delivered; /* by ticket - 1 */
@@ -235,6 +238,7 @@ struct sim_world {
     sim_worker workers[SIM_WORKERS];
     int workers_n;
     uint64_t incarnations;
+    uint32_t clean_starts;
     sim_worker *tx_owner;
     int64_t store_down_until_ms;
     once_store *memory;
@@ -275,12 +279,14 @@ void sim_store_init(sim_worker *worker);
 int sim_store_open(sim_worker *worker);
 void sim_store_close(sim_worker *worker); /* as the end of the process: what is open is rolled back */
 void sim_store_crash(sim_world *world);
+void sim_store_replay(sim_worker *worker); /* any one dead letter */
 
 /* record.c */
 void sim_note_add(sim_worker *worker, sim_note note);
 void sim_notes_drop(sim_worker *worker);
 void sim_notes_commit(sim_worker *worker);
 void sim_record_ack(sim_world *world, sim_worker *worker, int message);
+void sim_record_replay(sim_world *world, int key);
 void sim_record_excuse(sim_worker *worker); /* its open claims may end without a word */
 void sim_record_end(sim_worker *worker, const once_counts *counts);
 bool sim_record_over(sim_world *world, char *why, size_t size); /* every message is through */

@@ -26,8 +26,9 @@ static int arrive(sim_worker *w, sim_fault fault, once_error *err)
         sim_fired(world, SIM_store_busy);
         return once_fail(err, ONCE_E_BUSY, "simulated: another worker has the store");
     }
-    if (sim_fires(world, fault)) return once_fail(err, sim_chance(world, 80) ? ONCE_E_UNAVAILABLE : ONCE_E_ABORTED, "simulated");
-    return ONCE_OK;
+    if (!sim_fires(world, fault)) return ONCE_OK;
+    static const int statuses[] = {ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_ABORTED, ONCE_E_NOMEM, ONCE_E_FULL, ONCE_E_IO};
+    return once_fail(err, statuses[sim_random(world, sizeof statuses / sizeof *statuses)], "simulated");
 }
 
 /* Outside of transactions an answer is a fact at once. */
@@ -178,7 +179,7 @@ static int sim_begin(once_store *store, once_error *err)
 
 static void tx_over(sim_worker *w)
 {
-    w->in_tx = w->tx_lost = false;
+    w->in_tx = w->tx_lost = w->holds = false;
     if (w->world->tx_owner == w) w->world->tx_owner = NULL;
 }
 
@@ -274,4 +275,37 @@ void sim_store_crash(sim_world *world)
     }
     for (int i = 0; i < world->workers_n; i++)
         if (world->workers[i].pipe && sim_store_open(&world->workers[i]) != ONCE_OK) sim_violation(world, "the store does not open after a crash");
+}
+
+/* --- the operator --- */
+
+typedef struct search {
+    sim_world *world;
+    uint64_t skip, id;
+    int key;
+} search;
+
+static bool look_at(void *user, const once_letter *letter)
+{
+    search *s = user;
+    if (once_hash_is_zero(letter->entry)) return true;
+    s->id = letter->id;
+    s->key = sim_key_of(s->world, &(once_request){.scope = &letter->scope, .key = letter->key});
+    return s->skip-- > 0;
+}
+
+void sim_store_replay(sim_worker *worker)
+{
+    sim_world *world = worker->world;
+    once_error err = {0};
+    search s = {.world = world, .skip = sim_random(world, 4)};
+    bool found = false;
+    if (world->tx_owner || !worker->real || world->store_down_until_ms > world->now_ms) return;
+    lend_clock(worker);
+    int rc = worker->real->ops->letters(worker->real, world->spec->consumer, look_at, &s, &err);
+    if (rc == ONCE_OK && s.id) rc = worker->real->ops->exhume(worker->real, s.id, &found, &err);
+    if (rc != ONCE_OK) sim_violation(world, "a dead letter cannot be replayed: %s", err.text);
+    if (!found) return;
+    sim_fired(world, SIM_replayed);
+    sim_record_replay(world, s.key);
 }

@@ -63,7 +63,7 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         if (sim_fires(world, SIM_crash_in_effects)) return die_here(w, SIM_crash_in_effects);
         if (k->fate == FATE_KILLER) {
             sim_trace(world, w->index, "killed by key", NULL, key, message, ONCE_OK);
-            if (++k->kills > world->attempts + world->incarnations)
+            if (++k->kills > world->attempts + world->clean_starts + (uint32_t)world->messages_n)
                 sim_violation(world, "key %d: killed %u workers, and is still tried", key, k->kills);
             return die_here(w, SIM_killer);
         }
@@ -110,6 +110,7 @@ void sim_worker_start(sim_worker *w)
     w->delivered_n = 0;
     w->acked = 0;
     if (w->unclean) sim_fired(world, SIM_unclean);
+    else world->clean_starts++;
     const once_pipe_options options = {
         .spec = world->spec,
         .env = &w->env.env,
@@ -191,7 +192,9 @@ static bool misfortune(sim_worker *w)
         sim_worker_die(w);
         return true;
     }
-    if (sim_fires(world, SIM_zombie)) {
+    bool zombie = false;
+    for (int chances = w->holds && !w->in_tx ? 10 : 1; chances > 0 && !zombie; chances--) zombie = sim_fires(world, SIM_zombie);
+    if (zombie) {
         w->state = PAUSED;
         w->until_ms = world->now_ms + world->lease_ms + (int64_t)sim_random(world, 6000);
         sim_record_excuse(w);
@@ -209,6 +212,7 @@ static bool misfortune(sim_worker *w)
         once_pipe_stop(w->pipe);
     }
     if (sim_fires(world, SIM_store_crash)) sim_store_crash(world);
+    if (sim_random(world, 10000) < world->rate[SIM_replayed] && world->phase == PHASE_FAULTS) sim_store_replay(w);
     if (sim_fires(world, SIM_year_forward)) w->wall_off_ms += INT64_C(365) * 24 * 3600 * 1000;
     if (sim_fires(world, SIM_hour_back)) w->wall_off_ms -= INT64_C(3600) * 1000;
     tell_time(w);
@@ -269,8 +273,8 @@ static bool act_on_source(sim_worker *w)
     if (!w->source_action) {
         w->source_action = once_pipe_source_action(w->pipe, w->world->now_ms);
         if (!w->source_action) return false;
-        /* It matters only when there is something to ack after it. */
-        w->fetch_until_ms = w->delivered_n > w->acked ? w->world->now_ms + 100 : ONCE_NEVER;
+        /* A fetch blocks for a while. It could be shorter, but matters only when there is something to ack after it. */
+        w->fetch_until_ms = w->world->now_ms + (w->delivered_n > w->acked ? 100 : 3000);
     }
     once_action *action = w->source_action;
     if (!w->source_done && nothing_to_fetch(w, action)) return false;

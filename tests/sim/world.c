@@ -253,7 +253,7 @@ static const struct {
     {SIM_crash_before, 100, false}, {SIM_crash_after, 100, false}, {SIM_crash_after_commit, 1000, false},
     {SIM_crash_in_effects, 300, false}, {SIM_zombie, 100, false}, {SIM_pause, 100, true}, {SIM_stop, 100, true},
     {SIM_store_fails, 200, true}, {SIM_store_reply_lost, 200, true}, {SIM_commit_fails, 500, true},
-    {SIM_commit_reply_lost, 800, true}, {SIM_store_crash, 50, false}, {SIM_effects_fail, 300, true},
+    {SIM_commit_reply_lost, 800, true}, {SIM_store_crash, 50, false}, {SIM_replayed, 300, true}, {SIM_effects_fail, 300, true},
     {SIM_fetch_fails, 300, true}, {SIM_ack_fails, 500, true}, {SIM_ack_reply_lost, 500, true}, {SIM_invisible, 10000, true},
     {SIM_duplicate_now, 800, true}, {SIM_duplicate_late, 500, true}, {SIM_reordered, 3000, true}, {SIM_year_forward, 30, true},
     {SIM_hour_back, 30, true},
@@ -267,7 +267,7 @@ static void choose_faults(sim_world *world)
         if (sim_chance(world, 50)) world->rate[rates[i].fault] = 1 + (uint32_t)sim_random(world, rates[i].rate);
     }
     if (world->fifo) world->rate[SIM_reordered] = 0;
-    if (world->finite) world->rate[SIM_invisible] = world->rate[SIM_duplicate_late] = 0;
+    if (world->finite) world->rate[SIM_replayed] = world->rate[SIM_invisible] = world->rate[SIM_duplicate_late] = 0;
     world->faults_left = 5 + (uint32_t)sim_random(world, 40);
     world->faults_until_ms = world->now_ms + 2000 + (int64_t)sim_random(world, 60000);
 }

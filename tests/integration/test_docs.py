@@ -1,0 +1,46 @@
+"""Every session in the documentation is run, and must print what the page says."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PAGES = ["README.md"]
+
+
+def sessions(page):
+    """The shell blocks of a page as one script, and the blocks of output that follow them."""
+    with open(os.path.join(ROOT, page), encoding="utf-8") as text:
+        blocks = re.findall(r"```(\w*)\n(.*?)```", text.read(), re.S)
+    script, expected = [], []
+    for (kind, body), before in zip(blocks, [("", "")] + blocks):
+        if kind == "sh":
+            script.append(body)
+        elif kind == "" and before[0] == "sh":
+            expected.append(body)
+    return "\n".join(script), "".join(expected)
+
+
+def normal(text):
+    """Without what differs from run to run: times and rates."""
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", "TIME", text)
+    return re.sub(r"in [\d.]+ s \(\d+/s\)", "in S s", text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_sessions_of_a_page_print_what_it_says(page, tmp_path):
+    script, expected = sessions(page)
+    assert script and expected
+    script = script.replace("/tmp/try", str(tmp_path / "try"))
+    env = {**os.environ, "PATH": os.path.dirname(os.environ["ONCE"]) + ":" + os.environ["PATH"]}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert normal(done.stdout) == normal(expected), done.stderr
+    assert done.stderr == ""
+
+
+def test_every_page_that_the_readme_names_exists():
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as text:
+        for link in re.findall(r"\]\(([^)#]+)\)", text.read()):
+            assert os.path.exists(os.path.join(ROOT, link)), link

@@ -1,0 +1,204 @@
+"""The store's file when something is wrong with it: a clear error, nothing acked, nothing lost, and it goes on afterwards."""
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+
+import pytest
+
+from harness import Pipeline, counts
+
+TABLES = "CREATE TABLE t(id PRIMARY KEY, v); CREATE TABLE total(n); INSERT INTO total VALUES (0);"
+CONFIG = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t VALUES (:id, :v)", "UPDATE total SET n = n + 1"]}\nbatch: {max: 64}\n'
+
+
+def pipeline(folder, n=50, size=10, **more):
+    p = Pipeline(folder, CONFIG, TABLES, **more)
+    p.write(*[{"id": i, "v": "x" * size} for i in range(n)])
+    return p
+
+
+def stops(p, status, *told, **more):
+    ended = p.try_run(**more)
+    assert ended.status in (status if isinstance(status, tuple) else (status,)), ended
+    assert ended.err.startswith("once: "), ended
+    for part in told:
+        assert part in ended.err, ended
+    return ended
+
+
+def whole(p, n=50):
+    """Everything took effect exactly once."""
+    assert p.rows("SELECT count(*), count(DISTINCT id) FROM t") == [(n, n)]
+    assert p.value("SELECT n FROM total") == n
+
+
+# ---- damaged and foreign files ----
+
+def test_f55_not_a_database(tmp_path):
+    p = pipeline(tmp_path, store="sqlite:store.db")
+    shutil.copy(p.database, tmp_path / "good")
+    with open(p.database, "wb") as file:
+        file.write(b"Dear diary, " * 1000)
+    ended = stops(p, 3, "store.db", "p.yaml:2: ")
+    assert ended.json["acked"] == 0 and ended.json["received"] == 0
+    with open(p.database, "rb") as file:
+        assert file.read() == b"Dear diary, " * 1000, "somebody else's file is left as it is"
+    shutil.copy(tmp_path / "good", p.database)
+    counts(p.run(status=0), received=50, done=50)
+    whole(p)
+
+
+@pytest.mark.parametrize("from_page", [1, 2, 5])
+def test_f55_pages_overwritten(tmp_path, from_page):
+    p = pipeline(tmp_path, n=400, size=400)
+    p.run(status=0)
+    p.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(p.database, tmp_path / "good")
+    with open(p.database, "r+b") as file:
+        file.seek(from_page * 4096)
+        file.write(b"\xa5" * (os.path.getsize(p.database) - from_page * 4096))
+    ended = stops(p, 3, "store.db")
+    assert ended.json["acked"] == 0 and ended.json["done"] == 0, "damage is never read as 'not seen'"
+    shutil.copy(tmp_path / "good", p.database)
+    counts(p.run(status=0), received=400, duplicates=400)
+    whole(p, 400)
+
+
+@pytest.mark.parametrize("cut", [4096, 3 * 4096, 5 * 4096 + 100])
+def test_f55_truncated(tmp_path, cut):
+    p = pipeline(tmp_path, n=400, size=400)
+    p.run(status=0)
+    p.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(p.database, tmp_path / "good")
+    os.truncate(p.database, cut)
+    ended = stops(p, 3, "store.db")
+    assert ended.json["acked"] == 0 and ended.json["done"] == 0
+    shutil.copy(tmp_path / "good", p.database)
+    counts(p.run(status=0), received=400, duplicates=400)
+
+
+def test_a_users_database_gets_our_tables_beside_its_own(tmp_path):
+    p = Pipeline(tmp_path, CONFIG)
+    connection = sqlite3.connect(p.database)
+    connection.executescript("PRAGMA application_id = 1234; PRAGMA user_version = 7; PRAGMA journal_mode = DELETE;" + TABLES)
+    connection.close()
+    p.write({"id": 1, "v": 1})
+    counts(p.run(status=0), received=1, done=1)
+    assert [p.value(f"PRAGMA {name}") for name in ("application_id", "user_version", "journal_mode")] == [1234, 7, "delete"]
+    assert "WAL" in p.once("check", p.name).out
+
+
+def test_a_table_of_our_name_that_is_not_ours(tmp_path):
+    p = Pipeline(tmp_path, CONFIG, TABLES + "CREATE TABLE once_meta(a, b, c); INSERT INTO once_meta VALUES (1, 2, 3);")
+    p.write({"id": 1, "v": 1})
+    ended = stops(p, 3, "once_meta", "not ours")
+    assert ended.json["received"] == 0 and p.rows("SELECT * FROM once_meta") == [(1, 2, 3)]
+
+
+def test_f58_newer_schema_is_refused(tmp_path):
+    p = pipeline(tmp_path)
+    p.run(status=0)
+    version = p.value("SELECT value FROM once_meta WHERE name = 'version'")
+    p.execute("UPDATE once_meta SET value = 999 WHERE name = 'version'")
+    ended = stops(p, 3, "newer", "999", "upgrade")
+    assert ended.json["received"] == 0
+    p.execute(f"UPDATE once_meta SET value = {version} WHERE name = 'version'")
+    counts(p.run(status=0), received=50, duplicates=50)
+
+
+# ---- places ----
+
+def test_directory_missing(tmp_path):
+    p = Pipeline(tmp_path, CONFIG)
+    p.configure(CONFIG, store="sqlite:no/such/store.db")
+    p.write({"id": 1, "v": 1})
+    ended = stops(p, 2, "no/such/store.db", "folder")
+    os.makedirs(tmp_path / "no" / "such")
+    p.database = str(tmp_path / "no" / "such" / "store.db")
+    p.execute(TABLES)
+    counts(p.run(status=0), received=1, done=1)
+
+
+def test_path_is_a_folder(tmp_path):
+    os.mkdir(tmp_path / "folder")
+    p = Pipeline(tmp_path, CONFIG)
+    p.configure(CONFIG, store="sqlite:folder")
+    stops(p, 2, "folder")
+
+
+def as_nobody():
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+def test_read_only_file(tmp_path):
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        os.chmod(folder, 0o777)
+        p = pipeline(folder)
+        p.run(status=0)
+        p.append({"id": "new", "v": 1})
+        os.chmod(p.database, 0o444)
+        ended = stops(p, 3, "store.db", "writable", preexec_fn=as_nobody)
+        assert ended.json["received"] == 0
+        os.chmod(p.database, 0o666)
+        for extra in ("-wal", "-shm"):
+            if os.path.exists(p.database + extra):
+                os.chmod(p.database + extra, 0o666)
+        counts(p.run(status=0, preexec_fn=as_nobody), received=51, done=1, duplicates=50)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+def test_unreadable_file(tmp_path):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        p = pipeline(folder)
+        os.chmod(p.database, 0o600)
+        stops(p, 3, "permission", preexec_fn=as_nobody)
+        counts(p.run(status=0), received=50, done=50)
+
+
+# ---- no space ----
+
+def limited(bytes_):
+    def limit():
+        import signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, bytes_))
+    return limit
+
+
+@pytest.mark.parametrize("kib", [300, 700])
+def test_f52_file_size_limit(tmp_path, kib):
+    """A write that the system refuses, at different moments: what was reported as done is done, the rest is not."""
+    p = pipeline(tmp_path, n=600, size=3000)
+    ended = stops(p, 3, "store.db", preexec_fn=limited(kib << 10))
+    kept = p.value("SELECT count(*) FROM t")
+    assert kept == p.value("SELECT n FROM total") >= ended.json["done"], "nothing that was counted is lost"
+    assert ended.json["acked"] <= kept < 600
+    counts(p.run(status=0), received=600, done=600 - kept, duplicates=kept)
+    whole(p, 600)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount a small file system")
+def test_f52_disk_full(tmp_path):
+    small = tmp_path / "small"
+    os.mkdir(small)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("cannot mount a tmpfs here")
+    try:
+        p = Pipeline(tmp_path, CONFIG, TABLES, store="sqlite:small/store.db")
+        p.write(*[{"id": i, "v": "x" * 3000} for i in range(600)])
+        ended = stops(p, 3, "no space left", "free some space")
+        kept = p.value("SELECT count(*) FROM t")
+        assert kept == p.value("SELECT n FROM total") >= ended.json["done"]
+        assert ended.json["acked"] <= kept < 600
+        subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
+        counts(p.run(status=0), received=600, done=600 - kept, duplicates=kept)
+        whole(p, 600)
+    finally:
+        subprocess.run(["umount", "-l", small], check=False)

@@ -1,0 +1,132 @@
+/* f56: every nth allocation fails, one after another. A run then ends with an error or goes on, never with a crash, and what
+ * was settled stays settled: at the end every message has had its effect once.
+ *
+ * The allocator is replaced in this program only. Sanitizers bring their own, so there the test is a plain run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "once/once.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define REPLACED 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define REPLACED 0
+#endif
+#endif
+#ifndef REPLACED
+#define REPLACED 1
+#endif
+
+static atomic_long countdown = -1; /* fails when it reaches 0; negative: never */
+
+static bool refused(void)
+{
+    if (atomic_load(&countdown) < 0) return false;
+    return atomic_fetch_sub(&countdown, 1) == 0;
+}
+
+#if REPLACED
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+
+void *malloc(size_t size) { return refused() ? NULL : __libc_malloc(size); }
+void *calloc(size_t n, size_t size) { return refused() ? NULL : __libc_calloc(n, size); }
+void *realloc(void *old, size_t size) { return refused() ? NULL : __libc_realloc(old, size); }
+#endif
+
+#define MESSAGES 30
+
+static char dir[64], yaml[100], data[100], db_path[100];
+
+static int setup(void **state)
+{
+    (void)state;
+    memcpy(dir, "/tmp/once-nomem.XXXXXX", 23);
+    assert_non_null(mkdtemp(dir));
+    snprintf(yaml, sizeof yaml, "%s/p.yaml", dir);
+    snprintf(data, sizeof data, "%s/in.ndjson", dir);
+    snprintf(db_path, sizeof db_path, "%s/s.db", dir);
+    FILE *out = fopen(yaml, "w");
+    fprintf(out,
+            "consumer: test\nstore: sqlite:%s\nsource: {file: {path: %s}}\nkey: \"a:${/id}\"\nbatch: {max: 8}\nlease: 20ms\n"
+            "retry: {attempts: 1000, backoff: 1ms..2ms}\n"
+            "init: CREATE TABLE IF NOT EXISTS seen(id TEXT, n INTEGER)\n"
+            "handler: {sql: [\"INSERT INTO seen(id, n) VALUES (:id, :n)\", {do: \"UPDATE seen SET n = n + 1 WHERE id = :{/of?}\", rows: 0}]}\n",
+            db_path, data);
+    fclose(out);
+    out = fopen(data, "w");
+    for (int i = 0; i < MESSAGES; i++) fprintf(out, "{\"id\": \"m\\u0041%d\", \"n\": 1}\n", i);
+    fprintf(out, "not json\n");
+    fclose(out);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"p.yaml", "in.ndjson", "s.db", "s.db-wal", "s.db-shm"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[120];
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+    return 0;
+}
+
+static int run_with(long nth)
+{
+    once_pipeline *pipeline = NULL;
+    once_summary summary;
+    once_error err;
+    atomic_store(&countdown, nth);
+    int rc = once_pipeline_load(yaml, NULL, NULL, &pipeline, &err);
+    if (rc == ONCE_OK) rc = once_pipeline_run(pipeline, NULL, &summary, &err);
+    once_pipeline_free(pipeline);
+    const bool spent = atomic_exchange(&countdown, -1) < 0;
+    return rc == ONCE_OK && !spent ? 1 : rc; /* 1: nth was beyond the last allocation */
+}
+
+static int64_t ask(const char *sql)
+{
+    sqlite3 *db;
+    sqlite3_stmt *stmt;
+    assert_int_equal(sqlite3_open(db_path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    const int64_t answer = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    return answer;
+}
+
+static void f56_every_nth_allocation_fails(void **state)
+{
+    (void)state;
+    long nth = 0, failures = 0;
+    for (; REPLACED && nth < 20000; nth += 1 + nth / 40) {
+        const int rc = run_with(nth);
+        if (rc == 1) break;
+        failures += rc != ONCE_OK;
+    }
+    assert_int_equal(run_with(-1) < 0, 0);
+    assert_int_equal(ask("SELECT count(*) FROM seen"), MESSAGES);
+    assert_int_equal(ask("SELECT count(DISTINCT id) FROM seen"), MESSAGES);
+    if (REPLACED) assert_true(nth > 100 && failures > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(f56_every_nth_allocation_fails, setup, teardown)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,258 @@
+/* What is particular to the sqlite store: what it writes and what it does not, and what it forgets and must not remember. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+#include "store/sqlite_store.h"
+#include "testenv.h"
+
+static const once_settled_limits tiny = {.recent_records = 16, .recent_bytes = 1 << 20, .level0_bits = 6, .filter_bytes = 1 << 16};
+static const once_scope scope = {.consumer = {"c", 1}, .operation = {"op", 2}};
+
+typedef struct fixture {
+    char folder[100], path[200];
+    test_env world;
+    once_store *store;
+    once_arena arena;
+    once_error err;
+    uint64_t tokens;
+} fixture;
+
+static void open_store(fixture *f, const once_settled_limits *limits)
+{
+    const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
+    if (once__sqlite_store_open(f->path, &options, limits, &f->store, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+}
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    if (!f) return -1;
+    test_env_init(&f->world, 3);
+    snprintf(f->folder, sizeof f->folder, "/tmp/once-store-XXXXXX");
+    if (!mkdtemp(f->folder)) return -1;
+    snprintf(f->path, sizeof f->path, "%s/once.db", f->folder);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    char command[200];
+    once__store_close(f->store);
+    once_arena_release(&f->arena);
+    snprintf(command, sizeof command, "rm -rf '%s'", f->folder);
+    free(f);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static once_hash id_of(uint64_t i)
+{
+    const uint64_t a = test_random(&i);
+    return (once_hash){a, test_random(&i)};
+}
+
+static once_request ask(fixture *f, uint64_t i, int64_t remember_ms)
+{
+    return (once_request){.scope = &scope, .key = {"k", 1}, .id = id_of(i), .token = {++f->tokens, 1}, .lease_ms = 1000,
+                          .remember_ms = remember_ms, .sent_ms = ONCE_NO_TIME, .run = 1, .at = {{"p", 1}, {"q", 1}}};
+}
+
+static once_answer claim(fixture *f, const once_request *request)
+{
+    once_decision decision;
+    const int rc = f->store->ops->claim(f->store, &request, 1, &decision, &f->arena, &f->err);
+    if (rc != ONCE_OK) fail_msg("%s", f->err.text);
+    return decision.answer;
+}
+
+static void settle(fixture *f, const once_request *request, once_outcome outcome)
+{
+    const once_settlement settlement = {.request = request, .outcome = outcome};
+    bool applied;
+    assert_int_equal(f->store->ops->settle(f->store, &settlement, 1, &applied, &f->err), ONCE_OK);
+    assert_true(applied);
+}
+
+static void begin(fixture *f) { assert_int_equal(f->store->ops->begin(f->store, &f->err), ONCE_OK); }
+static void commit(fixture *f)
+{
+    if (f->store->ops->commit(f->store, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+}
+
+/* n keys from `first` on, done in one transaction. */
+static void fill(fixture *f, uint64_t first, uint64_t n, int64_t remember_ms)
+{
+    begin(f);
+    for (uint64_t i = 0; i < n; i++) {
+        const once_request r = ask(f, first + i, remember_ms);
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+        settle(f, &r, ONCE_DONE);
+    }
+    commit(f);
+}
+
+static once_state state_of(fixture *f, uint64_t i)
+{
+    once_entry entry;
+    assert_int_equal(f->store->ops->get(f->store, id_of(i), &entry, &f->arena, &f->err), ONCE_OK);
+    return entry.state;
+}
+
+static sqlite3 *handle(fixture *f) { return ((once_sqlite *)f->store)->db->handle; }
+
+static long wal_bytes(fixture *f)
+{
+    char path[300];
+    struct stat info;
+    snprintf(path, sizeof path, "%s-wal", f->path);
+    return stat(path, &info) == 0 ? (long)info.st_size : -1;
+}
+
+static void test_an_entry_is_written_once(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    fill(f, 0, 1, 1000); /* names are written now */
+    const int64_t before = sqlite3_total_changes64(handle(f));
+    fill(f, 100, 500, 1000);
+    assert_int_equal(sqlite3_total_changes64(handle(f)) - before, 2); /* one row of records, and the head */
+}
+
+static void test_reading_writes_nothing(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    fill(f, 0, 10, 1000);
+    const int64_t before = sqlite3_total_changes64(handle(f));
+    const long wal = wal_bytes(f);
+    assert_true(wal > 0);
+    const once_request again = ask(f, 3, 1000);
+    assert_int_equal(claim(f, &again), ONCE_ANSWER_DUPLICATE); /* a write transaction that changes nothing */
+    assert_int_equal(state_of(f, 4), ONCE_STATE_DONE);
+    once_stats stats;
+    once_sweep_result swept;
+    assert_int_equal(f->store->ops->stats(f->store, scope.consumer, &stats, &f->err), ONCE_OK);
+    assert_int_equal(f->store->ops->sweep(f->store, 100, &swept, &f->err), ONCE_OK);
+    begin(f);
+    assert_int_equal(claim(f, &again), ONCE_ANSWER_DUPLICATE);
+    commit(f);
+    assert_int_equal(sqlite3_total_changes64(handle(f)), before);
+    assert_int_equal(wal_bytes(f), wal);
+}
+
+static void test_rollback_leaves_nothing(void **state)
+{
+    fixture *f = *state;
+    open_store(f, &tiny);
+    for (int round = 0; round < 3; round++) {
+        begin(f);
+        for (uint64_t i = 0; i < 30; i++) {
+            const once_request r = ask(f, i, 1000);
+            assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+            if (i % 2) settle(f, &r, ONCE_DONE);
+        }
+        f->store->ops->rollback(f->store);
+        for (uint64_t i = 0; i < 30; i++) assert_int_equal(state_of(f, i), ONCE_STATE_ABSENT);
+    }
+    fill(f, 0, 30, 1000);
+    for (uint64_t i = 0; i < 30; i++) assert_int_equal(state_of(f, i), ONCE_STATE_DONE);
+}
+
+/* Row 74 and 12: a forgotten entry does not come back when its successor, which is remembered for less time, has expired
+ * and been dropped by a merge or a sweep before it. */
+static void f12_forgotten_stays_forgotten(void **state)
+{
+    fixture *f = *state;
+    open_store(f, &tiny);
+    fill(f, 0, 20, 1000000); /* these are to be forgotten ... */
+    for (uint64_t round = 0; round < 30; round++) fill(f, 100 + round * 20, 20, 1000000); /* ... when they are in an old run */
+    for (uint64_t i = 0; i < 20; i++) {
+        bool found;
+        assert_int_equal(f->store->ops->forget(f->store, id_of(i), &found, &f->err), ONCE_OK);
+        assert_true(found);
+        assert_int_equal(state_of(f, i), ONCE_STATE_ABSENT);
+    }
+    fill(f, 0, 10, 100); /* half of them begin anew, for a short time, in one transaction */
+    for (uint64_t i = 10; i < 20; i++) { /* and half of them in two, as rows in between */
+        const once_request r = ask(f, i, 100);
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+        settle(f, &r, ONCE_DONE);
+    }
+    test_env_pass(&f->world, 200); /* the successors expire, the forgotten ones would not have */
+    for (uint64_t round = 0; round < 60; round++) {
+        fill(f, 1000 + round * 20, 20, 1000000);
+        once_sweep_result swept;
+        assert_int_equal(f->store->ops->sweep(f->store, 50, &swept, &f->err), ONCE_OK);
+        for (uint64_t i = 0; i < 20; i++) assert_int_equal(state_of(f, i), ONCE_STATE_ABSENT);
+    }
+    once_settled_shape shape;
+    once__settled_shape(((once_sqlite *)f->store)->settled, &shape);
+    assert_true(shape.levels >= 2);
+    for (uint64_t i = 0; i < 60 * 20; i++) assert_int_equal(state_of(f, 1000 + i), ONCE_STATE_DONE);
+    const once_request r = ask(f, 5, 100);
+    assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+}
+
+/* Time that was seen is not taken back, also by another process. */
+static void f19_the_clock_is_kept(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    fill(f, 0, 1, 5000);
+    once__store_close(f->store);
+    test_env_reboot(&f->world, 1000);
+    test_env_jump(&f->world, -3600000); /* the machine comes up with a clock that is an hour behind */
+    open_store(f, NULL);
+    assert_int_equal(state_of(f, 0), ONCE_STATE_DONE);
+    test_env_pass(&f->world, 4500);
+    assert_int_equal(state_of(f, 0), ONCE_STATE_DONE);
+    test_env_pass(&f->world, 1500); /* at 0.9 of real speed, until the clocks agree */
+    assert_int_equal(state_of(f, 0), ONCE_STATE_ABSENT);
+}
+
+/* Results of all sizes come back, from memory and from a run. */
+static void test_results_of_all_sizes(void **state)
+{
+    fixture *f = *state;
+    static char big[70000];
+    static const size_t sizes[] = {0, 1, 61, 62, 63, 64, 65, 127, 128, 4000, 65536, 70000};
+    open_store(f, &tiny);
+    memset(big, 'r', sizeof big);
+    for (uint64_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const once_request r = ask(f, i, 1000000);
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+        const once_settlement s = {.request = &r, .outcome = ONCE_REJECTED, .result = {big, sizes[i]}, .reason = {big, i}};
+        bool applied;
+        assert_int_equal(f->store->ops->settle(f->store, &s, 1, &applied, &f->err), ONCE_OK);
+    }
+    for (uint64_t round = 0; round < 20; round++) {
+        for (uint64_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            once_entry entry;
+            assert_int_equal(f->store->ops->get(f->store, id_of(i), &entry, &f->arena, &f->err), ONCE_OK);
+            assert_int_equal(entry.state, ONCE_STATE_REJECTED);
+            assert_int_equal(entry.result.len, sizes[i]);
+            assert_int_equal(entry.reason.len, i);
+            if (sizes[i]) assert_memory_equal(entry.result.data, big, sizes[i]);
+        }
+        fill(f, 5000 + 30 * round, 30, 1000000);
+    }
+}
+
+#define EACH(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH(test_an_entry_is_written_once), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
+        EACH(f12_forgotten_stays_forgotten), EACH(f19_the_clock_is_kept),       EACH(test_results_of_all_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

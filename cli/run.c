@@ -114,7 +114,7 @@ int cli_run(int argc, char **argv)
     if (rc != ONCE_OK) status = cli_fail(&err);
     else status = summary.store_dead || summary.store_unknown ? CLI_DEAD : CLI_OK;
     if (json) print_json(&summary);
-    else if (status != CLI_USAGE) print_text(&summary);
+    else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed) print_text(&summary);
     once_pipeline_free(running);
     return status;
 }

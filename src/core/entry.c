@@ -289,6 +289,8 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     const once_answer answer = answer_to_known(entry, lane, r, now_ms);
     out->own = again && (answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_DEAD);
     const bool claimed = entry->state == ONCE_STATE_CLAIMED;
+    if (entry->state == ONCE_STATE_WAITING && !again && (answer == ONCE_ANSWER_RUN || answer == ONCE_ANSWER_STALE))
+        out->left_by = entry->run;
     int changed = ONCE_UNCHANGED;
     if (answer == ONCE_ANSWER_RUN) {
         start(entry, r->token, r->lease_ms, claimed, now_ms);

@@ -110,6 +110,7 @@ typedef struct once_decision {
     once_outcome outcome; /* DUPLICATE: how it ended */
     bool own;             /* DUPLICATE, DEAD: settled by this very token; the reply to that had been lost */
     once_bytes result;    /* DUPLICATE: what it left */
+    uint64_t left_by;     /* RUN, STALE to a claim: the run that had left it waiting and counts it so; 0: none */
     int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
 } once_decision;
 

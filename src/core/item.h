@@ -32,6 +32,7 @@ struct once_item {
     bool held;            /* claimed durably before this transaction: by take, or one by one after a crash */
     once_decision first;  /* the answer to that claim */
     bool resumed;         /* taken, and not one that this run had left waiting */
+    bool overtakes;       /* from a source, and goes on with what an equal one before it had left waiting */
     bool acked;
 
     /* Filled by actions. */

@@ -76,6 +76,7 @@ struct once_pipe {
     size_t cautious_left, cautious_window;
     bool cautious_look; /* in this work nothing may run that was not claimed durably */
     bool preclaim;      /* the claim that is out is such a durable one */
+    bool claim_first;   /* after the rollback, such a claim */
     unsigned tries;
     int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms;
     once_token take_token;
@@ -374,6 +375,8 @@ static void decide_run(once_pipe *pipe, once_item *item)
 
 static void decide(once_pipe *pipe, once_item *item)
 {
+    const bool before = item->overtakes && pipe->commit_unknown; /* then perhaps it has, and the entry does not show it any more */
+    item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before);
     switch (item->decision.answer) {
     case ONCE_ANSWER_RUN: decide_run(pipe, item); break;
     case ONCE_ANSWER_BUSY:
@@ -404,9 +407,11 @@ static bool cautious_leaves(once_pipe *pipe)
         keep++;
     }
     if (keep == pipe->work_n) return false;
+    pipe->cautious_window = 1;
+    pipe->claim_first = pipe->work_n == 1; /* it keeps its token: after a commit whose fate is not known that tells what is our own */
+    if (pipe->claim_first) return true;
     for (size_t i = pipe->work_n; i > keep; i--) ready_push_back(pipe, pipe->work[i - 1]);
     pipe->work_n = keep;
-    pipe->cautious_window = 1;
     return true;
 }
 
@@ -495,6 +500,10 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
         once_item *item = pipe->work[i];
         const bool settled = item->stage == ONCE_STAGE_SETTLE;
         count_origin(pipe, item);
+        if (item->overtakes) { /* the one before stands no longer where it was counted: it is the duplicate now */
+            counts->waiting--;
+            counts->duplicates++;
+        }
         ++*count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
         counts->attempts += item->started;
         if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE)) sooner(&pipe->take_at_ms, now_ms, item->delay_ms);
@@ -591,6 +600,7 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             break;
         }
         case NEXT_PRECLAIM:
+            pipe->claim_first = false;
             pipe->list[0] = pipe->work[0];
             pipe->preclaim = true;
             return emit(pipe, ONCE_ACT_CLAIM, 1);
@@ -798,7 +808,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     case ONCE_ACT_COMMIT: conclude(pipe, now_ms); break;
     case ONCE_ACT_ROLLBACK:
         if (pipe->status != ONCE_OK) drop_work(pipe);
-        else pipe->next = pipe->work_n ? NEXT_BEGIN : NEXT_CHOOSE;
+        else pipe->next = pipe->work_n == 0 ? NEXT_CHOOSE : pipe->claim_first ? NEXT_PRECLAIM : NEXT_BEGIN;
         break;
     case ONCE_ACT_TAKE: took(pipe, action, now_ms); break;
     case ONCE_ACT_STATS: told_stats(pipe, action, now_ms); break;

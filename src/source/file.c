@@ -28,7 +28,7 @@ typedef struct file_source {
     bool is_stdin, regular, at_eof;
     uint64_t line;     /* of the last line handed out */
     once_buf carry;    /* read, not yet handed out */
-    int64_t offset;    /* bytes read */
+    _Atomic int64_t offset; /* bytes read; `left` asks from another thread */
     dev_t device;
     ino_t inode;
     char *path;

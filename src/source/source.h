@@ -5,7 +5,7 @@
  *
  * A source never loses what was not acked: it delivers it again, now or after a restart, at the same coordinates.
  *
- * Thread rule: one thread at a time, the source executor; `wake` may be called from any thread. */
+ * Thread rule: one thread at a time, the source executor; `wake` and `left` may be called from any thread. */
 #ifndef ONCE_SOURCE_SOURCE_H
 #define ONCE_SOURCE_SOURCE_H
 

@@ -161,6 +161,23 @@ static void facts_belong_to_the_transaction(fixture *f)
     }
 }
 
+/* A question between claim and settle must not make two records of one. */
+static void asked_between_claim_and_settle_in_one_transaction(fixture *f)
+{
+    need(f, ONCE_STORE_TX | ONCE_STORE_LIST);
+    const once_request r = ask(f, "k");
+    once_bytes value;
+    do_begin(f);
+    do_claim(f, &r);
+    assert_ok(f, f->store->ops->fact_get(f->store, "spec", &value, &f->arena, &f->err));
+    assert_int_equal(do_get(f, r.id).state, ONCE_STATE_CLAIMED);
+    assert_true(do_settle(f, &r, ONCE_DONE));
+    assert_ok(f, f->store->ops->fact_set(f->store, "spec", ONCE_BYTES("x"), &f->err));
+    do_commit(f);
+    assert_int_equal(count_listed(f, ONCE_STATE_DONE), 1);
+    assert_int_equal(count_listed(f, ONCE_STATE_CLAIMED), 0);
+}
+
 static void bury_in_a_transaction(fixture *f)
 {
     need(f, ONCE_STORE_TX);
@@ -369,6 +386,7 @@ const conform_test conform_keeping[] = {
     CONFORM(a_claim_alone_in_a_transaction_is_kept_or_harmless),
     CONFORM(a_transaction_over_an_existing_claim),
     CONFORM(facts_belong_to_the_transaction),
+    CONFORM(asked_between_claim_and_settle_in_one_transaction),
     CONFORM(bury_in_a_transaction),
     CONFORM(f32_attempts_and_failures_survive_restarts),
     CONFORM(everything_durable_is_there_after_a_restart),

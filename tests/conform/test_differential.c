@@ -36,7 +36,7 @@ static void memory_agrees_with_itself(void **state)
 static void sqlite_agrees_with_memory(void **state)
 {
     (void)state;
-    agree("sqlite:", 24, 1000);
+    agree("sqlite:", 12, 1000);
 }
 
 #ifdef ONCE_TEST_BUILD

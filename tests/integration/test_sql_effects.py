@@ -180,6 +180,18 @@ def test_failure_then_retry_until_the_dependency_appears(tmp_path):
     assert p.explain("p1")[-1]["failures"] >= 1
 
 
+@pytest.mark.parametrize("batch", [1, 5, 1024])
+def test_duplicates_of_a_message_that_waits(tmp_path, batch):
+    """Whichever copy goes on with it, each message is counted where it stands at the end, and nothing waits then."""
+    p = by_type(tmp_path, backoff="1ms..2ms")
+    with open(tmp_path / p.name, "a") as file:
+        file.write(f"batch: {{max: {batch}}}\n")
+    copies = [{"type": "payment", "id": f"p{i % 5}", "order": "o1"} for i in range(100)]
+    p.write(*copies, {"type": "order", "id": "o1"}, *copies)
+    counts(p.run(status=0), received=201, done=6, duplicates=195, acked=201)
+    assert p.value("SELECT count(*) FROM payments") == 5
+
+
 def test_retry_on_a_foreign_key(tmp_path):
     tables = "CREATE TABLE orders(id PRIMARY KEY); CREATE TABLE payments(id PRIMARY KEY, order_id REFERENCES orders(id));"
     config = 'key: "${/id}"\ntype: "${/type}"\nlease: 1s\nretry: {attempts: 1000, backoff: 1ms..10ms, on: [SQLITE_CONSTRAINT_FOREIGNKEY]}\nhandlers:\n' \

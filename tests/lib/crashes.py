@@ -4,6 +4,7 @@ Payments move money; nothing in the tables stops a second effect (no unique cons
 and as a wrong balance. Everything a pipeline can meet is in it: duplicates, conflicts, malformed lines, messages that wait for
 another one, followers parked in their lane, dead letters."""
 
+import concurrent.futures
 import os
 import random
 import shutil
@@ -39,6 +40,13 @@ handlers:
       - UPDATE accounts SET balance = balance + 1000000 WHERE id = 0
       - UPDATE accounts SET balance = NULL WHERE id = 1
 """
+
+
+def at_once(one, over):
+    """Cases of one test side by side: mostly they wait for leases."""
+    with concurrent.futures.ThreadPoolExecutor(len(over)) as pool:
+        for case in [pool.submit(one, each) for each in over]:
+            case.result()
 
 
 class Workload:

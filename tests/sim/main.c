@@ -33,7 +33,7 @@ typedef struct totals {
 typedef struct job {
     uint64_t from, seeds;
     unsigned jobs;
-    bool print, stop_early;
+    bool print, list, stop_early;
 } job;
 
 static const struct {
@@ -76,6 +76,7 @@ static void run_share(const job *j, unsigned share, totals *sum)
         sim_result result;
         sim_run(j->from + i, j->print, &result);
         add(sum, &result);
+        if (result.failed && j->list) printf("seed %llu: %s\n", (unsigned long long)result.seed, result.why);
         if (sum->failed && j->stop_early) return;
     }
 }
@@ -313,7 +314,7 @@ int main(int argc, char **argv)
                                             {"jobs", required_argument, NULL, 'j'},  {"seed", required_argument, NULL, 's'},
                                             {"plant", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},
                                             {NULL, 0, NULL, 0}};
-    job j = {.from = 1, .seeds = SEEDS, .jobs = 1};
+    job j = {.from = 1, .seeds = SEEDS, .jobs = 1, .list = true};
     const char *planted = NULL;
     uint64_t jobs;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) >= 0;) {
@@ -347,6 +348,7 @@ int main(int argc, char **argv)
 #endif
         if (which == PLANTS) return usage();
         plant(which);
+        j.list = false;
         j.stop_early = true;
     }
     return run_chosen(&j, planted);

@@ -76,6 +76,7 @@ static void check_lane(sim_world *world, int key)
     for (int i = 0; i < world->keys_n; i++) {
         const sim_key *other = &world->keys[i];
         if (i == key || other->lane != k->lane || other->final || other->failures == 0) continue;
+        if (!world->versioned && (k->replayed || other->replayed)) continue; /* goes back to its old place, before others */
         if (!world->versioned || (other->version < k->version && !superseded(world, other)))
             sim_violation(world, "lane %d: the effect of key %d came before key %d, which had failed, was finished", k->lane, key, i);
     }
@@ -242,7 +243,7 @@ void sim_record_replay(sim_world *world, int key)
     if (!k->final || k->outcome != ONCE_DEAD) sim_violation(world, "key %d: a dead letter of a key that is not dead", key);
     k->final = false;
     k->owned = k->replayed = true;
-    k->failures = k->silent = k->letters = 0;
+    k->failures = k->silent = k->letters = k->kills = 0;
 }
 
 /* --- workers --- */

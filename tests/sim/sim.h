@@ -212,6 +212,7 @@ struct sim_world {
     bool print;
     uint64_t random;
     int64_t start_ms, now_ms, deadline_ms;
+    int64_t over_ms; /* when everything was through, as far as the record says */
     uint64_t step_limit;
     enum sim_phase phase;
 

@@ -275,7 +275,7 @@ static void choose_faults(sim_world *world)
 static void choose(sim_world *world)
 {
     world->mild = sim_chance(world, 35);
-    world->sqlite = sim_chance(world, 4);
+    world->sqlite = sim_chance(world, 10);
     world->workers_n = 1 + (int)sim_random(world, SIM_WORKERS);
     world->fifo = sim_chance(world, 40);
     world->finite = world->workers_n == 1 && sim_chance(world, 30);

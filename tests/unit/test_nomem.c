@@ -28,13 +28,13 @@
 
 static atomic_long countdown = -1; /* fails when it reaches 0; negative: never */
 
+#if REPLACED
 static bool refused(void)
 {
     if (atomic_load(&countdown) < 0) return false;
     return atomic_fetch_sub(&countdown, 1) == 0;
 }
 
-#if REPLACED
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *old, size_t size);

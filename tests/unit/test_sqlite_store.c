@@ -6,9 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "store/sqlite_store.h"
 #include "testenv.h"
 
@@ -201,6 +205,58 @@ static void f12_forgotten_stays_forgotten(void **state)
     assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
 }
 
+enum { LONG = 100 };
+
+/* Fills until it is told to stop, or the failpoint ends it; every second round is short-lived and swept away. */
+static void fill_and_sweep(fixture *f, int acks)
+{
+    for (unsigned char round = 0; round < LONG; round++) {
+        fill(f, 10000 + (uint64_t)round * 20, 20, round % 2 ? 1000000 : 50);
+        test_env_pass(&f->world, 10);
+        once_sweep_result swept = {.more = true};
+        while (round % 5 == 4 && swept.more) assert_int_equal(f->store->ops->sweep(f->store, 40, &swept, &f->err), ONCE_OK);
+        if (write(acks, &round, 1) != 1) _exit(9); /* the parent knows that this round was acknowledged */
+    }
+}
+
+/* Row 12: killed in the middle of a merge or a sweep, at different moments; what was acknowledged and lives is there. */
+static void f12_killed_between_steps(void **state)
+{
+    fixture *f = *state;
+    static const char *const points[] = {"merge_between:kill:1", "merge_between:kill:30", "merge_between:kill:70",
+                                         "sweep_between:kill:1", "sweep_between:kill:60", "sweep_between:kill:200"};
+    for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
+        int acks[2], status;
+        unsigned char round;
+        size_t acked = 0;
+        assert_int_equal(pipe(acks), 0);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            char why[100];
+            close(acks[0]);
+            if (!once_failpoints_arm(points[p], why, sizeof why)) _exit(9);
+            open_store(f, &tiny);
+            fill_and_sweep(f, acks[1]);
+            _exit(0);
+        }
+        close(acks[1]);
+        while (read(acks[0], &round, 1) == 1) acked++;
+        close(acks[0]);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* the point was reached */
+        assert_true(acked < LONG);
+        open_store(f, &tiny);
+        for (size_t i = 1; i < acked; i += 2)
+            for (uint64_t k = 0; k < 20; k++) assert_int_equal(state_of(f, 10000 + i * 20 + k), ONCE_STATE_DONE);
+        once__store_close(f->store);
+        f->store = NULL;
+        char command[700];
+        snprintf(command, sizeof command, "rm -f '%s' '%s-wal' '%s-shm'", f->path, f->path, f->path);
+        assert_int_equal(system(command), 0);
+    }
+}
+
 /* Time that was seen is not taken back, also by another process. */
 static void f19_the_clock_is_kept(void **state)
 {
@@ -252,7 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         EACH(test_an_entry_is_written_once), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
-        EACH(f12_forgotten_stays_forgotten), EACH(f19_the_clock_is_kept),       EACH(test_results_of_all_sizes),
+        EACH(f12_forgotten_stays_forgotten), EACH(f12_killed_between_steps), EACH(f19_the_clock_is_kept),       EACH(test_results_of_all_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,8 +33,13 @@ int cli_check(int argc, char **argv)
     once_error err = {0};
     if (c.json) printf("{\"findings\":[");
     const int rc = once_pipeline_check(pipeline, on_finding, &c, &err);
-    if (c.json) printf("],\"ok\":%s}\n", rc == ONCE_OK ? "true" : "false");
-    else if (rc == ONCE_OK) printf("ok: %s\n", args[0]);
+    if (c.json) {
+        printf("],\"ok\":%s", rc == ONCE_OK ? "true" : "false");
+        cli_json_error(rc, &err);
+        printf("}\n");
+    } else if (rc == ONCE_OK) {
+        printf("ok: %s\n", args[0]);
+    }
     once_pipeline_free(pipeline);
     return rc == ONCE_OK ? CLI_OK : cli_fail(&err);
 }

@@ -36,6 +36,7 @@ int cli_load(const char *file, once_pipeline **out); /* CLI_OK, or says what is 
 
 void cli_json_string(FILE *out, once_bytes text);
 void cli_json_cstring(FILE *out, const char *text);
+void cli_json_error(int rc, const once_error *err); /* ,"error":"..." inside an object, when there is one */
 
 int cli_run(int argc, char **argv);
 int cli_check(int argc, char **argv);

@@ -107,7 +107,11 @@ int cli_explain(int argc, char **argv)
     once_error err = {0};
     if (x.json) printf("{\"entries\":[");
     const int rc = once_pipeline_explain(pipeline, (once_bytes){tenant, strlen(tenant)}, (once_bytes){args[1], strlen(args[1])}, on_explanation, &x, &err);
-    if (x.json) printf("]}\n");
+    if (x.json) {
+        printf("]");
+        cli_json_error(rc, &err);
+        printf("}\n");
+    }
     once_pipeline_free(pipeline);
     return rc == ONCE_OK ? CLI_OK : cli_fail(&err);
 }

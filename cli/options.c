@@ -118,3 +118,10 @@ void cli_json_string(FILE *out, once_bytes text)
 }
 
 void cli_json_cstring(FILE *out, const char *text) { cli_json_string(out, (once_bytes){text, strlen(text)}); }
+
+void cli_json_error(int rc, const once_error *err)
+{
+    if (rc == ONCE_OK) return;
+    printf(",\"error\":");
+    cli_json_cstring(stdout, err->text);
+}

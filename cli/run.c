@@ -14,14 +14,16 @@ static void on_signal(int signal)
     once_pipeline_stop(running);
 }
 
-static void print_json(const once_summary *summary)
+static void print_json(const once_summary *summary, int rc, const once_error *err)
 {
     printf("{");
 #define PRINT(name, text) printf("\"%s\":%" PRIu64 ",", #name, summary->counts.name);
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
-    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"seconds\":%.3f}\n",
+    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"seconds\":%.3f",
            summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->seconds);
+    cli_json_error(rc, err);
+    printf("}\n");
 }
 
 static void print_line(const char *name, uint64_t count, const char *text)
@@ -33,7 +35,9 @@ static void print_text(const once_summary *summary)
 {
     const once_counts *c = &summary->counts;
     const double rate = summary->seconds > 0 ? (double)(c->received + c->resumed) / summary->seconds : 0;
-    printf("%" PRIu64 " messages in %.1f s (%.0f/s)%s\n", c->received + c->resumed, summary->seconds, rate, summary->stopped ? ", stopped before the end" : "");
+    const uint64_t count = c->received + c->resumed;
+    printf("%" PRIu64 " message%s in %.1f s (%.0f/s)%s\n", count, count == 1 ? "" : "s", summary->seconds, rate,
+           summary->stopped ? ", stopped before the end" : "");
 #define PRINT(name, text) print_line(#name, c->name, text);
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
@@ -113,7 +117,7 @@ int cli_run(int argc, char **argv)
     once_logging_stop();
     if (rc != ONCE_OK) status = cli_fail(&err);
     else status = summary.store_dead || summary.store_unknown ? CLI_DEAD : CLI_OK;
-    if (json) print_json(&summary);
+    if (json) print_json(&summary, rc, &err);
     else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed) print_text(&summary);
     once_pipeline_free(running);
     return status;

@@ -71,7 +71,6 @@ struct once_pipe {
     mark *marks;
     size_t marks_size;
     bool had_lanes;
-    bool commit_unknown; /* the work is repeated after a commit whose fate is not known */
     unsigned careful_left;
     size_t cautious_left, cautious_window;
     bool cautious_look; /* in this work nothing may run that was not claimed durably */
@@ -285,7 +284,7 @@ static void arrange(once_pipe *pipe)
         const bool keyed = !once_hash_is_zero(item->request.id);
         item->stage = keyed ? ONCE_STAGE_CLAIM : ONCE_STAGE_BURY;
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
-        if (ONCE_PLANTED(new_tokens) && pipe->commit_unknown && !item->held) item->request.token.a += 2;
+        if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};
         item->started = false;
         item->blockers = 0;
@@ -318,9 +317,8 @@ static void start_work(once_pipe *pipe, size_t n)
     once_token token;
     once_env_random(pipe->o.env, &token, sizeof token);
     pipe->work_n = n;
-    pipe->commit_unknown = false;
     for (size_t i = 0; i < n; i++)
-        if (!pipe->work[i]->held) pipe->work[i]->request.token = (once_token){token.a | 1, token.b + i};
+        if (!pipe->work[i]->held && !pipe->work[i]->unsure) pipe->work[i]->request.token = (once_token){token.a | 1, token.b + i};
     pipe->next = NEXT_BEGIN;
 }
 
@@ -375,7 +373,7 @@ static void decide_run(once_pipe *pipe, once_item *item)
 
 static void decide(once_pipe *pipe, once_item *item)
 {
-    const bool before = item->overtakes && pipe->commit_unknown; /* then perhaps it has, and the entry does not show it any more */
+    const bool before = item->overtakes && item->unsure; /* then perhaps it has, and the entry does not show it any more */
     item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before);
     switch (item->decision.answer) {
     case ONCE_ANSWER_RUN: decide_run(pipe, item); break;
@@ -663,7 +661,7 @@ static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
     worth_another_try(pipe, action, &pipe->tries, &pipe->store_at_ms, now_ms);
     const bool preclaim = pipe->preclaim; /* repeated with the same token: it may have happened */
     pipe->preclaim = false;
-    if (action->kind == ONCE_ACT_COMMIT) pipe->commit_unknown = true;
+    for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work_n; i++) pipe->work[i]->unsure = true;
     if (action->kind == ONCE_ACT_TAKE) pipe->take_again = true;
     if (pipe->in_tx) pipe->next = NEXT_ROLLBACK;
     else if (pipe->work_n == 0) pipe->next = NEXT_CHOOSE;
@@ -689,7 +687,7 @@ static void extended(once_pipe *pipe, once_action *action)
             item->decision = item->first;
             continue;
         }
-        if (pipe->commit_unknown) item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
+        if (item->unsure) item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
         else lose(pipe, item);
         pipe->next = NEXT_ROLLBACK;
     }
@@ -725,7 +723,7 @@ static void buried(once_pipe *pipe, once_action *action)
 {
     for (size_t i = 0; i < action->n; i++) { /* after a commit whose fate is not known, what is there may be our own letter */
         once_item *item = action->items[i];
-        item->letter = item->yes || (pipe->commit_unknown && item->letter);
+        item->letter = item->yes || (item->unsure && item->letter);
     }
     pipe->next = NEXT_COMMIT;
 }

@@ -437,7 +437,7 @@ static bool own_all(once_sqlite *q, once_slot *slot)
 
 static bool mark_dirty(once_sqlite *q, once_slot *slot)
 {
-    if (slot->row_dirty || slot->settle_dirty) return true;
+    if (slot->listed) return true;
     if (q->n_dirty == q->dirty_size) {
         const size_t more = q->dirty_size ? q->dirty_size * 2 : 1024;
         void *grown = realloc(q->dirty, more * sizeof *q->dirty);
@@ -446,6 +446,7 @@ static bool mark_dirty(once_sqlite *q, once_slot *slot)
         q->dirty_size = more;
     }
     q->dirty[q->n_dirty++] = slot;
+    slot->listed = true;
     return true;
 }
 

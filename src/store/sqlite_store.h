@@ -20,6 +20,7 @@ struct once_slot {
     const char *own[OWNS];
     int64_t row;      /* its row in once_entry; 0: none */
     int64_t keep_ms;  /* a record of this id may exist until then; 0: none does */
+    bool listed;      /* in the list of changed slots, once */
     bool row_dirty;   /* once_entry must be brought up to date */
     bool settle_dirty; /* a record must be written */
     bool body_stored; /* once_body has its body */

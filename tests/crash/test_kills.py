@@ -7,7 +7,7 @@ import time
 import pytest
 
 from crashes import Workload, at_once
-from harness import Pipeline, check_sum, counts, until
+from harness import Pipeline, check_sum, counts, stopped, until
 
 
 def killed(work, failpoint):
@@ -106,6 +106,19 @@ def test_f32_failures_survive_kills(tmp_path):
     assert failures == sorted(failures) and failures[0] == 1, failures
     assert p.rows("SELECT attempt FROM once_letter") == [(4,)]
     assert p.run(status=1)["attempts"] == 0
+
+
+@pytest.mark.parametrize("backoff", ["1ms..2ms", "300ms..300ms"])
+@pytest.mark.parametrize("hit", [1, 2])
+def test_f06_f76_the_reply_to_commit_is_lost(tmp_path, hit, backoff):
+    """Committed, but told that it failed: the store is asked again, and each message is counted for what happened to it."""
+    p = Pipeline(tmp_path, 'key: "${/id}"\nlease: 300ms\nretry: {attempts: 2, backoff: %s}\nbatch: {max: 5}\nhandler: {sql: ["INSERT INTO t(id) VALUES '
+                           '(:id)", {do: "SELECT 1 WHERE :id = 3", rows: 0, else: retry}, {do: "SELECT 1 WHERE :id = 4", rows: 0, else: stale}]}\n' % backoff, PAY)
+    p.write(*[{"id": i} for i in range(6)], {"id": 1}, "bad", {"id": 1, "other": 1})
+    counts(p.run(status=1, failpoint=f"commit_after:error:{hit}"), received=9, done=4, stale=1, duplicates=1, dead=3, conflicts=1, acked=9)
+    assert p.rows("SELECT id FROM t ORDER BY id") == [(0,), (1,), (2,), (5,)]
+    assert [line for line, _ in p.letters()] == [4, 8, 9]
+    counts(p.run(status=1), received=9, duplicates=9)
 
 
 # ---- several kills ----
@@ -210,15 +223,15 @@ def test_f80_two_poisons_and_the_innocent_are_not_blamed(tmp_path):
 
 WAITS = """
 key: "${/id}"
-lease: 300ms
-retry: {attempts: 100, backoff: 1ms..2ms}
+lease: %s
+retry: {attempts: 1000, backoff: 1ms..2ms}
 handler: {sql: [{do: "INSERT INTO t(id) SELECT :id FROM gate", rows: 1, else: retry}]}
 """
 
 
-def waiting(folder):
+def waiting(folder, lease="300ms"):
     """One message that waits in the store; its source is empty from now on, so only the store can bring it."""
-    p = Pipeline(folder, WAITS, PAY + "CREATE TABLE gate(n);")
+    p = Pipeline(folder, WAITS % lease, PAY + "CREATE TABLE gate(n);")
     p.write({"id": 1})
     with p.start() as running:
         until(p.is_running, what="it runs")
@@ -257,12 +270,56 @@ def test_f14_a_zombie_wakes_after_its_lease(tmp_path):
     """Stopped with an entry in its hands, while another takes over and ends it: the zombie's effect is fenced off."""
     p = waiting(tmp_path)
     with p.start(failpoint="take_after:stop") as zombie:
-        until(lambda: open(f"/proc/{zombie.process.pid}/stat").read().rpartition(")")[2].split()[0] == "T", what="stopped")
+        until(lambda: stopped(zombie), what="stopped")
         counts(p.run(status=0), received=0, resumed=1, done=1)
         zombie.send(signal.SIGCONT)
         ended = zombie.end()
     assert ended.status == 0, ended
     counts(ended.json, received=0)
+    assert p.rows("SELECT id FROM t") == [(1,)]
+
+
+def test_f25_a_taken_entry_is_not_handed_out_twice(tmp_path):
+    """The other process waits for the lease, although the holder does not move."""
+    p = waiting(tmp_path, lease="20s")
+    with p.start(failpoint="take_after:stop") as holder:
+        until(lambda: stopped(holder), what="stopped")
+        with p.start() as other:
+            time.sleep(0.4)
+            assert p.rows("SELECT id FROM t") == [] and other.process.poll() is None
+            holder.send(signal.SIGCONT)
+            ended = holder.end(), other.end()
+    assert [e.status for e in ended] == [0, 0], ended
+    counts(ended[0].json, received=0, resumed=1, done=1)
+    counts(ended[1].json, received=0)
+    assert p.rows("SELECT id FROM t") == [(1,)]
+
+
+def test_f76_reply_to_take_lost(tmp_path):
+    """Asked again, the store hands out the same entry: no lease to wait for, nothing counted as a failure."""
+    p = waiting(tmp_path, lease="1h")
+    (before,) = p.explain("1")
+    counts(p.run(status=0, failpoint="take_after:error"), received=0, resumed=1, done=1)
+    (after,) = p.explain("1")
+    assert (after["attempt"], after["failures"]) == (before["attempt"] + 1, before["failures"])
+
+
+def test_f77_put_back_at_shutdown_without_blame(tmp_path):
+    """Told to stop with a taken entry in its hands, before the effect began."""
+    p = waiting(tmp_path)
+    (before,) = p.explain("1")
+    with p.start(failpoint="take_after:stop") as running:
+        until(lambda: stopped(running), what="stopped")
+        running.send(signal.SIGTERM)
+        running.send(signal.SIGCONT)
+        ended = running.end()
+    assert ended.status == 0 and ended.json["stopped"] is True, ended
+    (after,) = p.explain("1")
+    assert after["failures"] == before["failures"]
+    if after["state"] == "waiting":  # otherwise the effect was faster than the signal
+        counts(ended.json, received=0, resumed=1, waiting=1)
+        assert after["reason"] == "put back at shutdown"
+        counts(p.run(status=0), received=0, resumed=1, done=1)
     assert p.rows("SELECT id FROM t") == [(1,)]
 
 

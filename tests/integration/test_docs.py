@@ -44,3 +44,29 @@ def test_every_page_that_the_readme_names_exists():
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as text:
         for link in re.findall(r"\]\(([^)#]+)\)", text.read()):
             assert os.path.exists(os.path.join(ROOT, link)), link
+
+
+def names_in_tests():
+    """Every test in the tree, by the name that it reports."""
+    names = set()
+    for folder, _, files in os.walk(os.path.join(ROOT, "tests")):
+        for name in files:
+            if name.endswith((".c", ".py")):
+                with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as text:
+                    names |= set(re.findall(r"\b[a-z][a-z0-9_]{12,}\b", text.read()))
+    return names
+
+
+def test_every_guarantee_names_a_test_that_exists():
+    names = names_in_tests()
+    with open(os.path.join(ROOT, "docs/guarantees.md"), encoding="utf-8") as text:
+        rows = [line for line in text if line.startswith("|") and "`" in line]
+    assert len(rows) > 40
+    for row in rows:
+        tests = re.findall(r"`([a-z0-9_]{12,})`", row.rsplit("|", 2)[1])
+        assert tests, row
+        for test in tests:
+            assert test in names, f"{test} is named by the page and is not in tests/"
+        number = re.match(r"\| (\d+) \|", row)
+        if number:
+            assert any(f"f{int(number[1]):02d}_" in test + "_" for test in tests), f"no test of this row carries its number: {row}"

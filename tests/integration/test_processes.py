@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import ONCE, Pipeline, check_sum, counts, environment, until
+from harness import ONCE, Pipeline, check_sum, counts, environment, stopped, until
 
 TABLES = "CREATE TABLE t(n INTEGER PRIMARY KEY, id, process); CREATE TABLE total(n); INSERT INTO total VALUES (0);"
 CONFIG = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "UPDATE total SET n = n + 1"]}\nlease: 2s\n'
@@ -150,7 +150,7 @@ def test_f59_second_signal_ends_it_the_hard_way(tmp_path):
     with p.start(failpoint="drain_before:stop") as running:
         until(p.is_running, what="it runs")
         running.send(signal.SIGTERM)
-        until(lambda: open(f"/proc/{running.process.pid}/stat").read().rpartition(")")[2].split()[0] == "T", what="stopped while draining")
+        until(lambda: stopped(running), what="stopped while draining")
         running.send(signal.SIGTERM)
         running.send(signal.SIGCONT)
         assert running.end().status == -signal.SIGTERM
@@ -246,45 +246,66 @@ def test_follow_notices_another_file(tmp_path, how):
 LOUD = ["--log-level", "debug"]
 
 
-def test_f68_stderr_blocked(tmp_path):
-    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "UPDATE total SET n = n + 1", '
-                           '{do: "SELECT 1 WHERE :id % 3 = 1", rows: 0, else: retry}]}\nlease: 1s\nretry: {attempts: 3, backoff: 1ms..2ms}\nbatch: {max: 2}\n', TABLES)
-    p.write(*some(600), *["bad"] * 10)
-    reader, writer = os.pipe()
-    with open(os.devnull, "rb") as nothing:
-        os.set_blocking(writer, False)
-        try:
-            while True:
-                os.write(writer, b"x" * 4096)  # the pipe is full before it starts
-        except BlockingIOError:
-            os.set_blocking(writer, True)
-        with p.start(*LOUD, stderr=writer, stdin=nothing) as running:
-            os.close(writer)
-            ended = running.end(30)
-    os.close(reader)
+def with_something_to_log(folder):
+    """A run that was killed: the next one has a warning to tell before it begins."""
+    p = Pipeline(folder, CONFIG + "batch: {max: 4}\n", TABLES)
+    p.write(*some(100), "bad")
+    assert p.try_run(failpoint="commit_after:kill:3").killed
+    return p
+
+
+def all_done(p, ended):
     assert ended.status == 1
-    counts(ended.json, received=610, done=400, dead=210)
-    exactly_once(p, 400)
+    check_sum(ended.json)
+    assert ended.json["received"] == 101 and ended.json["dead"] == 1
+    exactly_once(p, 100)
+
+
+def test_warning_after_a_kill(tmp_path):
+    p = with_something_to_log(tmp_path)
+    ended = p.try_run(*LOUD)
+    assert "unclean" in ended.err, ended
+    all_done(p, ended)
+
+
+def test_f68_stderr_blocked(tmp_path):
+    p = with_something_to_log(tmp_path)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"x" * 4096)  # the pipe is full before it starts
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    with p.start(*LOUD, stderr=writer) as running:
+        os.close(writer)
+        ended = running.end(30)
+    os.close(reader)
+    all_done(p, ended)
+
+
+def test_f68_stderr_reader_gone(tmp_path):
+    """A broken pipe is no reason to end."""
+    p = with_something_to_log(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with p.start(*LOUD, stderr=writer) as running:
+        os.close(writer)
+        ended = running.end(30)
+    all_done(p, ended)
 
 
 def test_f68_stderr_closed(tmp_path):
-    p = Pipeline(tmp_path, CONFIG, TABLES)
-    p.write(*some(100), "bad")
-    ended = p.try_run(*LOUD, preexec_fn=lambda: os.close(2))
-    assert ended.status == 1
-    counts(ended.json, received=101, done=100, dead=1)
-    exactly_once(p, 100)
+    p = with_something_to_log(tmp_path)
+    all_done(p, p.try_run(*LOUD, preexec_fn=lambda: os.close(2)))
 
 
 def test_f68_stderr_on_a_full_disk(tmp_path):
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
-    p = Pipeline(tmp_path, CONFIG, TABLES)
-    p.write(*some(100), "bad")
+    p = with_something_to_log(tmp_path)
     with open("/dev/full", "wb") as full, p.start(*LOUD, stderr=full) as running:
-        ended = running.end()
-    assert ended.status == 1
-    counts(ended.json, received=101, done=100, dead=1)
+        all_done(p, running.end())
 
 
 def test_stdout_on_a_full_disk_is_told(tmp_path):

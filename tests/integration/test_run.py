@@ -107,6 +107,16 @@ def test_json_of_every_verb_parses(tmp_path):
     assert len(version["failpoints"]) > 20
 
 
+def test_json_tells_what_went_wrong(tmp_path):
+    p = Pipeline(tmp_path, INSERT)  # no table
+    for arguments in (["run", "--json", p.name], ["check", "--json", p.name]):
+        ended = p.once(*arguments)
+        assert ended.status == 2 and "p.yaml:5: no such table: t" in ended.json["error"] and ended.json["error"] in ended.err, ended
+    os.remove(p.database)
+    ended = p.once("explain", "--json", p.name, "a")
+    assert ended.status == 2 and ended.json["entries"] == [] and "store.db" in ended.json["error"], ended
+
+
 def test_json_of_texts_that_need_escapes(tmp_path):
     p = Pipeline(tmp_path, INSERT, TABLE)
     key = 'quote " back \\ line\nbell \x07 ü \u2028'

@@ -15,7 +15,10 @@ void sim_broker_add(sim_world *world, int message, int64_t at_ms)
     world->deliveries[world->deliveries_n++] = (sim_delivery){.state = PENDING, .message = message, .at_ms = at_ms};
 }
 
-static bool can_go(const sim_world *world, const sim_delivery *d) { return d->state == PENDING && d->at_ms <= world->now_ms; }
+static bool can_go(const sim_world *world, const sim_delivery *d)
+{
+    return d->state == PENDING && d->at_ms <= world->now_ms;
+}
 
 bool sim_broker_has(sim_world *world)
 {
@@ -42,7 +45,8 @@ int64_t sim_broker_next_ms(const sim_world *world)
 {
     int64_t next_ms = ONCE_NEVER;
     for (size_t i = 0; i < world->deliveries_n; i++)
-        if (world->deliveries[i].state != ACKED && world->deliveries[i].at_ms < next_ms) next_ms = world->deliveries[i].at_ms;
+        if (world->deliveries[i].state != ACKED && world->deliveries[i].at_ms < next_ms)
+            next_ms = world->deliveries[i].at_ms;
     return next_ms;
 }
 
@@ -143,7 +147,8 @@ static int sim_ack(once_source *source, uint64_t upto, once_error *err)
         sim_delivery *d = &world->deliveries[worker->delivered[worker->acked]];
         sim_record_ack(world, worker, d->message);
         d->state = ACKED; /* even when somebody else has it by now */
-        if (sim_fires(world, SIM_duplicate_late)) sim_broker_add(world, d->message, world->now_ms + (int64_t)sim_random(world, 20000));
+        if (sim_fires(world, SIM_duplicate_late))
+            sim_broker_add(world, d->message, world->now_ms + (int64_t)sim_random(world, 20000));
     }
     if (sim_fires(world, SIM_ack_reply_lost)) return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the reply was lost");
     return ONCE_OK;
@@ -153,5 +158,6 @@ static const once_source_ops source_ops = {.name = "sim", .fetch = sim_fetch, .a
 
 void sim_source_init(sim_worker *worker)
 {
-    worker->source = (sim_source){.source = {.ops = &source_ops, .spec = worker->world->spec, .env = &worker->env.env}, .worker = worker};
+    worker->source = (sim_source){.source = {.ops = &source_ops, .spec = worker->world->spec, .env = &worker->env.env},
+                                  .worker = worker};
 }

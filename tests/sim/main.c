@@ -1,5 +1,6 @@
 /* once-sim: without arguments the tests, as TAP; with arguments whatever they say. */
 #include <getopt.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -18,6 +19,8 @@
 #endif
 #ifndef SANITIZED
 #define SANITIZED 0
+#else
+#include <sanitizer/common_interface_defs.h>
 #endif
 
 #define SEEDS (SANITIZED ? 1000u : 10000u)
@@ -44,6 +47,38 @@ static const struct {
 #undef PLANT
 };
 #define PLANTS (sizeof plants / sizeof *plants)
+
+/* --- a seed that ends in an assertion --- */
+
+static volatile uint64_t seed_now;
+static const char *plant_now;
+
+static void tell_seed(void)
+{
+    char text[200];
+    const int len = snprintf(text, sizeof text, "\n# it ended in seed %llu; to see it: once-sim --seed %llu --trace%s%s\n",
+                             (unsigned long long)seed_now, (unsigned long long)seed_now, plant_now ? " --plant " : "",
+                             plant_now ? plant_now : "");
+    if (len > 0 && write(STDERR_FILENO, text, (size_t)len) < 0) return;
+}
+
+static void on_signal(int number)
+{
+    tell_seed();
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+static void watch_for_crashes(void)
+{
+#if SANITIZED
+    __sanitizer_set_death_callback(tell_seed);
+#else
+    (void)signal(SIGSEGV, on_signal);
+    (void)signal(SIGBUS, on_signal);
+#endif
+    (void)signal(SIGABRT, on_signal);
+}
 
 /* --- running seeds --- */
 
@@ -74,6 +109,7 @@ static void run_share(const job *j, unsigned share, totals *sum)
 {
     for (uint64_t i = share; i < j->seeds; i += j->jobs) {
         sim_result result;
+        seed_now = j->from + i;
         sim_run(j->from + i, j->print, &result);
         add(sum, &result);
         if (result.failed && j->list) printf("seed %llu: %s\n", (unsigned long long)result.seed, result.why);
@@ -152,8 +188,8 @@ static void print_failure(const sim_result *r, const char *plant, const char *be
         (void)fputs(before, stdout);
         sim_print_step(stdout, &r->last[i % SIM_TRACE]);
     }
-    printf("%sto see all of it: once-sim --seed %llu --trace%s%s\n", before, (unsigned long long)r->seed, plant ? " --plant " : "",
-           plant ? plant : "");
+    printf("%sto see all of it: once-sim --seed %llu --trace%s%s\n", before, (unsigned long long)r->seed,
+           plant ? " --plant " : "", plant ? plant : "");
 }
 
 static void print_faults(const totals *sum, const char *before)
@@ -180,6 +216,7 @@ static void plant(size_t which)
 {
 #ifdef ONCE_TEST_BUILD
     once_planted = which < PLANTS ? 1u << which : 0;
+    plant_now = which < PLANTS ? plants[which].name : NULL;
 #else
     (void)which;
 #endif
@@ -202,10 +239,12 @@ static void test_same_seed(void)
     bool fine = true;
     for (uint64_t seed = 1; seed <= 100; seed++) {
         sim_result one, two;
+        seed_now = seed;
         sim_run(seed, false, &one);
         sim_run(seed, false, &two);
         if (one.hash == two.hash && one.steps == two.steps) continue;
-        printf("# seed %llu: trace %016llx, then %016llx\n", (unsigned long long)seed, (unsigned long long)one.hash, (unsigned long long)two.hash);
+        printf("# seed %llu: trace %016llx, then %016llx\n", (unsigned long long)seed, (unsigned long long)one.hash,
+               (unsigned long long)two.hash);
         fine = false;
     }
     report(fine, "the_same_seed_gives_the_same_trace", "");
@@ -217,7 +256,8 @@ static void test_seeds(void)
     const job j = {.from = 1, .seeds = SEEDS, .jobs = 1};
     const double start = seconds();
     run_jobs(&j, &sum);
-    printf("# %llu seeds, %llu messages, %llu effects, %llu steps, %.1f s\n", (unsigned long long)sum.seeds, (unsigned long long)sum.messages,
+    printf("# %llu seeds, %llu messages, %llu effects, %llu steps, %.1f s\n", (unsigned long long)sum.seeds,
+           (unsigned long long)sum.messages,
            (unsigned long long)sum.effects, (unsigned long long)sum.steps, seconds() - start);
     print_faults(&sum, "# ");
     if (sum.failed) {
@@ -238,28 +278,24 @@ static void test_plant(size_t which)
     plant(which);
     run_jobs(&j, &sum);
     plant(PLANTS);
-    if (sum.failed) printf("# %s: seed %llu: %s\n", plants[which].text, (unsigned long long)sum.first.seed, sum.first.why);
+    if (sum.failed)
+        printf("# %s: seed %llu: %s\n", plants[which].text, (unsigned long long)sum.first.seed, sum.first.why);
     (void)snprintf(name, sizeof name, "planted_bug_%s_is_found", plants[which].name);
     report(sum.failed > 0, name, "");
 }
 
 static int run_tests(void)
 {
-    const bool can_plant =
 #ifdef ONCE_TEST_BUILD
-        true;
+    const bool planted = true;
 #else
-        false;
+    const bool planted = false;
 #endif
-    printf("1..%zu\n", 3 + PLANTS);
+    printf("1..%zu\n", 3 + (planted ? PLANTS : 1));
     test_same_seed();
     test_seeds();
-    for (size_t i = 0; i < PLANTS; i++) {
-        char name[120];
-        (void)snprintf(name, sizeof name, "planted_bug_%s_is_found", plants[i].name);
-        if (can_plant) test_plant(i);
-        else report(true, name, " # SKIP only in a build with -Dtest_build=true");
-    }
+    for (size_t i = 0; planted && i < PLANTS; i++) test_plant(i);
+    if (!planted) report(true, "planted_bugs_are_found", " # SKIP only in a build with -Dtest_build=true");
     return test_failed ? 1 : 0;
 }
 
@@ -292,10 +328,12 @@ static int run_chosen(const job *j, const char *planted)
     if (j->seeds == 1) {
         sim_result again;
         sim_run(j->from, false, &again);
-        printf("seed %llu, trace %016llx, %s\n", (unsigned long long)again.seed, (unsigned long long)again.hash, again.failed ? "FAILED" : "fine");
+        printf("seed %llu, trace %016llx, %s\n", (unsigned long long)again.seed, (unsigned long long)again.hash,
+               again.failed ? "FAILED" : "fine");
     } else {
         if (!planted) print_faults(&sum, "");
-        printf("%llu seeds, %llu failed, %llu messages, %llu effects, %.1f s\n", (unsigned long long)sum.seeds, (unsigned long long)sum.failed,
+        printf("%llu seeds, %llu failed, %llu messages, %llu effects, %.1f s\n", (unsigned long long)sum.seeds,
+               (unsigned long long)sum.failed,
                (unsigned long long)sum.messages, (unsigned long long)sum.effects, seconds() - start);
     }
     if (planted) { /* here finding it is the success */
@@ -309,11 +347,14 @@ static int run_chosen(const job *j, const char *planted)
 
 int main(int argc, char **argv)
 {
+    watch_for_crashes();
     if (argc == 1) return run_tests();
-    static const struct option options[] = {{"seeds", required_argument, NULL, 'n'}, {"from", required_argument, NULL, 'f'},
-                                            {"jobs", required_argument, NULL, 'j'},  {"seed", required_argument, NULL, 's'},
-                                            {"plant", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"seeds", required_argument, NULL, 'n'}, {"from", required_argument, NULL, 'f'},
+        {"jobs", required_argument, NULL, 'j'},  {"seed", required_argument, NULL, 's'},
+        {"plant", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},
+        {NULL, 0, NULL, 0},
+    };
     job j = {.from = 1, .seeds = SEEDS, .jobs = 1, .list = true};
     const char *planted = NULL;
     uint64_t jobs;

@@ -55,7 +55,8 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     if (k->open && !again) {
         const int64_t held_ms = world->now_ms - k->granted_ms;
         if (held_ms * 11 < (world->lease_ms - 2) * 10)
-            sim_violation(world, "key %d: a claim of %lld ms was given to another after %lld ms", note->key, (long long)world->lease_ms, (long long)held_ms);
+            sim_violation(world, "key %d: a claim of %lld ms was given to another after %lld ms", note->key,
+                          (long long)world->lease_ms, (long long)held_ms);
         if (!k->excused && world->mild)
             sim_violation(world, "key %d: its claim was forgotten by a worker that lived, and ran out", note->key);
         if (!k->excused) k->silent++;
@@ -76,14 +77,18 @@ static void check_lane(sim_world *world, int key)
     for (int i = 0; i < world->keys_n; i++) {
         const sim_key *other = &world->keys[i];
         if (i == key || other->lane != k->lane || other->final || other->failures == 0) continue;
-        if (!world->versioned && (k->replayed || other->replayed)) continue; /* goes back to its old place, before others */
+        if (!world->versioned && (k->replayed || other->replayed))
+            continue; /* goes back to its old place, before others */
         if (!world->versioned || (other->version < k->version && !superseded(world, other)))
-            sim_violation(world, "lane %d: the effect of key %d came before key %d, which had failed, was finished", k->lane, key, i);
+            sim_violation(world, "lane %d: the effect of key %d came before key %d, which had failed, was finished",
+                          k->lane, key, i);
     }
     if (world->versioned && lane->has_top && lane->top >= k->version)
-        sim_violation(world, "lane %d: version %lld (key %d) took effect after version %lld", k->lane, (long long)k->version, key, (long long)lane->top);
+        sim_violation(world, "lane %d: version %lld (key %d) took effect after version %lld", k->lane,
+                      (long long)k->version, key, (long long)lane->top);
     if (world->gap && world->gap_dead && lane->has_top && lane->top + 1 != k->version)
-        sim_violation(world, "lane %d: version %lld (key %d) took effect behind version %lld: a gap", k->lane, (long long)k->version, key, (long long)lane->top);
+        sim_violation(world, "lane %d: version %lld (key %d) took effect behind version %lld: a gap", k->lane,
+                      (long long)k->version, key, (long long)lane->top);
     if (k->replayed) return;
     if (!world->versioned && world->fifo && world->workers_n == 1 && k->first < lane->last_first)
         sim_violation(world, "lane %d: key %d took effect behind one that was delivered after it", k->lane, key);
@@ -97,12 +102,15 @@ static void effect(sim_world *world, sim_worker *w, const sim_note *note)
     sim_trace(world, w->index, "EFFECT of key", NULL, note->key, note->message, ONCE_OK);
     world->result->effects++;
     if (k->effects) sim_violation(world, "key %d: took effect twice", note->key);
-    else if (k->final) sim_violation(world, "key %d: took effect after it was %s", note->key, once_outcome_name(k->outcome));
+    else if (k->final)
+        sim_violation(world, "key %d: took effect after it was %s", note->key, once_outcome_name(k->outcome));
     if (!k->open || k->holder != w->incarnation)
         sim_violation(world, "key %d: took effect in the hands of a worker whose claim was somebody else's", note->key);
     if (m->too_old) sim_violation(world, "key %d: a message that was too old took effect", note->key);
-    if (k->winner >= 0 && k->winner != m->variant) sim_violation(world, "key %d: a conflicting message took effect", note->key);
-    if (k->fate != FATE_FINE && k->fate != FATE_FAILS) sim_violation(world, "key %d: took effect, and should never have", note->key);
+    if (k->winner >= 0 && k->winner != m->variant)
+        sim_violation(world, "key %d: a conflicting message took effect", note->key);
+    if (k->fate != FATE_FINE && k->fate != FATE_FAILS)
+        sim_violation(world, "key %d: took effect, and should never have", note->key);
     if (world->ops[k->op]++) sim_violation(world, "key %d: its business operation took effect twice", note->key);
     if (k->lane >= 0) check_lane(world, note->key);
     k->winner = m->variant;
@@ -122,14 +130,17 @@ static void died(sim_world *world, sim_key *k, int key)
     world->letters++;
     if (++k->letters > 1) sim_violation(world, "key %d: a second dead letter", key);
     if (!may_die(world, k))
-        sim_violation(world, "key %d: became a dead letter after %u failures and %u lost claims of %u", key, k->failures, k->silent, world->attempts);
+        sim_violation(world, "key %d: became a dead letter after %u failures and %u lost claims of %u", key,
+                      k->failures, k->silent, world->attempts);
 }
 
 static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
     sim_trace(world, w->index, "FACT:", once_outcome_name(note->outcome), note->key, note->message, ONCE_OK);
-    if (k->final) sim_violation(world, "key %d: %s after it was %s", note->key, once_outcome_name(note->outcome), once_outcome_name(k->outcome));
+    if (k->final)
+        sim_violation(world, "key %d: %s after it was %s", note->key, once_outcome_name(note->outcome),
+                      once_outcome_name(k->outcome));
     if (!k->open || k->holder != w->incarnation)
         sim_violation(world, "key %d: settled by a worker whose claim was somebody else's", note->key);
     if (note->message >= 0) {
@@ -142,8 +153,11 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
     case ONCE_RETRY:
         k->failures++;
         k->owned = true;
-        if (k->fate != FATE_FAILS && k->fate != FATE_POISON) sim_violation(world, "key %d: a retry without a failure", note->key);
-        if (k->failures >= world->attempts) sim_violation(world, "key %d: failed %u times of %u and is tried again", note->key, k->failures, world->attempts);
+        if (k->fate != FATE_FAILS && k->fate != FATE_POISON)
+            sim_violation(world, "key %d: a retry without a failure", note->key);
+        if (k->failures >= world->attempts)
+            sim_violation(world, "key %d: failed %u times of %u and is tried again", note->key, k->failures,
+                          world->attempts);
         return;
     case ONCE_RELEASE: k->owned = true; return;
     case ONCE_DONE:
@@ -185,7 +199,8 @@ static void letter(sim_world *world, sim_worker *w, const sim_note *note)
     if (note->answer == ONCE_ANSWER_CONFLICT) { /* the other content was let in, even if nothing of it is fact yet */
         sim_key *k = &world->keys[m->key];
         for (int i = 0; i < world->messages_n; i++)
-            if (world->messages[i].key == m->key && world->messages[i].variant != m->variant && k->winner < 0) k->winner = world->messages[i].variant;
+            if (world->messages[i].key == m->key && world->messages[i].variant != m->variant && k->winner < 0)
+                k->winner = world->messages[i].variant;
         if (conflicts(world, m)) return;
     }
     sim_violation(world, "message %d: buried as %s without a reason", note->message, once_answer_name(note->answer));
@@ -232,7 +247,8 @@ void sim_record_ack(sim_world *world, sim_worker *worker, int message)
     sim_message *m = &world->messages[message];
     m->acks++;
     sim_trace(world, worker->index, "acks message", NULL, message, m->key, ONCE_OK);
-    if (!is_safe(world, m)) sim_violation(world, "message %d (key %d): acked, and neither finished nor kept by the store", message, m->key);
+    if (!is_safe(world, m))
+        sim_violation(world, "message %d (key %d): acked, and neither finished nor kept by the store", message, m->key);
 }
 
 /* A person decided: everything begins anew, but for the effects that there were. */
@@ -240,7 +256,8 @@ void sim_record_replay(sim_world *world, int key)
 {
     sim_key *k = &world->keys[key];
     sim_trace(world, -1, "an operator replays key", NULL, key, -1, ONCE_OK);
-    if (!k->final || k->outcome != ONCE_DEAD) sim_violation(world, "key %d: a dead letter of a key that is not dead", key);
+    if (!k->final || k->outcome != ONCE_DEAD)
+        sim_violation(world, "key %d: a dead letter of a key that is not dead", key);
     k->final = false;
     k->owned = k->replayed = true;
     k->failures = k->silent = k->letters = k->kills = 0;
@@ -269,7 +286,8 @@ void sim_record_end(sim_worker *worker, const once_counts *c)
     const uint64_t limit = 1000000;
     if (c->waiting > limit || c->done > limit || c->duplicates > limit)
         sim_violation(world, "worker %d: a count fell below zero (waiting %lld)", worker->index, (long long)c->waiting);
-    if (c->conflicts + c->too_old > c->dead) sim_violation(world, "worker %d: more conflicts and too old messages than dead ones", worker->index);
+    if (c->conflicts + c->too_old > c->dead)
+        sim_violation(world, "worker %d: more conflicts and too old messages than dead ones", worker->index);
     if (c->acked > c->received) sim_violation(world, "worker %d: acked more than it received", worker->index);
     world->counted_done += c->done;
     world->counted_dead += c->dead;
@@ -317,17 +335,18 @@ bool sim_record_over(sim_world *world, char *why, size_t size)
 void sim_record_final(sim_world *world)
 {
     for (int i = 0; i < world->messages_n; i++)
-        if (!is_safe(world, &world->messages[i])) sim_violation(world, "message %d (key %d): lost", i, world->messages[i].key);
+        if (!is_safe(world, &world->messages[i]))
+            sim_violation(world, "message %d (key %d): lost", i, world->messages[i].key);
     if (!world->counts_known) return;
     if (world->counted_done != world->result->effects)
-        sim_violation(world, "the workers counted %llu done, but there were %llu effects", (unsigned long long)world->counted_done,
-                      (unsigned long long)world->result->effects);
+        sim_violation(world, "the workers counted %llu done, but there were %llu effects",
+                      (unsigned long long)world->counted_done, (unsigned long long)world->result->effects);
     /* A letter that was written, rolled back and then written by another worker may be counted by both; one that was
      * replayed before its worker knew that it had been written is counted once for two. */
     const uint64_t once = world->result->fired[SIM_replayed];
     const uint64_t twice = world->result->fired[SIM_commit_fails] + world->result->fired[SIM_store_fails] +
                            world->result->fired[SIM_store_crash];
     if (world->counted_dead + once < world->letters || world->counted_dead > world->letters + twice)
-        sim_violation(world, "the workers counted %llu dead, but there were %llu letters", (unsigned long long)world->counted_dead,
-                      (unsigned long long)world->letters);
+        sim_violation(world, "the workers counted %llu dead, but there were %llu letters",
+                      (unsigned long long)world->counted_dead, (unsigned long long)world->letters);
 }

@@ -19,7 +19,8 @@ static void phase_begin(sim_world *world, enum sim_phase phase)
 static void late_duplicates(sim_world *world)
 {
     const bool expired = world->timed && sim_chance(world, 50);
-    if (expired) world->now_ms += SIM_REMEMBER_MS + ((int64_t)sim_random(world, 25) - 5) * 60 * 1000; /* around that moment */
+    if (expired)
+        world->now_ms += SIM_REMEMBER_MS + ((int64_t)sim_random(world, 25) - 5) * 60 * 1000; /* around that moment */
     phase_begin(world, PHASE_LATE);
     for (int i = 0; i < world->messages_n; i++) {
         if (!sim_chance(world, expired ? 50 : 25)) continue;

@@ -21,13 +21,15 @@ static int arrive(sim_worker *w, sim_fault fault, once_error *err)
 {
     sim_world *world = w->world;
     lend_clock(w);
-    if (world->store_down_until_ms > world->now_ms || w->tx_lost || !w->real) return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the store is down");
+    if (world->store_down_until_ms > world->now_ms || w->tx_lost || !w->real)
+        return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the store is down");
     if (world->tx_owner && world->tx_owner != w) {
         sim_fired(world, SIM_store_busy);
         return once_fail(err, ONCE_E_BUSY, "simulated: another worker has the store");
     }
     if (!sim_fires(world, fault)) return ONCE_OK;
-    static const int statuses[] = {ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_ABORTED, ONCE_E_NOMEM, ONCE_E_FULL, ONCE_E_IO};
+    static const int statuses[] = {ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_ABORTED,
+                                   ONCE_E_NOMEM, ONCE_E_FULL, ONCE_E_IO};
     return once_fail(err, statuses[sim_random(world, sizeof statuses / sizeof *statuses)], "simulated");
 }
 
@@ -45,11 +47,12 @@ static int leave(sim_worker *w, int rc, bool reply_lost, once_error *err)
 static void note_answer(sim_worker *w, const once_request *request, once_answer answer, bool known)
 {
     if (answer != ONCE_ANSWER_RUN) return;
-    sim_note_add(w, (sim_note){.what = NOTE_GRANT, .key = sim_key_of(w->world, request), .message = -1, .token = request->token, .known = known});
+    sim_note_add(w, (sim_note){.what = NOTE_GRANT, .key = sim_key_of(w->world, request), .message = -1,
+                               .token = request->token, .known = known});
 }
 
-static int sim_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena,
-                     once_error *err)
+static int sim_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
+                     once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
@@ -57,7 +60,8 @@ static int sim_claim(once_store *store, const once_request *const *requests, siz
     rc = w->real->ops->claim(w->real, requests, n, out, arena, err);
     const bool reply_lost = rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost);
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
-        sim_trace(w->world, w->index, "  claim of key answers", once_answer_name(out[i].answer), sim_key_of(w->world, requests[i]), -1, ONCE_OK);
+        sim_trace(w->world, w->index, "  claim of key answers", once_answer_name(out[i].answer),
+                  sim_key_of(w->world, requests[i]), -1, ONCE_OK);
         note_answer(w, requests[i], out[i].answer, !reply_lost);
     }
     return leave(w, rc, reply_lost, err);
@@ -72,9 +76,11 @@ static int sim_settle(once_store *store, const once_settlement *settlements, siz
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
         const once_settlement *s = &settlements[i];
         const int key = sim_key_of(w->world, s->request);
-        sim_trace(w->world, w->index, applied[i] ? "  settled:" : "  fenced off:", once_outcome_name(s->outcome), key, -1, ONCE_OK);
+        sim_trace(w->world, w->index, applied[i] ? "  settled:" : "  fenced off:", once_outcome_name(s->outcome), key,
+                  -1, ONCE_OK);
         if (applied[i])
-            sim_note_add(w, (sim_note){.what = NOTE_OUTCOME, .key = key, .message = s->message ? sim_message_of(w->world, s->message) : -1,
+            sim_note_add(w, (sim_note){.what = NOTE_OUTCOME, .key = key,
+                                       .message = s->message ? sim_message_of(w->world, s->message) : -1,
                                        .outcome = s->outcome, .token = s->request->token});
     }
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
@@ -87,12 +93,13 @@ static int sim_extend(once_store *store, const once_request *const *requests, si
     if (rc != ONCE_OK) return rc;
     rc = w->real->ops->extend(w->real, requests, n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < n; i++)
-        sim_trace(w->world, w->index, ours[i] ? "  still has key" : "  has lost key", NULL, sim_key_of(w->world, requests[i]), -1, ONCE_OK);
+        sim_trace(w->world, w->index, ours[i] ? "  still has key" : "  has lost key", NULL,
+                  sim_key_of(w->world, requests[i]), -1, ONCE_OK);
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
-static int sim_accept(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
-                      once_decision *out, once_arena *arena, once_error *err)
+static int sim_accept(once_store *store, const once_request *const *requests, const once_message *const *messages,
+                      size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
@@ -123,8 +130,8 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
     rc = w->real->ops->take(w->real, consumer, token, again, lease_ms, max, out, n, arena, err);
     const bool reply_lost = rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost);
     for (size_t i = 0; rc == ONCE_OK && i < *n; i++) {
-        sim_trace(w->world, w->index, "  takes key", once_answer_name(out[i].decision.answer), sim_key_of(w->world, &out[i].request),
-                  out[i].decision.failures, ONCE_OK);
+        sim_trace(w->world, w->index, "  takes key", once_answer_name(out[i].decision.answer),
+                  sim_key_of(w->world, &out[i].request), out[i].decision.failures, ONCE_OK);
         note_answer(w, &out[i].request, out[i].decision.answer, !reply_lost);
     }
     return leave(w, rc, reply_lost, err);
@@ -138,8 +145,10 @@ static int sim_bury(once_store *store, const once_letter *letters, size_t n, boo
     rc = w->real->ops->bury(w->real, letters, n, fresh, err);
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
         const int message = sim_message_of(w->world, &letters[i].message);
-        sim_trace(w->world, w->index, fresh[i] ? "  buries message" : "  had buried message", once_answer_name(letters[i].kind), message, -1, ONCE_OK);
-        if (fresh[i]) sim_note_add(w, (sim_note){.what = NOTE_LETTER, .key = -1, .message = message, .answer = letters[i].kind});
+        sim_trace(w->world, w->index, fresh[i] ? "  buries message" : "  had buried message",
+                  once_answer_name(letters[i].kind), message, -1, ONCE_OK);
+        if (fresh[i])
+            sim_note_add(w, (sim_note){.what = NOTE_LETTER, .key = -1, .message = message, .answer = letters[i].kind});
     }
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
@@ -233,7 +242,8 @@ int sim_store_open(sim_worker *worker)
     assert(!worker->real);
     if (world->sqlite) {
         once_error err = {0};
-        const once_store_options options = {.size = sizeof options, .env = &worker->env.env, .create = true, .busy_ms = 1};
+        const once_store_options options = {.size = sizeof options, .env = &worker->env.env, .create = true,
+                                            .busy_ms = 1};
         const int rc = once__store_open(world->url, &options, &worker->real, &err);
         if (rc != ONCE_OK) {
             worker->real = NULL;
@@ -247,7 +257,8 @@ int sim_store_open(sim_worker *worker)
 
 void sim_store_init(sim_worker *worker)
 {
-    worker->store = (sim_store){.store = {.ops = &store_ops, .env = &worker->env.env, .secret = worker->real->secret}, .worker = worker};
+    worker->store = (sim_store){.store = {.ops = &store_ops, .env = &worker->env.env, .secret = worker->real->secret},
+                                .worker = worker};
 }
 
 void sim_store_close(sim_worker *worker)
@@ -274,7 +285,8 @@ void sim_store_crash(sim_world *world)
         w->real = NULL;
     }
     for (int i = 0; i < world->workers_n; i++)
-        if (world->workers[i].pipe && sim_store_open(&world->workers[i]) != ONCE_OK) sim_violation(world, "the store does not open after a crash");
+        if (world->workers[i].pipe && sim_store_open(&world->workers[i]) != ONCE_OK)
+            sim_violation(world, "the store does not open after a crash");
 }
 
 /* --- the operator --- */

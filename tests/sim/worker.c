@@ -7,8 +7,8 @@
 
 /* --- effects --- */
 
-static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                   void **input, once_error *err)
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                   once_arena *arena, void **input, once_error *err)
 {
     (void)handler, (void)body, (void)message, (void)arena, (void)err;
     static char something;
@@ -47,7 +47,8 @@ static int die_here(sim_worker *w, sim_fault fault)
 }
 
 /* As once_effects_run. */
-static int run_effects(void *user, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed, once_error *err)
+static int run_effects(void *user, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
+                       once_error *err)
 {
     (void)arena;
     sim_worker *w = user;
@@ -58,12 +59,13 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         const int message = sim_message_of(world, &item->message), key = sim_key_of(world, &item->request);
         const sim_message *m = &world->messages[message];
         sim_key *k = &world->keys[key];
-        if (m->key != key || item->message.body.len != m->body.len || memcmp(item->message.body.data, m->body.data, m->body.len) != 0)
+        const once_bytes body = item->message.body;
+        if (m->key != key || body.len != m->body.len || memcmp(body.data, m->body.data, body.len) != 0)
             sim_violation(world, "message %d came to its effect as something else (key %d)", message, key);
         if (sim_fires(world, SIM_crash_in_effects)) return die_here(w, SIM_crash_in_effects);
         if (k->fate == FATE_KILLER) {
             sim_trace(world, w->index, "killed by key", NULL, key, message, ONCE_OK);
-            if (++k->kills > world->attempts + world->clean_starts + (uint32_t)world->messages_n)
+            if (++k->kills > world->attempts + world->clean_starts + 2 * (uint32_t)world->messages_n)
                 sim_violation(world, "key %d: killed %u workers, and is still tried", key, k->kills);
             return die_here(w, SIM_killer);
         }
@@ -71,7 +73,8 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         item->outcome = outcome_of(w, k);
         item->result = ONCE_BYTES("fine");
         item->failure = item->outcome == ONCE_DONE ? (once_bytes){0} : ONCE_BYTES("simulated");
-        sim_trace(world, w->index, careful ? "  runs carefully:" : "  runs:", once_outcome_name(item->outcome), key, message, ONCE_OK);
+        sim_trace(world, w->index, careful ? "  runs carefully:" : "  runs:", once_outcome_name(item->outcome), key,
+                  message, ONCE_OK);
         if (item->outcome == ONCE_DONE) {
             sim_note_add(w, (sim_note){.what = NOTE_EFFECT, .key = key, .message = message});
         } else if (!careful) {
@@ -124,7 +127,8 @@ void sim_worker_start(sim_worker *w)
     if (once_pipe_new(&options, &w->pipe, &err) != ONCE_OK) abort();
     once_executor_init(&w->executor, &w->store.store, world->spec->consumer, run_effects, w);
     w->state = UP;
-    sim_trace(world, w->index, w->unclean ? "starts after an unclean end" : "starts", NULL, (int64_t)w->incarnation, -1, ONCE_OK);
+    sim_trace(world, w->index, w->unclean ? "starts after an unclean end" : "starts", NULL, (int64_t)w->incarnation, -1,
+              ONCE_OK);
 }
 
 /* The process is gone. */
@@ -193,7 +197,8 @@ static bool misfortune(sim_worker *w)
         return true;
     }
     bool zombie = false;
-    for (int chances = w->holds && !w->in_tx ? 10 : 1; chances > 0 && !zombie; chances--) zombie = sim_fires(world, SIM_zombie);
+    for (int chances = w->holds && !w->in_tx ? 10 : 1; chances > 0 && !zombie; chances--)
+        zombie = sim_fires(world, SIM_zombie);
     if (zombie) {
         w->state = PAUSED;
         w->until_ms = world->now_ms + world->lease_ms + (int64_t)sim_random(world, 6000);

@@ -50,7 +50,10 @@ void sim_print_step(FILE *to, const sim_step *step)
     (void)fputc('\n', to);
 }
 
-static void mix(uint64_t *hash, uint64_t value) { *hash = (*hash ^ value) * UINT64_C(0x9e3779b97f4a7c15) ^ (*hash >> 29); }
+static void mix(uint64_t *hash, uint64_t value)
+{
+    *hash = (*hash ^ value) * UINT64_C(0x9e3779b97f4a7c15) ^ (*hash >> 29);
+}
 
 static void mix_text(uint64_t *hash, const char *text)
 {
@@ -129,19 +132,22 @@ static int message_add(sim_world *world, int key, int variant, bool too_old, boo
     const int64_t sent_ms = TEST_EPOCH_MS - (too_old ? INT64_C(3) * SIM_REMEMBER_MS : 0);
     once_buf body;
     once_buf_init(&body, 1000);
-    once_buf_printf(&body, other_spelling ? "{ \"amount\" : %d.0, \"ts\":%lld" : "{\"amount\":%d,\"ts\":%lld", 10 + variant, (long long)sent_ms);
+    once_buf_printf(&body, other_spelling ? "{ \"amount\" : %d.0, \"ts\":%lld" : "{\"amount\":%d,\"ts\":%lld",
+                    10 + variant, (long long)sent_ms);
     if (k->lane >= 0) once_buf_printf(&body, ",\"lane\":\"L%d\"", world->tenants ? k->lane / 2 : k->lane);
     if (world->versioned) once_buf_printf(&body, ",\"v\":%lld", (long long)k->version);
     if (world->tenants) once_buf_printf(&body, ",\"t\":\"%c\"", key % 2 ? 'b' : 'a');
     once_buf_printf(&body, ",\"id\":\"k%d\"}", world->tenants ? key / 2 : key);
-    world->messages[world->messages_n] = (sim_message){.key = key, .variant = variant, .too_old = too_old, .body = text_of(world, &body)};
+    world->messages[world->messages_n] = (sim_message){.key = key, .variant = variant, .too_old = too_old,
+                                                       .body = text_of(world, &body)};
     once_buf_release(&body);
     return world->messages_n++;
 }
 
 static void malformed_add(sim_world *world)
 {
-    static const char *const bodies[] = {"{\"id\":", "[1,2", "", "{\"amount\":3}", "\xff\xfe", "{\"id\":{\"a\":1}}", "{\"id\":\"k1\",\"id\":\"k2\"}"};
+    static const char *const bodies[] = {"{\"id\":", "[1,2", "", "{\"amount\":3}", "\xff\xfe", "{\"id\":{\"a\":1}}",
+                                         "{\"id\":\"k1\",\"id\":\"k2\"}"};
     const char *body = bodies[sim_random(world, sizeof bodies / sizeof *bodies)];
     world->messages[world->messages_n++] = (sim_message){.key = -1, .body = {body, strlen(body)}};
     sim_fired(world, SIM_malformed);
@@ -186,7 +192,8 @@ static void make_keys(sim_world *world)
                 sim_fired(world, SIM_gap);
             }
         }
-        if (i > 0 && !world->ordered && k->fate == FATE_FINE && world->keys[i - 1].fate == FATE_FINE && sim_chance(world, 5)) {
+        if (i > 0 && !world->ordered && k->fate == FATE_FINE && world->keys[i - 1].fate == FATE_FINE &&
+            sim_chance(world, 5)) {
             k->op = world->keys[i - 1].op;
             sim_fired(world, SIM_business_twice);
         }
@@ -229,11 +236,13 @@ static bool make_spec(sim_world *world)
     if (world->tenants) once_buf_puts(&text, "tenant: \"${/t}\"\n");
     if (world->ordered) once_buf_puts(&text, "order: \"${/lane}\"\n");
     if (world->versioned) once_buf_puts(&text, "version: \"${/v}\"\n");
-    if (world->gap) once_buf_printf(&text, "gap: {wait: %lldms, then: %s}\n", (long long)world->gap_ms, world->gap_dead ? "dead" : "run");
+    if (world->gap)
+        once_buf_printf(&text, "gap: {wait: %lldms, then: %s}\n", (long long)world->gap_ms,
+                        world->gap_dead ? "dead" : "run");
     if (world->timed) once_buf_printf(&text, "time: \"${/ts}\"\nremember: %dms\n", SIM_REMEMBER_MS);
     else once_buf_puts(&text, sim_chance(world, 50) ? "remember: 7d\n" : "remember: forever\n");
-    once_buf_printf(&text, "lease: %lldms\nretry: {attempts: %u, backoff: 50ms..%ums}\n", (long long)world->lease_ms, world->attempts,
-                    100u + (unsigned)sim_random(world, 2000));
+    once_buf_printf(&text, "lease: %lldms\nretry: {attempts: %u, backoff: 50ms..%ums}\n", (long long)world->lease_ms,
+                    world->attempts, 100u + (unsigned)sim_random(world, 2000));
     static const unsigned batches[] = {1, 2, 3, 5, 8, 16};
     once_buf_printf(&text, "batch: {max: %u}\n", batches[sim_random(world, 6)]);
     once_error err = {0};
@@ -250,12 +259,28 @@ static const struct {
     uint32_t rate; /* at most, per 10,000 chances */
     bool mild;     /* also in a seed where every message must keep its budget */
 } rates[] = {
-    {SIM_crash_before, 100, false}, {SIM_crash_after, 100, false}, {SIM_crash_after_commit, 1000, false},
-    {SIM_crash_in_effects, 300, false}, {SIM_zombie, 100, false}, {SIM_pause, 100, true}, {SIM_stop, 100, true},
-    {SIM_store_fails, 200, true}, {SIM_store_reply_lost, 200, true}, {SIM_commit_fails, 500, true},
-    {SIM_commit_reply_lost, 800, true}, {SIM_store_crash, 50, false}, {SIM_replayed, 300, true}, {SIM_effects_fail, 300, true},
-    {SIM_fetch_fails, 300, true}, {SIM_ack_fails, 500, true}, {SIM_ack_reply_lost, 500, true}, {SIM_invisible, 10000, true},
-    {SIM_duplicate_now, 800, true}, {SIM_duplicate_late, 500, true}, {SIM_reordered, 3000, true}, {SIM_year_forward, 30, true},
+    {SIM_crash_before, 100, false},
+    {SIM_crash_after, 100, false},
+    {SIM_crash_after_commit, 1000, false},
+    {SIM_crash_in_effects, 300, false},
+    {SIM_zombie, 100, false},
+    {SIM_pause, 100, true},
+    {SIM_stop, 100, true},
+    {SIM_store_fails, 200, true},
+    {SIM_store_reply_lost, 200, true},
+    {SIM_commit_fails, 500, true},
+    {SIM_commit_reply_lost, 800, true},
+    {SIM_store_crash, 50, false},
+    {SIM_replayed, 300, true},
+    {SIM_effects_fail, 300, true},
+    {SIM_fetch_fails, 300, true},
+    {SIM_ack_fails, 500, true},
+    {SIM_ack_reply_lost, 500, true},
+    {SIM_invisible, 10000, true},
+    {SIM_duplicate_now, 800, true},
+    {SIM_duplicate_late, 500, true},
+    {SIM_reordered, 3000, true},
+    {SIM_year_forward, 30, true},
     {SIM_hour_back, 30, true},
 };
 
@@ -330,25 +355,38 @@ static bool make_store(sim_world *world)
 static void print_script(const sim_world *world)
 {
     static const char *const fates[] = {"fine", "fails", "poison", "rejected", "stale", "dead", "killer"};
-    printf("%s%s%s%s%s%s%s%s, attempts %u, lease %lld ms, gap %lld ms\n", world->mild ? "mild" : "rough", world->fifo ? ", in order" : "",
-           world->finite ? ", finite" : "", world->tenants ? ", tenants" : "", world->ordered ? ", lanes" : "", world->versioned ? ", versions" : "",
-           world->gap ? world->gap_dead ? ", gap: dead" : ", gap: run" : "", world->timed ? ", times" : "", world->attempts,
-           (long long)world->lease_ms, (long long)world->gap_ms);
+    const struct {
+        bool yes;
+        const char *text;
+    } traits[] = {
+        {world->mild, "mild"},           {!world->mild, "rough"},     {world->fifo, "in order"},
+        {world->finite, "finite"},       {world->tenants, "tenants"}, {world->ordered, "lanes"},
+        {world->versioned, "versions"},  {world->gap && world->gap_dead, "gap: dead"},
+        {world->gap && !world->gap_dead, "gap: run"},                 {world->timed, "times"},
+    };
+    for (size_t i = 0; i < sizeof traits / sizeof *traits; i++)
+        if (traits[i].yes) printf("%s, ", traits[i].text);
+    printf("attempts %u, lease %lld ms, gap %lld ms\n", world->attempts, (long long)world->lease_ms,
+           (long long)world->gap_ms);
     for (int i = 0; i < SIM_FAULTS; i++)
         if (world->rate[i]) printf("%s%s %u", i ? "  " : "", sim_fault_names[i], world->rate[i]);
     putchar('\n');
     for (int i = 0; i < world->keys_n; i++) {
         const sim_key *k = &world->keys[i];
-        printf("key %d: %s %u, operation %d, lane %d, version %lld; messages", i, fates[k->fate], k->fails, k->op, k->lane, (long long)k->version);
+        printf("key %d: %s %u, operation %d, lane %d, version %lld; messages", i, fates[k->fate], k->fails, k->op,
+               k->lane, (long long)k->version);
         for (int m = 0; m < world->messages_n; m++)
-            if (world->messages[m].key == i) printf(" %d%s%s", m, world->messages[m].variant ? " (conflicting)" : "", world->messages[m].too_old ? " (too old)" : "");
+            if (world->messages[m].key == i)
+                printf(" %d%s%s", m, world->messages[m].variant ? " (conflicting)" : "",
+                       world->messages[m].too_old ? " (too old)" : "");
         putchar('\n');
     }
 }
 
 bool sim_world_make(sim_world *world, uint64_t seed, sim_result *result, bool print)
 {
-    *world = (sim_world){.result = result, .print = print, .random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1, .counts_known = true};
+    *world = (sim_world){.result = result, .print = print, .random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1,
+                         .counts_known = true};
     *result = (sim_result){.seed = seed, .hash = seed};
     world->start_ms = world->now_ms = 60000;
     world->step_limit = 400000;
@@ -362,7 +400,8 @@ bool sim_world_make(sim_world *world, uint64_t seed, sim_result *result, bool pr
     make_keys(world);
     make_messages(world);
     result->messages = (uint64_t)world->messages_n;
-    sim_trace(world, -1, "a world with", world->sqlite ? "a file, workers and messages:" : "a memory store, workers and messages:",
+    sim_trace(world, -1, "a world with",
+              world->sqlite ? "a file, workers and messages:" : "a memory store, workers and messages:",
               world->workers_n, world->messages_n, ONCE_OK);
     if (print) print_script(world);
     return make_spec(world) && make_store(world);

@@ -130,6 +130,25 @@ static void test_an_entry_is_written_once(void **state)
     assert_int_equal(sqlite3_total_changes64(handle(f)) - before, 2); /* one row of records, and the head */
 }
 
+/* A question in the middle writes the claim as a row; the entry still becomes one record. */
+static void test_asked_in_the_middle_it_is_still_one_record(void **state)
+{
+    fixture *f = *state;
+    once_stats stats;
+    once_settled_shape shape;
+    open_store(f, NULL);
+    const once_request r = ask(f, 1, 1000);
+    begin(f);
+    assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+    assert_int_equal(f->store->ops->stats(f->store, scope.consumer, &stats, &f->err), ONCE_OK);
+    assert_int_equal(stats.claimed, 1);
+    settle(f, &r, ONCE_DONE);
+    commit(f);
+    once__settled_shape(((once_sqlite *)f->store)->settled, &shape);
+    assert_int_equal(shape.recent, 1);
+    assert_int_equal(state_of(f, 1), ONCE_STATE_DONE);
+}
+
 static void test_reading_writes_nothing(void **state)
 {
     fixture *f = *state;
@@ -307,7 +326,7 @@ static void test_results_of_all_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH(test_an_entry_is_written_once), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
+        EACH(test_an_entry_is_written_once), EACH(test_asked_in_the_middle_it_is_still_one_record), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
         EACH(f12_forgotten_stays_forgotten), EACH(f12_killed_between_steps), EACH(f19_the_clock_is_kept),       EACH(test_results_of_all_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,7 +170,7 @@ static int split(file_source *f, size_t max, bool last, once_batch *batch, once_
         }
         at += len + (end != NULL);
     }
-    memmove(f->carry.data, f->carry.data + at, f->carry.len - at);
+    if (at) memmove(f->carry.data, f->carry.data + at, f->carry.len - at);
     f->carry.len -= at;
     return ONCE_OK;
 }

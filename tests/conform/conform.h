@@ -30,8 +30,10 @@ typedef struct fixture fixture;
 typedef struct conform_test {
     const char *name;
     void (*run)(fixture *f);
+    unsigned bits; /* what a store must be able to do for this test to make sense (enum once_store_bits) */
 } conform_test;
-#define CONFORM(test) {#test, test}
+#define CONFORM(test) {#test, test, 0}
+#define CONFORM_WITH(test, bits) {#test, test, bits}
 
 struct fixture {
     const conform_driver *driver;
@@ -51,7 +53,6 @@ int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */
 
-void need(const fixture *f, unsigned bits);
 once_store *open_store(fixture *f, int handle);
 void reopen(fixture *f);       /* closes the first handle and opens it again */
 void use(fixture *f, int handle); /* which handle the helpers talk to; the second one is opened when first used */

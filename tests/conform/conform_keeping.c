@@ -8,7 +8,6 @@
 
 static void rollback_leaves_nothing(fixture *f)
 {
-    need(f, ONCE_STORE_TX);
     const once_request claimed = ask(f, "claimed"), settled = ask(f, "settled"), dead = ask(f, "dead"), kept = ask(f, "kept"),
                        accepted = ask(f, "accepted"), gone = ask(f, "gone");
     do_claim(f, &kept);
@@ -49,7 +48,6 @@ static void rollback_leaves_nothing(fixture *f)
 
 static void f07_committed_then_duplicate(fixture *f)
 {
-    need(f, ONCE_STORE_TX);
     const once_request r = ask(f, "k"), again = ask(f, "k");
     do_begin(f);
     do_claim(f, &r);
@@ -67,7 +65,6 @@ static void f07_committed_then_duplicate(fixture *f)
 
 static void f79_several_rounds_in_one_transaction(fixture *f)
 {
-    need(f, ONCE_STORE_TX);
     do_begin(f);
     const once_request a = ask(f, "k"), b = ask(f, "k"), c = ask(f, "k");
     assert_answer(do_claim(f, &a), RUN);
@@ -90,7 +87,6 @@ static void f79_several_rounds_in_one_transaction(fixture *f)
 /* One life ends and the next begins in one transaction: the first one must not be seen any more, anywhere. */
 static void forgotten_and_begun_anew_in_one_transaction(fixture *f)
 {
-    need(f, ONCE_STORE_TX);
     for (int end = 0; end < 3; end++) {
         const once_request first = ask(f, "k"), second = ask(f, "k");
         do_claim(f, &first);
@@ -110,7 +106,6 @@ static void forgotten_and_begun_anew_in_one_transaction(fixture *f)
 
 static void a_claim_alone_in_a_transaction_is_kept_or_harmless(fixture *f)
 {
-    need(f, ONCE_STORE_TX);
     const once_request r = ask(f, "k"), other = ask(f, "k");
     do_begin(f);
     do_claim(f, &r);
@@ -122,7 +117,6 @@ static void a_claim_alone_in_a_transaction_is_kept_or_harmless(fixture *f)
 
 static void a_transaction_over_an_existing_claim(fixture *f)
 {
-    need(f, ONCE_STORE_TX);
     const once_request r = ask(f, "k"), other = ask(f, "k");
     do_claim(f, &r);
     do_begin(f);
@@ -142,7 +136,6 @@ static void a_transaction_over_an_existing_claim(fixture *f)
 
 static void facts_belong_to_the_transaction(fixture *f)
 {
-    need(f, ONCE_STORE_TX);
     once_bytes value;
     assert_ok(f, f->store->ops->fact_set(f->store, "old", ONCE_BYTES("1"), &f->err));
     for (int committed = 0; committed < 2; committed++) {
@@ -164,7 +157,6 @@ static void facts_belong_to_the_transaction(fixture *f)
 /* A question between claim and settle must not make two records of one. */
 static void asked_between_claim_and_settle_in_one_transaction(fixture *f)
 {
-    need(f, ONCE_STORE_TX | ONCE_STORE_LIST);
     const once_request r = ask(f, "k");
     once_bytes value;
     do_begin(f);
@@ -180,7 +172,6 @@ static void asked_between_claim_and_settle_in_one_transaction(fixture *f)
 
 static void bury_in_a_transaction(fixture *f)
 {
-    need(f, ONCE_STORE_TX);
     const once_letter letter = {.scope = f->scope, .message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, .kind = ONCE_ANSWER_TOO_OLD};
     for (int committed = 0; committed < 2; committed++) {
         bool fresh = false;
@@ -199,7 +190,6 @@ static void bury_in_a_transaction(fixture *f)
 
 static void f32_attempts_and_failures_survive_restarts(fixture *f)
 {
-    need(f, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
     const once_request r = ask(f, "k");
     do_accept(f, &r);
     for (uint32_t i = 0; i < 6; i++) {
@@ -220,7 +210,6 @@ static void f32_attempts_and_failures_survive_restarts(fixture *f)
 
 static void everything_durable_is_there_after_a_restart(fixture *f)
 {
-    need(f, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
     static const char *const names[] = {"done", "already", "rejected", "stale", "retry", "release", "unknown", "dead"};
     once_entry before[ONCE_OUTCOMES];
     once_request r[ONCE_OUTCOMES];
@@ -256,7 +245,6 @@ static void everything_durable_is_there_after_a_restart(fixture *f)
 
 static void an_open_transaction_dies_with_its_handle(fixture *f)
 {
-    need(f, ONCE_STORE_DURABLE | ONCE_STORE_TX);
     const once_request r = ask(f, "k");
     do_begin(f);
     do_claim(f, &r);
@@ -267,7 +255,6 @@ static void an_open_transaction_dies_with_its_handle(fixture *f)
 
 static void a_missing_store_is_made_only_when_asked(fixture *f)
 {
-    need(f, ONCE_STORE_DURABLE);
     char url[160];
     const size_t len = strlen(f->url);
     memcpy(url, f->url, len);
@@ -283,7 +270,6 @@ static void a_missing_store_is_made_only_when_asked(fixture *f)
 
 static void f24_an_orphan_goes_to_exactly_one_of_two(fixture *f)
 {
-    need(f, ONCE_STORE_SHARED | ONCE_STORE_OWNS);
     const once_request r = ask(f, "k");
     do_accept(f, &r);
     take_one(f);
@@ -303,7 +289,6 @@ static void f24_an_orphan_goes_to_exactly_one_of_two(fixture *f)
 
 static void what_one_handle_did_the_other_sees_at_once(fixture *f)
 {
-    need(f, ONCE_STORE_SHARED);
     const once_request a = ask(f, "k"), b = ask(f, "k");
     use(f, 1);
     assert_answer(do_claim(f, &b), RUN);
@@ -367,7 +352,6 @@ static void *race(void *user)
 
 static void f25_concurrent_claims_have_one_winner_each(fixture *f)
 {
-    need(f, ONCE_STORE_SHARED);
     use(f, 1);
     use(f, 0);
     racer racers[RACERS] = {{.f = f, .handle = 0}, {.f = f, .handle = 1}};
@@ -379,21 +363,21 @@ static void f25_concurrent_claims_have_one_winner_each(fixture *f)
 }
 
 const conform_test conform_keeping[] = {
-    CONFORM(rollback_leaves_nothing),
-    CONFORM(f07_committed_then_duplicate),
-    CONFORM(f79_several_rounds_in_one_transaction),
-    CONFORM(forgotten_and_begun_anew_in_one_transaction),
-    CONFORM(a_claim_alone_in_a_transaction_is_kept_or_harmless),
-    CONFORM(a_transaction_over_an_existing_claim),
-    CONFORM(facts_belong_to_the_transaction),
-    CONFORM(asked_between_claim_and_settle_in_one_transaction),
-    CONFORM(bury_in_a_transaction),
-    CONFORM(f32_attempts_and_failures_survive_restarts),
-    CONFORM(everything_durable_is_there_after_a_restart),
-    CONFORM(an_open_transaction_dies_with_its_handle),
-    CONFORM(a_missing_store_is_made_only_when_asked),
-    CONFORM(f24_an_orphan_goes_to_exactly_one_of_two),
-    CONFORM(what_one_handle_did_the_other_sees_at_once),
-    CONFORM(f25_concurrent_claims_have_one_winner_each),
-    {NULL, NULL},
+    CONFORM_WITH(rollback_leaves_nothing, ONCE_STORE_TX),
+    CONFORM_WITH(f07_committed_then_duplicate, ONCE_STORE_TX),
+    CONFORM_WITH(f79_several_rounds_in_one_transaction, ONCE_STORE_TX),
+    CONFORM_WITH(forgotten_and_begun_anew_in_one_transaction, ONCE_STORE_TX),
+    CONFORM_WITH(a_claim_alone_in_a_transaction_is_kept_or_harmless, ONCE_STORE_TX),
+    CONFORM_WITH(a_transaction_over_an_existing_claim, ONCE_STORE_TX),
+    CONFORM_WITH(facts_belong_to_the_transaction, ONCE_STORE_TX),
+    CONFORM_WITH(asked_between_claim_and_settle_in_one_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
+    CONFORM_WITH(bury_in_a_transaction, ONCE_STORE_TX),
+    CONFORM_WITH(f32_attempts_and_failures_survive_restarts, ONCE_STORE_DURABLE | ONCE_STORE_OWNS),
+    CONFORM_WITH(everything_durable_is_there_after_a_restart, ONCE_STORE_DURABLE | ONCE_STORE_OWNS),
+    CONFORM_WITH(an_open_transaction_dies_with_its_handle, ONCE_STORE_DURABLE | ONCE_STORE_TX),
+    CONFORM_WITH(a_missing_store_is_made_only_when_asked, ONCE_STORE_DURABLE),
+    CONFORM_WITH(f24_an_orphan_goes_to_exactly_one_of_two, ONCE_STORE_SHARED | ONCE_STORE_OWNS),
+    CONFORM_WITH(what_one_handle_did_the_other_sees_at_once, ONCE_STORE_SHARED),
+    CONFORM_WITH(f25_concurrent_claims_have_one_winner_each, ONCE_STORE_SHARED),
+    {0},
 };

@@ -32,7 +32,6 @@ static once_request accept_lane(fixture *f, const char *key, int64_t version, in
 
 static void a_lane_runs_in_order_of_arrival(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "a", -1, -1);
     accept_lane(f, "b", -1, -1);
     pass(f, 1);
@@ -54,7 +53,6 @@ static void a_lane_runs_in_order_of_arrival(fixture *f)
 
 static void f27_lanes_are_scoped_by_tenant_and_consumer(fixture *f)
 {
-    need(f, ONCE_STORE_LANES);
     const once_scope scopes[] = {{{0}, ONCE_BYTES("payments"), ONCE_BYTES("charge")},
                                  {ONCE_BYTES("t"), ONCE_BYTES("payments"), ONCE_BYTES("charge")},
                                  {{0}, ONCE_BYTES("shipping"), ONCE_BYTES("charge")},
@@ -69,7 +67,6 @@ static void f27_lanes_are_scoped_by_tenant_and_consumer(fixture *f)
 
 static void f33_followers_park_behind_a_failed_one(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "a", -1, -1);
     accept_lane(f, "b", -1, -1);
     accept_lane(f, "c", -1, -1);
@@ -91,7 +88,6 @@ static void f33_followers_park_behind_a_failed_one(fixture *f)
 
 static void f33_unknown_and_held_hold_their_lane(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     once_request a = ask_lane(f, "a", "lane", -1, -1);
     a.hold = true;
     assert_answer(do_claim(f, &a), RUN);
@@ -108,7 +104,6 @@ static void f33_unknown_and_held_hold_their_lane(fixture *f)
 
 static void forgetting_the_first_frees_the_next(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     const once_request a = ask_lane(f, "a", "lane", -1, -1);
     do_claim(f, &a);
     accept_lane(f, "b", -1, -1);
@@ -119,7 +114,6 @@ static void forgetting_the_first_frees_the_next(fixture *f)
 
 static void f28_versions_run_in_order_and_older_ones_are_stale(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "3", 3, -1); /* nothing is known: the lower one goes first */
     accept_lane(f, "2", 2, -1);
     assert_string_equal(work(f, ONCE_DONE), "23");
@@ -142,7 +136,6 @@ static void f28_versions_run_in_order_and_older_ones_are_stale(fixture *f)
 
 static void f28_superseded_while_waiting_is_handed_out_as_stale(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     const once_request nine = ask_lane(f, "9", "lane", 9, -1);
     do_claim(f, &nine);
     accept_lane(f, "5", 5, -1);
@@ -156,7 +149,6 @@ static void f28_superseded_while_waiting_is_handed_out_as_stale(fixture *f)
 
 static void f28_a_gap_waits_for_the_missing_version(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "1", 1, 500);
     work(f, ONCE_DONE);
     const once_request four = ask_lane(f, "4", "lane", 4, 500);
@@ -174,7 +166,6 @@ static void f28_a_gap_waits_for_the_missing_version(fixture *f)
 
 static void f28_a_gap_that_stays_is_said_to_be_over(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "1", 1, 500);
     work(f, ONCE_DONE);
     accept_lane(f, "3", 3, 500);
@@ -191,7 +182,6 @@ static void f28_a_gap_that_stays_is_said_to_be_over(fixture *f)
 /* Two gaps end at once; the higher one is parked, and there is a gap again when the lower one is settled. */
 static void f28_two_gaps_that_end_together(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "1", 1, 500);
     work(f, ONCE_DONE);
     accept_lane(f, "5", 5, 500);
@@ -205,7 +195,6 @@ static void f28_two_gaps_that_end_together(fixture *f)
 
 static void equals_in_a_lane_do_not_wait_for_each_other(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "a", 5, -1); /* the same version under two keys */
     accept_lane(f, "b", 5, -1);
     const char *const order = work(f, ONCE_DONE);
@@ -214,7 +203,6 @@ static void equals_in_a_lane_do_not_wait_for_each_other(fixture *f)
 
 static void what_comes_back_from_the_dead_does_not_block_its_lane(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "a", -1, -1);
     assert_string_equal(work(f, ONCE_DEAD), "a");
     accept_lane(f, "b", -1, -1);
@@ -228,7 +216,6 @@ static void what_comes_back_from_the_dead_does_not_block_its_lane(fixture *f)
 /* v5 was claimed, its worker died; v3 came meanwhile. v5 goes on, then v3 is stale. Neither waits for the other. */
 static void f24_an_orphan_and_what_came_in_front_of_it(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     const once_request five = ask_lane(f, "5", "lane", 5, -1);
     do_claim(f, &five);
     do_accept(f, &five);
@@ -240,7 +227,6 @@ static void f24_an_orphan_and_what_came_in_front_of_it(fixture *f)
 
 static void the_highest_version_there_is(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "m", INT64_MAX, 500);
     accept_lane(f, "n", -1, -1); /* without a version, behind it */
     assert_string_equal(work(f, ONCE_DONE), "mn");
@@ -250,7 +236,6 @@ static void the_highest_version_there_is(fixture *f)
 
 static void a_lane_forgets_its_version_with_its_entries(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS);
     accept_lane(f, "5", 5, 500);
     work(f, ONCE_DONE);
     pass(f, REMEMBER - 1);
@@ -264,7 +249,6 @@ static void a_lane_forgets_its_version_with_its_entries(fixture *f)
 
 static void a_lane_in_a_transaction_sees_its_own_claims(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_TX);
     const once_request one = ask_lane(f, "1", "lane", 1, 500), two = ask_lane(f, "2", "lane", 2, 500),
                        four = ask_lane(f, "4", "lane", 4, 500);
     for (int committed = 0; committed < 2; committed++) {
@@ -284,7 +268,6 @@ static void a_lane_in_a_transaction_sees_its_own_claims(fixture *f)
 
 static void a_rollback_takes_the_version_of_a_lane_back(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_TX | ONCE_STORE_OWNS);
     accept_lane(f, "1", 1, -1);
     const once_taken t = take_one(f);
     accept_lane(f, "2", 2, -1);
@@ -300,7 +283,6 @@ static void a_rollback_takes_the_version_of_a_lane_back(fixture *f)
 
 static void f33_lanes_survive_a_restart(fixture *f)
 {
-    need(f, ONCE_STORE_LANES | ONCE_STORE_OWNS | ONCE_STORE_DURABLE);
     accept_lane(f, "1", 1, 500);
     work(f, ONCE_DONE);
     accept_lane(f, "2", 2, 500);
@@ -317,23 +299,23 @@ static void f33_lanes_survive_a_restart(fixture *f)
 }
 
 const conform_test conform_lanes[] = {
-    CONFORM(a_lane_runs_in_order_of_arrival),
-    CONFORM(f27_lanes_are_scoped_by_tenant_and_consumer),
-    CONFORM(f33_followers_park_behind_a_failed_one),
-    CONFORM(f33_unknown_and_held_hold_their_lane),
-    CONFORM(forgetting_the_first_frees_the_next),
-    CONFORM(f28_versions_run_in_order_and_older_ones_are_stale),
-    CONFORM(f28_superseded_while_waiting_is_handed_out_as_stale),
-    CONFORM(f28_a_gap_waits_for_the_missing_version),
-    CONFORM(f28_a_gap_that_stays_is_said_to_be_over),
-    CONFORM(f28_two_gaps_that_end_together),
-    CONFORM(equals_in_a_lane_do_not_wait_for_each_other),
-    CONFORM(what_comes_back_from_the_dead_does_not_block_its_lane),
-    CONFORM(f24_an_orphan_and_what_came_in_front_of_it),
-    CONFORM(the_highest_version_there_is),
-    CONFORM(a_lane_forgets_its_version_with_its_entries),
-    CONFORM(a_lane_in_a_transaction_sees_its_own_claims),
-    CONFORM(a_rollback_takes_the_version_of_a_lane_back),
-    CONFORM(f33_lanes_survive_a_restart),
-    {NULL, NULL},
+    CONFORM_WITH(a_lane_runs_in_order_of_arrival, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f27_lanes_are_scoped_by_tenant_and_consumer, ONCE_STORE_LANES),
+    CONFORM_WITH(f33_followers_park_behind_a_failed_one, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f33_unknown_and_held_hold_their_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(forgetting_the_first_frees_the_next, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_versions_run_in_order_and_older_ones_are_stale, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_superseded_while_waiting_is_handed_out_as_stale, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_a_gap_waits_for_the_missing_version, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_a_gap_that_stays_is_said_to_be_over, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_two_gaps_that_end_together, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(equals_in_a_lane_do_not_wait_for_each_other, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(what_comes_back_from_the_dead_does_not_block_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f24_an_orphan_and_what_came_in_front_of_it, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(the_highest_version_there_is, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(a_lane_forgets_its_version_with_its_entries, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(a_lane_in_a_transaction_sees_its_own_claims, ONCE_STORE_LANES | ONCE_STORE_TX),
+    CONFORM_WITH(a_rollback_takes_the_version_of_a_lane_back, ONCE_STORE_LANES | ONCE_STORE_TX | ONCE_STORE_OWNS),
+    CONFORM_WITH(f33_lanes_survive_a_restart, ONCE_STORE_LANES | ONCE_STORE_OWNS | ONCE_STORE_DURABLE),
+    {0},
 };

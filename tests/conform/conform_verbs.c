@@ -204,7 +204,6 @@ static void f76_claim_and_settle_repeated(fixture *f)
 
 static void f76_accept_repeated(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     const once_request r = ask(f, "k");
     assert_answer(do_accept(f, &r), WAITING);
     assert_answer(do_accept(f, &r), WAITING);
@@ -215,7 +214,6 @@ static void f76_accept_repeated(fixture *f)
 
 static void f76_take_repeated_returns_what_it_had_claimed(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     static const char *const keys[] = {"a", "b", "c", "d", "e"};
     for (int i = 0; i < 5; i++) {
         const once_request r = ask(f, keys[i]);
@@ -239,7 +237,6 @@ static void f76_take_repeated_returns_what_it_had_claimed(fixture *f)
 /* The reply came so late that the leases are over: still the same entries, once each, and theirs for a whole lease. */
 static void f76_take_repeated_after_its_leases_ended(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     const once_request a = ask(f, "a"), b = ask(f, "b"), stranger = ask(f, "a");
     do_accept(f, &a);
     do_accept(f, &b);
@@ -277,7 +274,6 @@ static void f76_bury_exhume_and_forget_repeated(fixture *f)
 
 static void accept_then_take_gives_the_whole_message(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     once_request r = ask(f, "k");
     r.sent_ms = TEST_EPOCH_MS - 5;
     const once_decision d = do_accept(f, &r);
@@ -307,7 +303,6 @@ static void accept_then_take_gives_the_whole_message(fixture *f)
 
 static void accept_attaches_the_body_to_a_busy_entry(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     const once_request worker = ask(f, "k"), delivery = ask(f, "k");
     do_claim(f, &worker);
     assert_answer(do_accept(f, &delivery), BUSY);
@@ -323,7 +318,6 @@ static void accept_attaches_the_body_to_a_busy_entry(fixture *f)
 
 static void f73_an_entry_taken_by_a_dead_worker_is_taken_again(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     const once_request r = ask(f, "k");
     do_accept(f, &r);
     for (uint32_t attempt = 1; attempt <= 5; attempt++) {
@@ -338,7 +332,6 @@ static void f73_an_entry_taken_by_a_dead_worker_is_taken_again(fixture *f)
 
 static void retry_waits_for_its_delay(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     const once_request r = ask(f, "k"), other = ask(f, "k");
     do_claim(f, &r);
     assert_true(do_settle(f, &r, ONCE_RETRY));
@@ -357,7 +350,6 @@ static void retry_waits_for_its_delay(fixture *f)
 
 static void f77_release_does_not_count(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     const once_request r = ask(f, "k");
     do_accept(f, &r);
     for (uint32_t attempt = 1; attempt <= 20; attempt++) {
@@ -372,7 +364,6 @@ static void f77_release_does_not_count(fixture *f)
 
 static void take_is_bounded_and_oldest_first(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     static const char *const keys[] = {"a", "b", "c", "d", "e", "f", "g"};
     for (int i = 0; i < 7; i++) {
         const once_request r = ask(f, keys[i]);
@@ -420,7 +411,6 @@ static void f31_poison_is_bounded_and_leaves_one_letter(fixture *f)
 
 static void the_body_in_the_store_goes_into_the_letter(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     const once_request r = ask(f, "k");
     do_accept(f, &r);
     const once_taken t = take_one(f);
@@ -436,7 +426,6 @@ static void the_body_in_the_store_goes_into_the_letter(fixture *f)
 
 static void exhumed_goes_on_with_its_attempt_and_a_new_budget(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     const once_request r = ask(f, "k"), again = ask(f, "k");
     do_claim(f, &r);
     do_settle(f, &r, ONCE_RETRY);
@@ -642,7 +631,6 @@ static void f07_results_are_binary_and_up_to_64_kib(fixture *f)
 
 static void large_bodies_come_back_whole(fixture *f)
 {
-    need(f, ONCE_STORE_OWNS);
     enum { SIZE = 3 << 20 };
     char *body = malloc(SIZE);
     assert_non_null(body);
@@ -678,7 +666,6 @@ static void f79_one_key_twice_in_one_batch(fixture *f)
     assert_ok(f, f->store->ops->claim(f->store, &requests[1], 1, out, &f->arena, &f->err));
     assert_answer(out[0], DUPLICATE);
 
-    need(f, ONCE_STORE_OWNS);
     const once_request e = ask(f, "e"), g = ask(f, "e");
     const once_request *const accepted[] = {&e, &g};
     const once_message message = message_of(&e), *const messages[] = {&message, &message};
@@ -729,7 +716,6 @@ static void batches_of_a_thousand(fixture *f)
             assert_bytes(decisions[i].result, keys[i]);
         }
     }
-    need(f, ONCE_STORE_OWNS);
     static once_taken taken[N];
     assert_int_equal(do_take(f, N, taken), 334);
     assert_int_equal(do_stats(f).claimed, 334);
@@ -750,7 +736,6 @@ static void f16_a_claim_always_has_a_deadline(fixture *f)
     assert_int_equal(do_stats(f).wait_ms, LEASE);
     do_settle(f, &r, ONCE_RELEASE);
     pass(f, DELAY);
-    need(f, ONCE_STORE_OWNS);
     const once_taken t = take_one(f);
     assert_true(do_get(f, t.request.id).due_ms == TEST_EPOCH_MS + DELAY + LEASE);
 }
@@ -771,7 +756,6 @@ static void check_lease_over_a_jump(fixture *f, const char *key, int64_t jump_ms
 
 static void f19_wall_clock_jumps_neither_end_nor_lengthen_leases(fixture *f)
 {
-    need(f, ONCE_STORE_CLOCK);
     const int64_t hour = 3600 * 1000, year = 365 * 24 * hour;
     check_lease_over_a_jump(f, "a year ahead", year);
     check_lease_over_a_jump(f, "and back", -year);
@@ -794,7 +778,6 @@ static void f19_wall_clock_jumps_neither_end_nor_lengthen_leases(fixture *f)
 
 static void f20_workers_skewed_by_ten_minutes(fixture *f)
 {
-    need(f, ONCE_STORE_CLOCK | ONCE_STORE_SHARED);
     test_env_jump(&f->worlds[1], 600 * 1000);
     const once_request first = ask(f, "k"), second = ask(f, "k"), third = ask(f, "k");
     do_claim(f, &first);
@@ -912,7 +895,6 @@ static bool stop_at_once(void *user, const once_entry *entry)
 
 static void list_and_stats_show_each_state(fixture *f)
 {
-    need(f, ONCE_STORE_LIST);
     assert_true(do_stats(f).wait_ms == ONCE_NEVER);
     static const struct {
         const char *keys[3];
@@ -964,7 +946,6 @@ static void stats_do_not_wait_for_what_has_no_body(fixture *f)
     stats = do_stats(f);
     assert_true(stats.claimed == 0 && stats.waiting == 1);
     assert_true(stats.wait_ms == ONCE_NEVER);
-    need(f, ONCE_STORE_OWNS);
     do_claim(f, &owned);
     do_accept(f, &owned);
     pass(f, LEASE);
@@ -1012,19 +993,19 @@ const conform_test conform_verbs[] = {
     CONFORM(f74_a_zombie_of_an_entry_made_anew_is_refused),
     CONFORM(extend_moves_the_end_of_the_lease),
     CONFORM(f76_claim_and_settle_repeated),
-    CONFORM(f76_accept_repeated),
-    CONFORM(f76_take_repeated_returns_what_it_had_claimed),
-    CONFORM(f76_take_repeated_after_its_leases_ended),
+    CONFORM_WITH(f76_accept_repeated, ONCE_STORE_OWNS),
+    CONFORM_WITH(f76_take_repeated_returns_what_it_had_claimed, ONCE_STORE_OWNS),
+    CONFORM_WITH(f76_take_repeated_after_its_leases_ended, ONCE_STORE_OWNS),
     CONFORM(f76_bury_exhume_and_forget_repeated),
-    CONFORM(accept_then_take_gives_the_whole_message),
-    CONFORM(accept_attaches_the_body_to_a_busy_entry),
-    CONFORM(f73_an_entry_taken_by_a_dead_worker_is_taken_again),
-    CONFORM(retry_waits_for_its_delay),
-    CONFORM(f77_release_does_not_count),
-    CONFORM(take_is_bounded_and_oldest_first),
+    CONFORM_WITH(accept_then_take_gives_the_whole_message, ONCE_STORE_OWNS),
+    CONFORM_WITH(accept_attaches_the_body_to_a_busy_entry, ONCE_STORE_OWNS),
+    CONFORM_WITH(f73_an_entry_taken_by_a_dead_worker_is_taken_again, ONCE_STORE_OWNS),
+    CONFORM_WITH(retry_waits_for_its_delay, ONCE_STORE_OWNS),
+    CONFORM_WITH(f77_release_does_not_count, ONCE_STORE_OWNS),
+    CONFORM_WITH(take_is_bounded_and_oldest_first, ONCE_STORE_OWNS),
     CONFORM(f31_poison_is_bounded_and_leaves_one_letter),
-    CONFORM(the_body_in_the_store_goes_into_the_letter),
-    CONFORM(exhumed_goes_on_with_its_attempt_and_a_new_budget),
+    CONFORM_WITH(the_body_in_the_store_goes_into_the_letter, ONCE_STORE_OWNS),
+    CONFORM_WITH(exhumed_goes_on_with_its_attempt_and_a_new_budget, ONCE_STORE_OWNS),
     CONFORM(f34_exhuming_a_completed_key_is_suppressed),
     CONFORM(a_letter_whose_key_was_forgotten_is_not_lost_by_exhuming_it),
     CONFORM(forgotten_and_dead_anew_keeps_both_bodies),
@@ -1034,19 +1015,19 @@ const conform_test conform_verbs[] = {
     CONFORM(f27_letters_of_two_consumers_are_two),
     CONFORM(f63_keys_of_any_bytes),
     CONFORM(f07_results_are_binary_and_up_to_64_kib),
-    CONFORM(large_bodies_come_back_whole),
-    CONFORM(f79_one_key_twice_in_one_batch),
-    CONFORM(batches_of_a_thousand),
-    CONFORM(f16_a_claim_always_has_a_deadline),
-    CONFORM(f19_wall_clock_jumps_neither_end_nor_lengthen_leases),
-    CONFORM(f20_workers_skewed_by_ten_minutes),
+    CONFORM_WITH(large_bodies_come_back_whole, ONCE_STORE_OWNS),
+    CONFORM_WITH(f79_one_key_twice_in_one_batch, ONCE_STORE_OWNS),
+    CONFORM_WITH(batches_of_a_thousand, ONCE_STORE_OWNS),
+    CONFORM_WITH(f16_a_claim_always_has_a_deadline, ONCE_STORE_OWNS),
+    CONFORM_WITH(f19_wall_clock_jumps_neither_end_nor_lengthen_leases, ONCE_STORE_CLOCK),
+    CONFORM_WITH(f20_workers_skewed_by_ten_minutes, ONCE_STORE_CLOCK | ONCE_STORE_SHARED),
     CONFORM(f21_extreme_leases_and_horizons),
     CONFORM(f23_expired_but_not_yet_deleted_is_absent),
     CONFORM(f71_a_message_that_comes_back_after_expiry_is_too_old),
     CONFORM(f12_sweep_in_bounded_steps_drops_only_what_expired),
-    CONFORM(list_and_stats_show_each_state),
-    CONFORM(stats_do_not_wait_for_what_has_no_body),
+    CONFORM_WITH(list_and_stats_show_each_state, ONCE_STORE_LIST),
+    CONFORM_WITH(stats_do_not_wait_for_what_has_no_body, ONCE_STORE_OWNS),
     CONFORM(get_of_nothing_is_absent),
     CONFORM(facts_are_kept_replaced_and_deleted),
-    {NULL, NULL},
+    {0},
 };

@@ -29,27 +29,37 @@ def refused(p, line, *told):
 @pytest.mark.parametrize("config, line, told", [
     # typos, unknown and doubled fields
     (KEY + "handlr: {dead: x}\n", 5, "did you mean 'handler'"), (KEY + HANDLER + "rember: 7d\n", 6, "did you mean 'remember'"),
-    (KEY + HANDLER + "nonsense: 1\n", 6, "unknown field 'nonsense'"), (KEY + HANDLER + KEY, 6, "'key'"), (KEY + HANDLER + "consumer: again\n", 6, "'consumer'"),
+    (KEY + HANDLER + "nonsense: 1\n", 6, "unknown field 'nonsense'"), (KEY + HANDLER + KEY, 6, "'key'"),
+    (KEY + HANDLER + "consumer: again\n", 6, "'consumer'"),
     (KEY + "handler:\n  sql: [SELECT 1]\n  retrys: 1\n", 7, "did you mean 'retry'"), (HANDLER, 4, "key"),
     # durations
-    (KEY + HANDLER + "remember: 7\n", 6, "without a unit"), (KEY + HANDLER + "remember: 7days\n", 6, "unknown unit"), (KEY + HANDLER + "lease: -1s\n", 6, "negative"),
+    (KEY + HANDLER + "remember: 7\n", 6, "without a unit"), (KEY + HANDLER + "remember: 7days\n", 6, "unknown unit"),
+    (KEY + HANDLER + "lease: -1s\n", 6, "negative"),
     (KEY + HANDLER + "lease: 0s\n", 6, "cannot be 0"), (KEY + HANDLER + "remember: 99999999999999999999d\n", 6, "remember"),
     (KEY + HANDLER + "remember: 9223372036854775807ms\n", 6, "remember"), (KEY + HANDLER + "lease: 1.5s\n", 6, "whole number"),
     (KEY + HANDLER + "lease: forever\n", 6, "forever"), (KEY + HANDLER + "retry: {backoff: 1m..1s}\n", 6, "backwards"),
-    (KEY + HANDLER + "retry: {attempts: 0}\n", 6, "attempts"), (KEY + HANDLER + "retry: {attempts: -1}\n", 6, "attempts"), (KEY + HANDLER + "message_max: 5\n", 6, "unit"),
+    (KEY + HANDLER + "retry: {attempts: 0}\n", 6, "attempts"), (KEY + HANDLER + "retry: {attempts: -1}\n", 6, "attempts"),
+    (KEY + HANDLER + "message_max: 5\n", 6, "unit"),
     # templates and pointers
-    ('key: "${id}"\n' + HANDLER, 4, "${/id}"), ('key: "${/id"\n' + HANDLER, 4, "key"), ('key: "${/a~2}"\n' + HANDLER, 4, "~"), ('key: constant\n' + HANDLER, 4, "key"),
-    ('key: ""\n' + HANDLER, 4, "key"), (KEY + HANDLER + "fingerprint: [amount]\n", 6, "/amount"), (KEY + HANDLER + "fingerprint: bdy\n", 6, "body"),
+    ('key: "${id}"\n' + HANDLER, 4, "${/id}"), ('key: "${/id"\n' + HANDLER, 4, "key"),
+    ('key: "${/a~2}"\n' + HANDLER, 4, "~"), ('key: constant\n' + HANDLER, 4, "key"),
+    ('key: ""\n' + HANDLER, 4, "key"), (KEY + HANDLER + "fingerprint: [amount]\n", 6, "/amount"),
+    (KEY + HANDLER + "fingerprint: bdy\n", 6, "body"),
     ('key: "${time:/ts:0s}"\n' + HANDLER, 4, "key"), ('key: "${nothing:x}"\n' + HANDLER, 4, "key"),
     # structure
-    (KEY + HANDLER + "handlers: {a: {dead: x}}\n", None, "handlers"), (KEY + "handlers: {a: {dead: x}}\n", None, "type"), (KEY, None, "handler"),
+    (KEY + HANDLER + "handlers: {a: {dead: x}}\n", None, "handlers"), (KEY + "handlers: {a: {dead: x}}\n", None, "type"),
+    (KEY, None, "handler"),
     (KEY + HANDLER + 'version: "${/v}"\n', 6, "order"), (KEY + HANDLER + LANE + "gap: {wait: 1s}\n", 7, "version"),
-    (KEY + HANDLER + LANE + 'version: "${/v}"\ngap: {wait: 1s, then: maybe}\n', 8, "maybe"), (KEY + "handler: {dead: x, sql: [SELECT 1]}\n", None, "sql"),
-    (KEY + "handler: {}\n", 5, "effect"), (KEY + "handler: {sql: []}\n", 5, "sql"), (KEY + 'handler: {sql: [{do: "SELECT 1", rows: 1, else: retri}]}\n', 5, "retry"),
+    (KEY + HANDLER + LANE + 'version: "${/v}"\ngap: {wait: 1s, then: maybe}\n', 8, "maybe"),
+    (KEY + "handler: {dead: x, sql: [SELECT 1]}\n", None, "sql"),
+    (KEY + "handler: {}\n", 5, "effect"), (KEY + "handler: {sql: []}\n", 5, "sql"),
+    (KEY + 'handler: {sql: [{do: "SELECT 1", rows: 1, else: retri}]}\n', 5, "retry"),
     (KEY + 'handler: {sql: [{do: "SELECT 1", else: stale}]}\n', 5, "rows"), (KEY + 'handler: {sql: ["SELECT ?"]}\n', 5, "?"),
     # YAML
-    (KEY + "handler:\n\tdead: x\n", 6, "tab"), (KEY + HANDLER + "remember: [7d\n", None, ""), (KEY + HANDLER + "---\na: 1\n", None, ""),
-    (KEY + HANDLER + "operation: &a x\n", 6, ""), (KEY + HANDLER + "operation: \xff\n", None, ""), (KEY + HANDLER + "timeout: !!str 1s\n", 6, ""),
+    (KEY + "handler:\n\tdead: x\n", 6, "tab"), (KEY + HANDLER + "remember: [7d\n", None, ""),
+    (KEY + HANDLER + "---\na: 1\n", None, ""),
+    (KEY + HANDLER + "operation: &a x\n", 6, ""), (KEY + HANDLER + "operation: \xff\n", None, ""),
+    (KEY + HANDLER + "timeout: !!str 1s\n", 6, ""),
 ])
 def test_f21_f67_mistakes_are_refused_with_their_line(tmp_path, config, line, told):
     p = Pipeline(tmp_path, config, "CREATE TABLE t(id);")
@@ -71,8 +81,10 @@ def test_f67_several_mistakes_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("config, named", [
-    (KEY + "handler: {http: {post: \"http://x\"}}\n", "http"), (KEY + "handler: {exec: [true]}\n", "exec"), (KEY + "handler: {forward: x}\n", "forward"),
-    (KEY + HANDLER + "sinks: {a: {kafka: {}}}\n", "sinks"), (KEY + HANDLER + "ack: after_accept\n", "after_accept"), (KEY + HANDLER + "preset: sns\n", "preset"),
+    (KEY + "handler: {http: {post: \"http://x\"}}\n", "http"), (KEY + "handler: {exec: [true]}\n", "exec"),
+    (KEY + "handler: {forward: x}\n", "forward"),
+    (KEY + HANDLER + "sinks: {a: {kafka: {}}}\n", "sinks"), (KEY + HANDLER + "ack: after_accept\n", "after_accept"),
+    (KEY + HANDLER + "preset: sns\n", "preset"),
     (KEY + "handler: {sql: [SELECT 1], emit: []}\n", "emit"), (KEY + "handler: {sql: [SELECT 1], natural: true}\n", "natural"),
     (KEY + "handler: {sql: {url: \"postgres://x\", do: [SELECT 1]}}\n", "url"), (KEY + HANDLER + "admin: {}\n", "admin")])
 def test_parts_that_come_later_are_refused_by_name(tmp_path, config, named):

@@ -306,7 +306,8 @@ def test_effects_run_in_the_order_of_the_source(tmp_path):
 # ---- statements that may not be ----
 
 @pytest.mark.parametrize("statement, named", [
-    ("COMMIT", "COMMIT"), ("ROLLBACK", "ROLLBACK"), ("BEGIN IMMEDIATE", "BEGIN"), ("SAVEPOINT x", "SAVEPOINT"), ("RELEASE x", "RELEASE"), ("END", "END"),
+    ("COMMIT", "COMMIT"), ("ROLLBACK", "ROLLBACK"), ("BEGIN IMMEDIATE", "BEGIN"), ("SAVEPOINT x", "SAVEPOINT"),
+    ("RELEASE x", "RELEASE"), ("END", "END"),
     ("ATTACH 'x.db' AS x", "ATTACH"), ("DETACH x", "DETACH"), ("PRAGMA synchronous = OFF", "PRAGMA"), ("VACUUM", "VACUUM"),
     ("/* a */ commit", "COMMIT"), ("INSERT INTO t VALUES (1); COMMIT", "statement"), ("DELETE FROM once_entry", "once_entry"),
     ("UPDATE ONCE_META SET value = 0", "once"),
@@ -323,8 +324,10 @@ def test_f78_statements_that_end_or_bend_the_transaction_are_refused(tmp_path, s
 
 
 @pytest.mark.parametrize("statement, told", [
-    ("INSERT INTO missing VALUES (1)", "no such table"), ("INSERT INTO t(nope) VALUES (1)", "nope"), ("INSERT INT t VALUES (1)", "syntax"),
-    ("INSERT INTO t VALUES (nofunction(1))", "nofunction"), ("SELECT nope FROM t", "nope"), ("INSERT INTO t VALUES (1, 2)", "column")])
+    ("INSERT INTO missing VALUES (1)", "no such table"), ("INSERT INTO t(nope) VALUES (1)", "nope"),
+    ("INSERT INT t VALUES (1)", "syntax"),
+    ("INSERT INTO t VALUES (nofunction(1))", "nofunction"), ("SELECT nope FROM t", "nope"),
+    ("INSERT INTO t VALUES (1, 2)", "column")])
 def test_f67_statement_that_does_not_prepare_stops_before_the_first_message(tmp_path, statement, told):
     p = pipeline(tmp_path, ["INSERT INTO t VALUES (:id)", json.dumps(statement)], "CREATE TABLE t(v);")
     p.write({"id": 1})

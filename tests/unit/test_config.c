@@ -854,9 +854,7 @@ static void the_committed_reference_is_what_the_tables_print(void **state)
     once_buf page;
     once_buf_init(&page, 1 << 20);
     assert_true(once_config_reference(&page));
-    const char *slash = strstr(__FILE__, "tests/unit/");
-    assert_non_null(slash);
-    (void)snprintf(path, sizeof path, "%.*sdocs/configuration.md", (int)(slash - __FILE__), __FILE__);
+    (void)snprintf(path, sizeof path, "%s/docs/configuration.md", ONCE_SOURCE_ROOT);
     if (getenv("ONCE_UPDATE_DOCS")) {
         FILE *out = fopen(path, "w");
         assert_non_null(out);

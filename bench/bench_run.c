@@ -398,7 +398,7 @@ static void add_ratio(table *t, const column *columns, int over, int under, char
             r->value[k] = median_ratio(columns[k].rate[over], columns[k].rate[under]);
 }
 
-static void fill(table *t, const column *columns, const growth *g)
+static void fill(table *t, const column *columns)
 {
     add_rate(t, columns, A_CLASSIC, "classic", "a  a transaction per message");
     add_rate(t, columns, B_BATCH, "batch", "b  batches of 1024, a row per key");
@@ -424,13 +424,17 @@ static void fill(table *t, const column *columns, const growth *g)
         stored->value[k] = median(columns[k].stored_once);
         batch->value[k] = median(columns[k].stored_batch);
     }
-    if (!opt.full) return;
+}
+
+/* What ten times as many messages add. */
+static void fill_full(table *t, const column *columns, const growth *g)
+{
     row *many = table_add(t, "once_peak_many_mib", "d  peak memory for 10 x as many messages, MiB", 1);
+    row *flat = table_add(t, "once_peak_growth", "   against the peak above", 2);
     many->value[RANDOM] = (double)g->once.peak_kib / 1024;
-    row *flat = table_add(t, "once_peak_growth", "   growth of that", 2);
+    flat->value[RANDOM] = many->value[RANDOM] / median(columns[RANDOM].peak_mib);
     flat->relation = 'l';
     flat->required = FLAT;
-    if (opt.keys[RANDOM]) flat->value[RANDOM] = many->value[RANDOM] / peak->value[RANDOM];
 }
 
 static double rate_between(const process_result *r, unsigned point)
@@ -458,26 +462,36 @@ static void print_points(const char *name, const process_result *r)
     printf("]");
 }
 
-static void print_as_json(const table *t, const growth *g, const char *settings)
-{
-    printf("{\"messages\":%llu,\"rounds\":%u,\"settings\":\"%s\"", (unsigned long long)opt.messages, opt.rounds, settings);
-    table_print_json(t);
-    if (opt.full) {
-        print_points("growth_once", &g->once);
-        print_points("growth_batch", &g->batch);
-        print_points("growth_effect", &g->effect);
-    }
-    printf("}\n");
-}
-
-static void print_as_text(const table *t, const growth *g, const char *settings)
+static void print_settings(const char *settings)
 {
     char buffer[32];
+    if (opt.json) {
+        printf("{\"messages\":%llu,\"rounds\":%u,\"settings\":\"%s\"", (unsigned long long)opt.messages, opt.rounds, settings);
+        return;
+    }
     printf("\nonce run: %s messages of %d bytes, 20 %% duplicates, one INSERT and one UPDATE each\n",
            table_number((double)opt.messages, 0, buffer), WORKLOAD_BYTES);
     printf("%s; medians of %u interleaved rounds; a to h in messages per second\n\n", settings, opt.rounds);
-    table_print(t);
-    if (opt.full) print_growth(g);
+}
+
+static void print_figures(const table *t)
+{
+    if (opt.json) table_print_json(t);
+    else table_print(t);
+    fflush(stdout);
+}
+
+static void print_full(const table *t, const growth *g)
+{
+    if (!opt.json) printf("\n");
+    print_figures(t);
+    if (!opt.json) {
+        print_growth(g);
+        return;
+    }
+    print_points("growth_once", &g->once);
+    print_points("growth_batch", &g->batch);
+    print_points("growth_effect", &g->effect);
 }
 
 /* ---- command line ---- */
@@ -489,7 +503,7 @@ static __attribute__((noreturn)) void usage(int status)
             "  --messages N   messages of a run (1000000)\n"
             "  --rounds N     rounds, at most %d (3)\n"
             "  --uuid4        random keys only; --uuid7: time-ordered keys only (both, side by side)\n"
-            "  --full         also ten times as many messages, to see memory and cost grow\n"
+            "  --full         also ten times as many messages (random keys), to see memory and cost grow\n"
             "  --json         one object on standard output instead of the table\n"
             "  --once PATH    the command to measure (the one of this build)\n"
             "  --folder DIR   where the temporary folder is made (TMPDIR, or /tmp)\n"
@@ -523,6 +537,7 @@ static void parse_options(int argc, char **argv)
         default: usage(2);
         }
     }
+    if (opt.full && !opt.keys[RANDOM]) usage(2); /* that part has random keys */
     if (optind < argc || opt.messages < 1000 || opt.rounds < 1 || opt.rounds > ROUNDS_MAX || !(opt.keys[RANDOM] || opt.keys[ORDERED]))
         usage(2);
 }
@@ -552,6 +567,7 @@ int main(int argc, char **argv)
     static column columns[KEYS];
     static growth grown;
     static table results = {.columns = {"random keys", "time-ordered"}, .names = {"uuid4", "uuid7"}};
+    static table more = {.columns = {"random keys", "time-ordered"}, .names = {"uuid4", "uuid7"}};
     process_result result;
     parse_options(argc, argv);
     find_once();
@@ -567,9 +583,14 @@ int main(int argc, char **argv)
     for (unsigned round = 0; round < opt.rounds; round++)
         for (int k = 0; k < KEYS; k++)
             if (opt.keys[k]) run_round(k, round, &columns[k]);
-    if (opt.full) run_full(&grown);
-    fill(&results, columns, &grown);
-    if (opt.json) print_as_json(&results, &grown, settings);
-    else print_as_text(&results, &grown, settings);
+    print_settings(settings);
+    fill(&results, columns);
+    print_figures(&results);
+    if (opt.full) {
+        run_full(&grown);
+        fill_full(&more, columns, &grown);
+        print_full(&more, &grown);
+    }
+    if (opt.json) printf("}\n");
     return 0;
 }

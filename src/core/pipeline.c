@@ -13,6 +13,7 @@
 #include "base/banned.h"
 
 #define CAREFUL_BATCHES 16       /* after an effect failed, so many batches keep their savepoints */
+#define CAUTIOUS_LEAST 64        /* after an unclean end, so many effects run one by one, or a whole batch if that is more */
 #define FINITE_TRIES 5           /* a finite source gives up after so many failures of the store in a row */
 #define POLL_MS 1000             /* how often to look for what other processes left */
 #define WAITING_POLL_MS 100      /* the same, while something of ours waits in the store */
@@ -863,7 +864,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->ready_size = 4 * pipe->batch_max;
     pipe->marks_size = 64;
     while (pipe->marks_size < 4 * pipe->batch_max) pipe->marks_size *= 2;
-    pipe->cautious_left = options->unclean && !ONCE_PLANTED(no_caution) ? pipe->batch_max : 0;
+    if (options->unclean && !ONCE_PLANTED(no_caution)) pipe->cautious_left = pipe->batch_max > CAUTIOUS_LEAST ? pipe->batch_max : CAUTIOUS_LEAST;
     pipe->cautious_window = pipe->batch_max;
     once_intake_init(&pipe->intake, options->spec, options->secret, options->run, options->prepare);
 

@@ -57,6 +57,10 @@ int once_stmt_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *
 /* "SQLITE_CONSTRAINT_CHECK" for the extended result codes that a user may list; NULL for others. */
 const char *once_db_code_name(int code);
 
+/* Whether statements since the last commit owe something that would make the commit fail (a deferred foreign key). Fills
+ * `fault` then. */
+bool once_db_owes(once_db *db, once_fault *fault);
+
 /* Around one message's statements, when the batch is run carefully. */
 int once_db_savepoint(once_db *db, once_error *err);
 int once_db_savepoint_release(once_db *db, once_error *err);

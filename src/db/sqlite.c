@@ -461,6 +461,15 @@ const char *once_db_code_name(int code)
     return NULL;
 }
 
+bool once_db_owes(once_db *db, once_fault *fault)
+{
+    int owed = 0, highest = 0;
+    if (sqlite3_db_status(db->handle, SQLITE_DBSTATUS_DEFERRED_FKS, &owed, &highest, 0) != SQLITE_OK || owed == 0) return false;
+    *fault = (once_fault){.kind = ONCE_FAULT_CONSTRAINT, .code = SQLITE_CONSTRAINT_FOREIGNKEY, .changed = true};
+    snprintf(fault->text, sizeof fault->text, "FOREIGN KEY constraint failed (deferred to the commit)");
+    return true;
+}
+
 int once_db_savepoint(once_db *db, once_error *err)
 {
     int status = once__sqlite_exec(db, "SAVEPOINT once_message", err);

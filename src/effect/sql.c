@@ -116,8 +116,9 @@ static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, 
     if (!once_arena_copy(arena, (once_bytes){text, strlen(text)}, &item->failure)) item->failure = ONCE_BYTES("out of memory for the reason");
 }
 
-/* One message. *dirty: statements of it took effect although the message as a whole did not succeed. */
-static int run_one(once_effects *effects, once_item *item, once_arena *arena, bool *dirty, once_error *err)
+/* One message. *dirty: statements of it took effect although the message as a whole did not succeed. `alone`: whatever is owed
+ * to the commit is owed by this message. */
+static int run_one(once_effects *effects, once_item *item, bool alone, once_arena *arena, bool *dirty, once_error *err)
 {
     const size_t index = (size_t)(item->handler - effects->spec->handlers);
     const sql_handler *handler = &effects->handlers[index];
@@ -156,6 +157,12 @@ static int run_one(once_effects *effects, once_item *item, once_arena *arena, bo
             return ONCE_OK;
         }
     }
+    once_fault fault;
+    if (alone && once_db_owes(effects->db, &fault)) {
+        *dirty = true;
+        fail_item(item, outcome_of_fault(handler->spec, &fault), arena, fault.text);
+        return ONCE_OK;
+    }
     if (ONCE_FAIL_AT(effect_after)) {
         *dirty = true;
         fail_item(item, ONCE_RETRY, arena, "failpoint 'effect_after'");
@@ -171,7 +178,7 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
         bool dirty;
         int rc = careful ? once_db_savepoint(effects->db, err) : ONCE_OK;
         if (rc != ONCE_OK) return rc;
-        rc = run_one(effects, items[i], arena, &dirty, err);
+        rc = run_one(effects, items[i], careful, arena, &dirty, err);
         if (rc != ONCE_OK) {
             if (careful) once_db_savepoint_undo(effects->db, NULL); /* the transaction is lost anyway */
             return rc;
@@ -184,6 +191,8 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
             return ONCE_OK;
         }
     }
+    once_fault fault;
+    if (!careful) *failed = once_db_owes(effects->db, &fault); /* somebody in the batch does; a careful pass finds out who */
     return ONCE_OK;
 }
 

@@ -122,9 +122,14 @@ static int catch_up(once_sqlite *q, once_error *err)
     if (!q->fresh && version == q->data_version) return ONCE_OK;
 
     once_settled_head head;
+    const once_clock known = q->stored_clock;
     q->fresh = true; /* until we are through */
     q->live.known = false;
     int rc = read_head(q, &head, err);
+    /* Time that somebody else has kept is everybody's. Without that, time that we have seen is not taken back because
+     * nothing was written then. */
+    const once_clock *stored = &q->stored_clock;
+    if (stored->tenths != known.tenths || stored->boot_ms != known.boot_ms || stored->boot_id != known.boot_id) q->shelf.clock = *stored;
     if (rc == ONCE_OK) rc = once__settled_refresh(q->settled, &head, err);
     if (rc != ONCE_OK) return rc;
     q->fresh = false;
@@ -164,8 +169,6 @@ static int sqlite_begin(once_shelf *shelf, bool write, once_error *err)
         return rc;
     }
     q->changes_before = sqlite3_total_changes64(q->db->handle);
-    /* Time that we have seen must not be taken back because nothing was written then. */
-    if (q->stored_clock.tenths > shelf->clock.tenths || shelf->clock.boot_id == 0) shelf->clock = q->stored_clock;
     return ONCE_OK;
 }
 

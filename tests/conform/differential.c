@@ -235,11 +235,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
 
 static void plant(const run *r, int which)
 {
-#ifdef ONCE_TEST_BUILD
     once_planted = which == 1 ? r->options.plant : 0;
-#else
-    (void)r, (void)which;
-#endif
 }
 
 /* Runs the statement once for each side, as `s` and `store`, with its status in rc[] and its detail in err[]. */

@@ -39,7 +39,6 @@ static void sqlite_agrees_with_memory(void **state)
     agree("sqlite:", 12, 1000);
 }
 
-#ifdef ONCE_TEST_BUILD
 static void finds(enum once_plant bug)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -49,13 +48,6 @@ static void finds(enum once_plant bug)
     }
     fail_msg("the planted bug was not found");
 }
-#else
-static void finds(enum once_plant bug)
-{
-    (void)bug;
-    skip(); /* planted bugs are in test builds only */
-}
-#endif
 
 #define FINDS(bug)                                                                                                    \
     static void finds_##bug(void **state)                                                                             \

@@ -28,7 +28,7 @@ int cli_check(int argc, char **argv)
     int status;
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
     once_pipeline *pipeline;
-    status = cli_load(args[0], &pipeline);
+    status = cli_load(args[0], c.json, &pipeline);
     if (status != CLI_OK) return status;
     once_error err = {0};
     if (c.json) printf("{\"findings\":[");

@@ -32,7 +32,7 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
 
 int cli_fail(const once_error *err);                 /* says it; the exit status that fits */
 void cli_mistake(void *user, const char *text);      /* a once_mistake that prints to standard error */
-int cli_load(const char *file, once_pipeline **out); /* CLI_OK, or says what is wrong */
+int cli_load(const char *file, bool json, once_pipeline **out); /* CLI_OK, or says what is wrong */
 
 void cli_json_string(FILE *out, once_bytes text);
 void cli_json_cstring(FILE *out, const char *text);

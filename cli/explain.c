@@ -69,7 +69,7 @@ static void as_text(const once_explanation *e)
     printf("  First seen %s", when(e->seen_ms, time));
     if (e->place.len) printf(" at %.*s:%.*s", (int)e->place.len, e->place.data, (int)e->point.len, e->point.data);
     printf(".\n  %u attempt%s", e->attempt, e->attempt == 1 ? "" : "s");
-    if (e->failures) printf(", %u failed and tried again", e->failures);
+    if (e->failures) printf(", %u failed", e->failures);
     printf("; last change %s.\n", when(e->changed_ms, time));
     if (e->reason.len) printf("  Reason: %.*s.\n", (int)e->reason.len, e->reason.data);
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", when(e->due_ms, time));
@@ -102,7 +102,7 @@ int cli_explain(int argc, char **argv)
     int status;
     if (cli_parse(argc, argv, options, 2, 2, args, &status) < 0) return status;
     once_pipeline *pipeline;
-    status = cli_load(args[0], &pipeline);
+    status = cli_load(args[0], x.json, &pipeline);
     if (status != CLI_OK) return status;
     once_error err = {0};
     if (x.json) printf("{\"entries\":[");

@@ -8,7 +8,8 @@
 const cli_verb cli_verbs[] = {
     {"run", "FILE", "consume and settle; ends when a finite source is drained, else at SIGTERM, draining",
      "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed.", cli_run},
-    {"check", "FILE", "try everything that can be tried without consuming, and say what it promises", NULL, cli_check},
+    {"check", "FILE", "try everything that can be tried without consuming, and say what it promises",
+     "A store that is missing is made, and `init` is run, as `once run` would do; no message is read.", cli_check},
     {"explain", "FILE KEY", "everything known about a key", NULL, cli_explain},
     {"schema", "URL", "the SQL that a store needs", NULL, cli_schema},
     {"version", "", "what is built in", NULL, cli_version},
@@ -33,13 +34,27 @@ static void usage(FILE *out)
     fputs("\n--json gives every verb a machine's answer. 'once help VERB' tells more.\n", out);
 }
 
+static void verbs_json(void)
+{
+    printf("{\"verbs\":[");
+    for (const cli_verb *verb = cli_verbs; verb->name; verb++) {
+        printf("%s{\"name\":\"%s\",\"arguments\":\"%s\",\"summary\":", verb == cli_verbs ? "" : ",", verb->name, verb->arguments);
+        cli_json_cstring(stdout, verb->summary);
+        printf("}");
+    }
+    printf("]}\n");
+}
+
 int cli_help(int argc, char **argv)
 {
+    bool json = false;
+    const cli_option options[] = {{"--json", NULL, "the list of verbs as one object", &json, NULL}, {0}};
     char *args[1];
-    int status, n = cli_parse(argc, argv, NULL, 0, 1, args, &status);
+    int status, n = cli_parse(argc, argv, options, 0, 1, args, &status);
     if (n < 0) return status;
-    if (n == 0) {
-        usage(stdout);
+    if (n == 0 || json) {
+        if (json) verbs_json();
+        else usage(stdout);
         return CLI_OK;
     }
     if (strcmp(args[0], "config") == 0) {

@@ -79,10 +79,15 @@ void cli_mistake(void *user, const char *text)
     fprintf(stderr, "once: %s\n", text);
 }
 
-int cli_load(const char *file, once_pipeline **out)
+int cli_load(const char *file, bool json, once_pipeline **out)
 {
     once_error err = {0};
     if (once_pipeline_load(file, cli_mistake, NULL, out, &err) == ONCE_OK) return CLI_OK;
+    if (json) {
+        printf("{\"error\":");
+        cli_json_cstring(stdout, err.text);
+        printf("}\n");
+    }
     return once_status_class(err.status) == ONCE_CLASS_USAGE ? CLI_USAGE : cli_fail(&err);
 }
 

@@ -94,7 +94,7 @@ int cli_run(int argc, char **argv)
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
     once_error err = {0};
     if (once_logging_start(log_format, log_level, &err) != ONCE_OK) return cli_fail(&err);
-    status = cli_load(args[0], &running);
+    status = cli_load(args[0], json, &running);
     if (status != CLI_OK) {
         once_logging_stop();
         return status;

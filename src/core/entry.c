@@ -401,7 +401,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 
     attach(entry, s->message);
     entry->run = r->run; /* whose count of waiting ones it is in now */
-    if (s->outcome == ONCE_RETRY || (s->outcome == ONCE_RELEASE && ONCE_PLANTED(release_blames))) entry->failures++;
+    if (s->outcome == ONCE_RETRY || (s->outcome == ONCE_DEAD && s->failed) || (s->outcome == ONCE_RELEASE && ONCE_PLANTED(release_blames))) entry->failures++;
     if (to != ONCE_STATE_WAITING) entry->gap = false; /* what was waited for once is not waited for again */
     entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
     return ONCE_ENTRY_CHANGED | lane_freed(entry) | (to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED : 0);

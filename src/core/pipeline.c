@@ -353,6 +353,17 @@ static void die(once_item *item, once_bytes reason)
     item->stage = ONCE_STAGE_SETTLE;
 }
 
+static void ran(once_pipe *pipe, once_item *item)
+{
+    item->started = true;
+    item->stage = ONCE_STAGE_SETTLE;
+    if (item->outcome != ONCE_RETRY) return;
+    const once_retry *retry = &item->handler->retry;
+    const uint32_t failures = item->decision.failures + 1;
+    if (failures >= retry->attempts && !ONCE_PLANTED(no_budget)) item->outcome = ONCE_DEAD;
+    else item->delay_ms = once_retry_delay_ms(retry, failures, pipe->o.env);
+}
+
 /* The item is ours. Is there a reason not to run it? */
 static void decide_run(once_pipe *pipe, once_item *item)
 {
@@ -367,6 +378,9 @@ static void decide_run(once_pipe *pipe, once_item *item)
         die(item, ONCE_BYTES("every attempt ended without a word: the process or its handler was killed"));
     } else if (item->decision.gap_over && pipe->spec->gap_dead) {
         die(item, ONCE_BYTES("an earlier version did not come in time"));
+    } else if (item->verdict) {
+        item->failure = item->reason;
+        ran(pipe, item);
     } else {
         item->stage = ONCE_STAGE_RUN;
     }
@@ -412,17 +426,6 @@ static bool cautious_leaves(once_pipe *pipe)
     for (size_t i = pipe->work_n; i > keep; i--) ready_push_back(pipe, pipe->work[i - 1]);
     pipe->work_n = keep;
     return true;
-}
-
-static void ran(once_pipe *pipe, once_item *item)
-{
-    item->started = true;
-    item->stage = ONCE_STAGE_SETTLE;
-    if (item->outcome != ONCE_RETRY) return;
-    const once_retry *retry = &item->handler->retry;
-    const uint32_t failures = item->decision.failures + 1;
-    if (failures >= retry->attempts && !ONCE_PLANTED(no_budget)) item->outcome = ONCE_DEAD;
-    else item->delay_ms = once_retry_delay_ms(retry, failures, pipe->o.env);
 }
 
 static void accepted(once_item *item)
@@ -504,7 +507,7 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
             counts->duplicates++;
         }
         ++*count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
-        counts->attempts += item->started;
+        counts->attempts += item->started || item->decision.own;
         if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE)) sooner(&pipe->take_at_ms, now_ms, item->delay_ms);
         if (!settled && item->decision.answer == ONCE_ANSWER_WAITING) sooner(&pipe->take_at_ms, now_ms, item->decision.wait_ms);
         counts->retries += settled && item->outcome == ONCE_RETRY;
@@ -705,7 +708,6 @@ static void have_run(once_pipe *pipe, once_action *action, int64_t now_ms)
         for (size_t i = 0; i < action->n; i++) action->items[i]->outcome = ONCE_DONE, ran(pipe, action->items[i]);
         conclude(pipe, now_ms);
     }
-    assert(!action->careful);
     pipe->careful_left = CAREFUL_BATCHES;
     pipe->next = NEXT_ROLLBACK;
 }

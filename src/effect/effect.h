@@ -18,7 +18,8 @@ int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, on
 void once_effects_close(once_effects *effects);
 
 /* Runs the effects of the items in order. Fills outcome, result and failure of each. When !careful it stops at the first one
- * that did not end done, and sets *failed: nothing may then be committed. When careful, what such a message did is undone.
+ * that did something and did not end done, and sets *failed: nothing may then be committed. When careful, what such a message did
+ * is undone. In both cases a message that ends the whole transaction (RAISE(ROLLBACK)) sets *failed and its item's verdict.
  * A status other than ONCE_OK means that something is wrong that is not the messages' fault. */
 int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
                      once_error *err);

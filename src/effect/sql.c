@@ -144,6 +144,12 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
         values += statement->n;
         if (rc != ONCE_OK) {
             *dirty = i > 0 || fault.changed;
+            if (fault.aborted && fault.kind == ONCE_FAULT_CONSTRAINT) { /* RAISE(ROLLBACK): everybody's transaction is gone */
+                item->verdict = true;
+                fail_item(item, outcome_of_fault(handler->spec, &fault), &item->batch->arena, fault.text);
+                item->reason = item->failure;
+                return ONCE_OK;
+            }
             if (fault.aborted || (fault.kind != ONCE_FAULT_CONSTRAINT && fault.kind != ONCE_FAULT_DATA))
                 return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data, statement->line, fault.text);
             fail_item(item, outcome_of_fault(handler->spec, &fault), arena, fault.text);
@@ -182,6 +188,11 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
         if (rc != ONCE_OK) {
             if (careful) once_db_savepoint_undo(effects->db, NULL); /* the transaction is lost anyway */
             return rc;
+        }
+        if (items[i]->verdict) {
+            if (careful) once_db_savepoint_undo(effects->db, NULL); /* went with the transaction */
+            *failed = true;
+            return ONCE_OK;
         }
         if (careful) {
             rc = dirty ? once_db_savepoint_undo(effects->db, err) : once_db_savepoint_release(effects->db, err);

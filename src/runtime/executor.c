@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "base/failpoint.h"
+#include "base/log.h"
 
 #include "base/banned.h"
 
@@ -56,6 +57,15 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     return rc;
 }
 
+/* Said when it is written, which is a moment before it is committed. */
+static void log_dead(const once_item *item, once_bytes reason)
+{
+    const once_coordinates *at = &item->message.at;
+    if (once_log_wants(ONCE_LOG_INFO))
+        once_log(ONCE_LOG_INFO, "dead", "%.*s:%.*s: %.*s", (int)at->place.len, at->place.data, (int)at->point.len, at->point.data,
+                 (int)reason.len, reason.data);
+}
+
 static int do_settle(once_executor *x, once_action *a, once_error *err)
 {
     once_settlement *settlements = once_arena_new(&x->scratch, once_settlement, a->n);
@@ -71,6 +81,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
             .result = item->result,
             .reason = item->failure,
             .delay_ms = item->delay_ms,
+            .failed = item->started,
             .message = keeps_body ? &item->message : NULL,
         };
     }
@@ -78,7 +89,10 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->settle(x->store, settlements, a->n, applied, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(settle_after, err);
-    for (size_t i = 0; i < a->n; i++) a->items[i]->yes = applied[i];
+    for (size_t i = 0; i < a->n; i++) {
+        a->items[i]->yes = applied[i];
+        if (applied[i] && a->items[i]->outcome == ONCE_DEAD) log_dead(a->items[i], a->items[i]->failure);
+    }
     return ONCE_OK;
 }
 
@@ -116,7 +130,10 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(bury_after, err);
-    for (size_t i = 0; i < a->n; i++) a->items[i]->yes = fresh[i];
+    for (size_t i = 0; i < a->n; i++) {
+        a->items[i]->yes = fresh[i];
+        if (fresh[i]) log_dead(a->items[i], a->items[i]->reason);
+    }
     return ONCE_OK;
 }
 

@@ -108,6 +108,8 @@ static bool turn(running *r)
         once_action *action = w->done;
         w->done = NULL;
         pthread_mutex_unlock(&r->shop.lock); /* intake of a batch takes a millisecond; the workers need not wait */
+        if (action->status != ONCE_OK)
+            once_log(ONCE_LOG_WARN, w == &r->shop.store ? "store_failed" : "source_failed", "%s: %s", once_action_name(action->kind), action->error.text);
         once_pipe_step(r->pipe, action, now_ms(r));
         pthread_mutex_lock(&r->shop.lock);
         moved = true;

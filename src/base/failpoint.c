@@ -148,7 +148,7 @@ bool once_failpoint_hit(once_failpoint point)
         kill(getpid(), SIGKILL);
         for (;;) pause(); /* the signal may take a moment; nothing after this point may run */
     case ACTION_ABORT: abort();
-    case ACTION_STOP: kill(getpid(), SIGSTOP); return false;
+    case ACTION_STOP: raise(SIGSTOP); return false;
     case ACTION_EXIT: _exit(EXIT_STATUS);
     case ACTION_ERROR: return true;
     default: return false;

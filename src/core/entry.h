@@ -120,8 +120,8 @@ typedef struct once_settlement {
     once_bytes result;           /* done, already, rejected, stale */
     once_bytes reason;           /* in words; for all but done */
     int64_t delay_ms;            /* retry, release */
-    bool failed;                 /* dead: the attempt itself failed, and counts */
     const once_message *message; /* retry, release, unknown, dead: the body to keep; NULL when the entry has it */
+    bool failed;                 /* dead: the attempt itself failed, and counts */
 } once_settlement;
 
 typedef struct once_entry {

@@ -206,6 +206,16 @@ int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
     return make_input(intake, item, err);
 }
 
+int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        const int rc = once_intake_fetched(intake, &batch->items[i], err);
+        if (rc != ONCE_OK) return rc;
+    }
+    batch->taken_in = true;
+    return ONCE_OK;
+}
+
 int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
 {
     assert(item->batch && !once_hash_is_zero(item->request.id));

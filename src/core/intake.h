@@ -24,6 +24,8 @@ void once_intake_release(once_intake *intake);
 
 /* item->message is set; fills handler, scope, request (but for the token), input or reason. Only lack of memory fails. */
 int once_intake_fetched(once_intake *intake, once_item *item, once_error *err);
+/* All items of a batch that came from a source; sets batch->taken_in. */
+int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err);
 /* The same for an entry that was taken: key, lane and fingerprint are what the store says. */
 int once_intake_taken(once_intake *intake, once_item *item, once_error *err);
 

@@ -57,6 +57,7 @@ struct once_batch {
     once_arena arena;
     once_item *items;
     size_t n, open; /* open: not yet over */
+    bool taken_in;  /* intake is done for all items */
     once_batch *next;
 };
 

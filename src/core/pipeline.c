@@ -47,7 +47,8 @@ typedef struct mark {
 struct once_pipe {
     once_pipe_options o;
     const once_spec *spec;
-    once_intake intake;
+    once_intake intake;       /* for what is taken from the store; used in steps */
+    once_intake fetch_intake; /* for what is fetched; the source executor uses it while a FETCH is out */
     once_counts counts;
     size_t batch_max;
 
@@ -115,6 +116,7 @@ static void batch_put(once_pipe *pipe, once_batch *batch)
     once_arena_reset(&batch->arena);
     batch->items = NULL;
     batch->n = batch->open = 0;
+    batch->taken_in = false;
     batch->next = pipe->spare;
     pipe->spare = batch;
 }
@@ -200,6 +202,7 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
         pipe->source.kind = ONCE_ACT_FETCH;
         pipe->source.max = pipe->batch_max;
         pipe->source.batch = batch;
+        pipe->source.intake = &pipe->fetch_intake;
     }
     pipe->source_out = true;
     return &pipe->source;
@@ -221,18 +224,16 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
         batch_put(pipe, batch);
         return;
     }
+    once_error err;
+    const int rc = batch->taken_in ? ONCE_OK : once_intake_batch(&pipe->fetch_intake, batch, &err);
+    if (rc != ONCE_OK) { /* what was read cannot be read again by this run */
+        batch_put(pipe, batch);
+        give_up(pipe, rc, &err);
+        return;
+    }
     for (size_t i = 0; i < batch->n; i++) {
-        once_item *item = &batch->items[i];
-        once_error err;
-        const int rc = once_intake_fetched(&pipe->intake, item, &err);
-        if (rc != ONCE_OK) {
-            batch->open = i; /* the rest was never ours */
-            if (i == 0) batch_put(pipe, batch);
-            give_up(pipe, rc, &err);
-            return;
-        }
-        item->ticket = pipe->next_ticket++;
-        ready_push(pipe, item);
+        batch->items[i].ticket = pipe->next_ticket++;
+        ready_push(pipe, &batch->items[i]);
     }
 }
 
@@ -869,6 +870,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     if (options->unclean && !ONCE_PLANTED(no_caution)) pipe->cautious_left = pipe->batch_max > CAUTIOUS_LEAST ? pipe->batch_max : CAUTIOUS_LEAST;
     pipe->cautious_window = pipe->batch_max;
     once_intake_init(&pipe->intake, options->spec, options->secret, options->run, options->prepare);
+    once_intake_init(&pipe->fetch_intake, options->spec, options->secret, options->run, options->prepare);
 
     const size_t pointer = sizeof(once_item *);
     pipe->ready = calloc(pipe->ready_size, pointer);
@@ -905,6 +907,7 @@ void once_pipe_free(once_pipe *pipe)
         batch_free(batch);
     }
     once_intake_release(&pipe->intake);
+    once_intake_release(&pipe->fetch_intake);
     once_watermark_release(&pipe->watermark);
     free(pipe->ready);
     free(pipe->work);

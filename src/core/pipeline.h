@@ -22,7 +22,8 @@
  * Failures of executors: what can pass is repeated after a pause; a finite source gives up after some tries. After a commit
  * whose fate is not known, the batch is claimed again with the same tokens: what had been committed answers so.
  *
- * Thread rule: one thread. Between an action and its event the executor owns the items of that action. */
+ * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and its event
+ * the executor owns the items of that action. */
 #ifndef ONCE_CORE_PIPELINE_H
 #define ONCE_CORE_PIPELINE_H
 
@@ -49,7 +50,8 @@ typedef enum once_action_kind {
     ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
     ONCE_ACT_SWEEP, /* a bounded step; -> more */
     /* source executor */
-    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end */
+    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end. The executor may also do the
+                     * intake (once_intake_batch with `intake`), so that the machine need not */
     ONCE_ACT_ACK    /* every ticket up to `upto` */
 } once_action_kind;
 
@@ -67,6 +69,7 @@ typedef struct once_action {
     bool again;
     int64_t lease_ms;
     uint64_t upto;
+    once_intake *intake;
 
     int status;
     once_error error;

@@ -265,6 +265,8 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
 void once__sqlite_close(once_db *db)
 {
     if (!db) return;
+    sqlite3_finalize(db->mark);
+    sqlite3_finalize(db->unmark);
     sqlite3_close_v2(db->handle);
     free(db->path);
     free(db);
@@ -472,7 +474,8 @@ bool once_db_owes(once_db *db, once_fault *fault)
 
 int once_db_savepoint(once_db *db, once_error *err)
 {
-    int status = once__sqlite_exec(db, "SAVEPOINT once_message", err);
+    int status = db->mark ? ONCE_OK : once__sqlite_prepare(db, "SAVEPOINT once_message", &db->mark, err);
+    if (status == ONCE_OK) status = once__sqlite_step(db, db->mark, err);
     if (status == ONCE_OK) db->savepoints++;
     return status;
 }
@@ -481,7 +484,8 @@ int once_db_savepoint_release(once_db *db, once_error *err)
 {
     assert(db->savepoints > 0);
     db->savepoints--;
-    return once__sqlite_exec(db, "RELEASE once_message", err);
+    const int status = db->unmark ? ONCE_OK : once__sqlite_prepare(db, "RELEASE once_message", &db->unmark, err);
+    return status == ONCE_OK ? once__sqlite_step(db, db->unmark, err) : status;
 }
 
 int once_db_savepoint_undo(once_db *db, once_error *err)

@@ -21,6 +21,7 @@ struct once_db {
     bool user;          /* a statement of the user is being prepared or run */
     char refused[200];  /* why the authorizer said no to it */
     unsigned savepoints; /* open ones */
+    sqlite3_stmt *mark, *unmark; /* SAVEPOINT, RELEASE; made when first needed */
 };
 
 typedef struct once_sqlite_options {

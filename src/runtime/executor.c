@@ -225,9 +225,13 @@ void once_execute_store(once_executor *x, once_action *a)
 static int do_fetch(once_source *source, once_action *a, once_error *err)
 {
     const int rc = source->ops->fetch(source, a->max, a->batch, &a->at_end, err);
-    if (rc != ONCE_OK) a->batch->n = 0;
-    else (void)ONCE_FAIL_AT(fetch_after); /* what was read cannot be given back, so this one cannot fail */
-    return rc;
+    if (rc != ONCE_OK) {
+        a->batch->n = 0;
+        return rc;
+    }
+    (void)ONCE_FAIL_AT(fetch_after); /* what was read cannot be given back, so this one cannot fail */
+    if (a->intake) (void)once_intake_batch(a->intake, a->batch, err); /* when memory is out, the machine tries again and says so */
+    return ONCE_OK;
 }
 
 static int do_ack(once_source *source, once_action *a, once_error *err)

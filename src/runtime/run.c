@@ -1,5 +1,6 @@
-/* Runs the pipeline machine with threads: one carries out the actions on the store, one those on the source, and the calling
- * thread owns the machine. Each worker has at most one action, so the mailboxes are single slots. */
+/* Runs the pipeline machine with threads. One worker carries out the actions on the store, one those on the source. The machine
+ * is behind a lock: a worker asks it for an action, carries that out without the lock, and reports back, so nothing is handed
+ * from thread to thread inside a transaction. The calling thread only looks around: stop, progress, the end. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -15,176 +16,154 @@
 
 #include "base/banned.h"
 
-#define TICK_MS 50      /* how soon a stop is noticed when nothing else happens */
+#define TICK_MS 50      /* how soon a stop is noticed */
 #define PROGRESS_MS 200
+
+typedef struct running running;
+
+typedef struct worker {
+    running *r;
+    struct worker *other;
+    pthread_t thread;
+    pthread_cond_t news; /* there may be something to do for this one; with `lock` */
+    once_action *(*next)(once_pipe *pipe, int64_t now_ms);
+    void (*execute)(void *on, once_action *action);
+    void *on;
+    const char *trouble; /* the event that is logged when an action fails */
+} worker;
+
+struct running {
+    once_pipeline *pipeline;
+    pthread_mutex_t lock; /* of the machine and everything below */
+    once_pipe *pipe;
+    worker store, source;
+    pthread_cond_t over;
+    once_source *from;
+    const once_run_options *options;
+    int64_t begun_ns, progress_ns;
+    bool stop_seen;
+};
+
+static int64_t now_ms(const running *r) { return once_env_mono_ns(r->pipeline->env) / 1000000; }
+static double seconds(const running *r) { return (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9; }
+
+static void wait_for(pthread_cond_t *news, running *r, int64_t ms) /* @locks: lock */
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ms % 1000 * 1000000;
+    until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(news, &r->lock, &until);
+}
+
+/* Tells the machine once that it should stop. Whoever comes by first does it. */
+static void heed_stop(running *r) /* @locks: lock */
+{
+    if (r->stop_seen || !atomic_load(&r->pipeline->stop)) return;
+    r->stop_seen = true;
+    (void)ONCE_FAIL_AT(drain_before);
+    once_log(ONCE_LOG_INFO, "drain", "told to stop; finishing what is in flight");
+    once_pipe_stop(r->pipe);
+    r->from->ops->wake(r->from);
+    pthread_cond_signal(&r->store.news);
+    pthread_cond_signal(&r->source.news);
+}
 
 /* --- workers --- */
 
-typedef struct shop shop;
-
-typedef struct worker {
-    shop *shop;
-    pthread_t thread;
-    pthread_cond_t has_work;
-    once_action *todo;   /* given, not begun; under shop->lock */
-    once_action *doing;  /* begun */
-    once_action *done;   /* finished, not collected */
-    bool quit;
-    void (*execute)(void *on, once_action *action);
-    void *on;
-} worker;
-
-struct shop {
-    pthread_mutex_t lock;
-    pthread_cond_t has_news; /* a worker finished something */
-    worker store, source;
-};
+/* Whether an event can mean work for the other worker: inside a transaction it cannot. */
+static bool concerns_both(once_action_kind kind)
+{
+    switch (kind) {
+    case ONCE_ACT_CLAIM:
+    case ONCE_ACT_EXTEND:
+    case ONCE_ACT_RUN:
+    case ONCE_ACT_SETTLE:
+    case ONCE_ACT_ACCEPT:
+    case ONCE_ACT_BURY: return false;
+    default: return true;
+    }
+}
 
 static void *work(void *arg) /* @locality: a worker's own thread */
 {
+    enum { IDLE_MS = 1000 };
     worker *w = arg;
-    pthread_mutex_lock(&w->shop->lock);
-    for (;;) {
-        while (!w->todo && !w->quit) pthread_cond_wait(&w->has_work, &w->shop->lock);
-        if (!w->todo) break;
-        w->doing = w->todo;
-        w->todo = NULL;
-        pthread_mutex_unlock(&w->shop->lock);
-        w->execute(w->on, w->doing);
-        pthread_mutex_lock(&w->shop->lock);
-        w->done = w->doing;
-        w->doing = NULL;
-        pthread_cond_signal(&w->shop->has_news);
+    running *r = w->r;
+    pthread_mutex_lock(&r->lock);
+    while (!once_pipe_ended(r->pipe)) {
+        heed_stop(r);
+        once_action *action = w->next(r->pipe, now_ms(r));
+        if (!action) {
+            if (once_pipe_ended(r->pipe)) break;
+            const int64_t wait_ms = w == &r->store ? once_pipe_wait_ms(r->pipe, now_ms(r)) : TICK_MS;
+            wait_for(&w->news, r, wait_ms < 1 ? 1 : wait_ms < IDLE_MS ? wait_ms : IDLE_MS);
+            continue;
+        }
+        pthread_mutex_unlock(&r->lock);
+        w->execute(w->on, action);
+        pthread_mutex_lock(&r->lock);
+        const once_action done = *action; /* the machine uses it again */
+        once_pipe_step(r->pipe, action, now_ms(r));
+        if (done.status != ONCE_OK && once_pipe_status(r->pipe, NULL) == ONCE_OK) /* it goes on; otherwise the caller is told */
+            once_log(ONCE_LOG_WARN, w->trouble, "%s: %s", once_action_name(done.kind), done.error.text);
+        if (concerns_both(done.kind)) pthread_cond_signal(&w->other->news);
     }
-    pthread_mutex_unlock(&w->shop->lock);
+    pthread_cond_signal(&w->other->news);
+    pthread_cond_signal(&r->over);
+    pthread_mutex_unlock(&r->lock);
     return NULL;
 }
 
 static void on_store(void *on, once_action *action) { once_execute_store(on, action); }
 static void on_source(void *on, once_action *action) { once_execute_source(on, action); }
 
-static int worker_start(worker *w, shop *s, void (*execute)(void *, once_action *), void *on)
+/* --- the calling thread --- */
+
+static void look_around(running *r) /* @locks: lock */
 {
-    w->shop = s;
-    w->execute = execute;
-    w->on = on;
-    pthread_cond_init(&w->has_work, NULL);
-    return pthread_create(&w->thread, NULL, work, w);
-}
-
-static void worker_end(worker *w)
-{
-    pthread_mutex_lock(&w->shop->lock);
-    w->quit = true;
-    pthread_cond_signal(&w->has_work);
-    pthread_mutex_unlock(&w->shop->lock);
-    pthread_join(w->thread, NULL);
-    pthread_cond_destroy(&w->has_work);
-}
-
-static bool worker_idle(const worker *w) { return !w->todo && !w->doing && !w->done; } /* @locks: shop->lock */
-
-/* --- the loop --- */
-
-typedef struct running {
-    once_pipeline *pipeline;
-    once_pipe *pipe;
-    shop shop;
-    once_source *source;
-    const once_run_options *options;
-    int64_t begun_ns, progress_ns;
-    bool stop_seen;
-} running;
-
-static int64_t now_ms(const running *r) { return once_env_mono_ns(r->pipeline->env) / 1000000; }
-static double seconds(const running *r) { return (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9; }
-
-/* Hands finished actions to the machine and new ones to the workers. True: something happened. @locks: shop->lock */
-static bool turn(running *r)
-{
-    bool moved = false;
-    for (worker *w = &r->shop.store; w; w = w == &r->shop.store ? &r->shop.source : NULL) {
-        if (!w->done) continue;
-        once_action *action = w->done;
-        w->done = NULL;
-        pthread_mutex_unlock(&r->shop.lock); /* intake of a batch takes a millisecond; the workers need not wait */
-        if (action->status != ONCE_OK)
-            once_log(ONCE_LOG_WARN, w == &r->shop.store ? "store_failed" : "source_failed", "%s: %s", once_action_name(action->kind), action->error.text);
-        once_pipe_step(r->pipe, action, now_ms(r));
-        pthread_mutex_lock(&r->shop.lock);
-        moved = true;
-    }
-    once_action *action;
-    if (worker_idle(&r->shop.store) && (action = once_pipe_store_action(r->pipe, now_ms(r)))) {
-        r->shop.store.todo = action;
-        pthread_cond_signal(&r->shop.store.has_work);
-        moved = true;
-    }
-    if (worker_idle(&r->shop.source) && (action = once_pipe_source_action(r->pipe, now_ms(r)))) {
-        r->shop.source.todo = action;
-        pthread_cond_signal(&r->shop.source.has_work);
-        moved = true;
-    }
-    return moved;
-}
-
-static void wait_for_news(running *r) /* @locks: shop->lock */
-{
-    int64_t ms = TICK_MS;
-    if (worker_idle(&r->shop.store)) {
-        const int64_t wait_ms = once_pipe_wait_ms(r->pipe, now_ms(r));
-        if (wait_ms < ms) ms = wait_ms > 0 ? wait_ms : 1;
-    }
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += ms * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&r->shop.has_news, &r->shop.lock, &until);
-}
-
-static void look_around(running *r)
-{
-    if (!r->stop_seen && atomic_load(&r->pipeline->stop)) {
-        r->stop_seen = true;
-        (void)ONCE_FAIL_AT(drain_before);
-        once_log(ONCE_LOG_INFO, "drain", "told to stop; finishing what is in flight");
-        once_pipe_stop(r->pipe);
-        r->source->ops->wake(r->source);
-    }
+    heed_stop(r);
     const int64_t now_ns = once_env_mono_ns(r->pipeline->env);
     if (r->options->progress && now_ns - r->progress_ns >= (int64_t)PROGRESS_MS * 1000000) {
+        const once_counts counts = *once_pipe_counts(r->pipe);
         r->progress_ns = now_ns;
-        r->options->progress(r->options->user, once_pipe_counts(r->pipe), r->source->ops->left(r->source), seconds(r));
+        pthread_mutex_unlock(&r->lock); /* a slow terminal must not hold up the work */
+        r->options->progress(r->options->user, &counts, r->from->ops->left(r->from), seconds(r));
+        pthread_mutex_lock(&r->lock);
     }
 }
 
 static int run_loop(running *r, once_executor *executor, once_error *err)
 {
-    shop *s = &r->shop;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->has_news, &monotonic);
+    pthread_mutex_init(&r->lock, NULL);
+    r->store = (worker){.r = r, .other = &r->source, .next = once_pipe_store_action, .execute = on_store, .on = executor, .trouble = "store_failed"};
+    r->source = (worker){.r = r, .other = &r->store, .next = once_pipe_source_action, .execute = on_source, .on = r->from, .trouble = "source_failed"};
+    pthread_cond_init(&r->over, &monotonic);
+    pthread_cond_init(&r->store.news, &monotonic);
+    pthread_cond_init(&r->source.news, &monotonic);
     pthread_condattr_destroy(&monotonic);
 
-    int rc = worker_start(&s->store, s, on_store, executor);
-    if (rc == 0 && (rc = worker_start(&s->source, s, on_source, r->source)) != 0) worker_end(&s->store);
+    int rc = pthread_create(&r->store.thread, NULL, work, &r->store);
     if (rc == 0) {
-        pthread_mutex_lock(&s->lock);
+        rc = pthread_create(&r->source.thread, NULL, work, &r->source);
+        pthread_mutex_lock(&r->lock);
+        if (rc != 0) once_pipe_stop(r->pipe); /* the store's worker ends by itself */
         while (!once_pipe_ended(r->pipe)) {
-            if (!turn(r)) wait_for_news(r);
-            pthread_mutex_unlock(&s->lock);
             look_around(r);
-            pthread_mutex_lock(&s->lock);
+            if (!once_pipe_ended(r->pipe)) wait_for(&r->over, r, TICK_MS);
         }
-        pthread_mutex_unlock(&s->lock);
-        worker_end(&s->source);
-        worker_end(&s->store);
+        pthread_mutex_unlock(&r->lock);
+        if (rc == 0) pthread_join(r->source.thread, NULL);
+        pthread_join(r->store.thread, NULL);
     }
-    pthread_cond_destroy(&s->has_news);
-    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&r->store.news);
+    pthread_cond_destroy(&r->source.news);
+    pthread_cond_destroy(&r->over);
+    pthread_mutex_destroy(&r->lock);
     return rc == 0 ? once_pipe_status(r->pipe, err) : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", strerror(rc));
 }
 
@@ -202,7 +181,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     if (rc != ONCE_OK) return rc;
     if (unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
 
-    running r = {.pipeline = pipeline, .source = parts->source, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
+    running r = {.pipeline = pipeline, .from = parts->source, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
     const once_pipe_options pipe_options = {
         .spec = pipeline->spec,
         .env = pipeline->env,

@@ -17,7 +17,10 @@ def refused(p, line, *told):
     for arguments in (["run", p.name], ["check", p.name], ["run", "--json", p.name], ["explain", p.name, "k"]):
         ended = once(*arguments, cwd=p.folder)
         assert ended.status == 2, (arguments, ended)
-        assert ended.out == "", ended
+        if "--json" in arguments:
+            assert list(ended.json) == ["error"] and ended.json["error"] in ended.err, ended
+        else:
+            assert ended.out == "", ended
         place = f"once: {p.name}:{line}: " if line else f"once: {p.name}: "
         assert place in ended.err, ended
         assert all("; " in told for told in ended.err.splitlines()), f"says what to do: {ended}"

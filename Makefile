@@ -27,6 +27,10 @@ bench: all ## measure on this machine
 	@tools/build build -- --quiet benches
 	@for program in build/bench/bench_*; do [ ! -f "$$program" ] || "$$program" || exit 1; done
 
+bench-full: all ## the same with ten times as many messages: memory and cost as they grow
+	@tools/build build -- --quiet benches
+	@build/bench/bench_run --full
+
 coverage: ## lines and branches that unit, conform and sim reach
 	@tools/setup coverage
 	@/usr/bin/python3 tools/check --coverage
@@ -40,6 +44,6 @@ clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
 
-.PHONY: all demo check sim fuzz bench coverage install clean help
+.PHONY: all demo check sim fuzz bench bench-full coverage install clean help

@@ -284,7 +284,7 @@ static void arrange(once_pipe *pipe)
     for (size_t i = 0; i < pipe->work_n; i++) {
         once_item *item = pipe->work[i];
         const bool keyed = !once_hash_is_zero(item->request.id);
-        item->stage = keyed ? ONCE_STAGE_CLAIM : ONCE_STAGE_BURY;
+        item->stage = !keyed ? ONCE_STAGE_BURY : pipe->spec->inbox && !item->held ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
         if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};
@@ -387,6 +387,15 @@ static void decide_run(once_pipe *pipe, once_item *item)
     }
 }
 
+/* Nothing is left to do, but for a letter where the message was refused. */
+static void refused_or_over(once_item *item)
+{
+    const once_answer answer = item->decision.answer;
+    item->stage = answer == ONCE_ANSWER_CONFLICT || answer == ONCE_ANSWER_TOO_OLD ? ONCE_STAGE_BURY : ONCE_STAGE_OVER;
+    if (answer == ONCE_ANSWER_CONFLICT) item->reason = ONCE_BYTES("conflict: the key was used before with other content");
+    if (answer == ONCE_ANSWER_TOO_OLD) item->reason = ONCE_BYTES("too old: sent before the time that is remembered");
+}
+
 static void decide(once_pipe *pipe, once_item *item)
 {
     const bool before = item->overtakes && item->unsure; /* then perhaps it has, and the entry does not show it any more */
@@ -397,15 +406,7 @@ static void decide(once_pipe *pipe, once_item *item)
     case ONCE_ANSWER_LATER:
     case ONCE_ANSWER_GAP:
     case ONCE_ANSWER_UNKNOWN: item->stage = ONCE_STAGE_ACCEPT; break;
-    case ONCE_ANSWER_CONFLICT:
-        item->reason = ONCE_BYTES("conflict: the key was used before with other content");
-        item->stage = ONCE_STAGE_BURY;
-        break;
-    case ONCE_ANSWER_TOO_OLD:
-        item->reason = ONCE_BYTES("too old: sent before the time that is remembered");
-        item->stage = ONCE_STAGE_BURY;
-        break;
-    default: item->stage = ONCE_STAGE_OVER;
+    default: refused_or_over(item);
     }
 }
 
@@ -427,15 +428,6 @@ static bool cautious_leaves(once_pipe *pipe)
     for (size_t i = pipe->work_n; i > keep; i--) ready_push_back(pipe, pipe->work[i - 1]);
     pipe->work_n = keep;
     return true;
-}
-
-static void accepted(once_item *item)
-{
-    switch (item->decision.answer) {
-    case ONCE_ANSWER_CONFLICT:
-    case ONCE_ANSWER_TOO_OLD: item->stage = ONCE_STAGE_BURY; break;
-    default: item->stage = ONCE_STAGE_OVER;
-    }
 }
 
 static uint64_t *count_of_outcome(once_counts *counts, once_outcome outcome)
@@ -534,7 +526,7 @@ static void end_if_possible(once_pipe *pipe)
 static void begin_ready(once_pipe *pipe)
 {
     size_t n = pipe->ready_n < pipe->batch_max ? pipe->ready_n : pipe->batch_max;
-    pipe->cautious_look = pipe->cautious_left > 0;
+    pipe->cautious_look = pipe->cautious_left > 0 && !pipe->spec->inbox; /* what only goes into the store kills nobody */
     if (pipe->cautious_look && n > pipe->cautious_window) n = pipe->cautious_window;
     for (size_t i = 0; i < n; i++) pipe->work[i] = ready_pop(pipe);
     pipe->took_last = false;
@@ -803,7 +795,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     case ONCE_ACT_RUN: have_run(pipe, action, now_ms); break;
     case ONCE_ACT_SETTLE: settled(pipe, action); break;
     case ONCE_ACT_ACCEPT:
-        for (size_t i = 0; i < action->n; i++) accepted(action->items[i]);
+        for (size_t i = 0; i < action->n; i++) refused_or_over(action->items[i]);
         pipe->next = NEXT_ROUND;
         break;
     case ONCE_ACT_BURY: buried(pipe, action); break;

@@ -12,6 +12,8 @@
  * buried. So after commit all of the batch can be acked, and before it nothing can. Equal keys and lanes of a batch wait for
  * each other: the follower is claimed in the next round of the same transaction, after its leader was settled.
  *
+ * With an inbox (ack: after_accept) what comes from the source is only accepted in it, and the work is done from the store.
+ *
  * The first pass is optimistic: no savepoints. When an effect fails, everything is rolled back and run once more carefully
  * (a savepoint around each message), and so are the next batches; a failure then costs its own message only, and is
  * written in the same commit as the survivors.

@@ -70,6 +70,7 @@ typedef struct once_spec {
     int store_line, source_line;
     once_file_spec source;
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not said */
+    bool inbox;              /* ack: after_accept: the store takes the message, and the work is done from there */
     int64_t gap_ms;          /* -1: a jump runs */
     bool gap_dead;           /* then: dead; otherwise run */
     const once_handler_spec *handlers;

@@ -249,6 +249,7 @@ static once_spec *load(once_config *config, once_bytes text)
     read_any_handlers(config, root, &pipeline);
     check_rules(config, root, &pipeline);
 
+    pipeline.spec.inbox = pipeline.ack == ONCE__ACK_ACCEPTED;
     pipeline.spec.gap_dead = pipeline.gap_then == ONCE__GAP_DEAD;
     pipeline.spec.store_line = line_of(root, "store");
     pipeline.spec.source_line = line_of(root, "source");

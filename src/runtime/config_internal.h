@@ -13,6 +13,7 @@ typedef struct once__pipeline {
     const once_node *handler, *handlers;
 } once__pipeline;
 
+enum { ONCE__ACK_EFFECT, ONCE__ACK_ACCEPTED };
 enum { ONCE__GAP_DEAD, ONCE__GAP_RUN };
 
 extern const once_config_scope once__pipeline_scope;

@@ -520,7 +520,7 @@ const once_config_scope once__handler_scope = {
 /* --- pipeline ----------------------------------------------------------------------------------------------------- */
 
 static const once_config_word ack_words[] = {
-    {"after_effect", NULL}, {"after_accept", "write 'ack: after_effect', or remove the line"}, {NULL, NULL}};
+    {"after_effect", NULL}, {"after_accept", NULL}, {NULL, NULL}};
 
 static const once_config_field pipeline_fields[] = {
     {.name = "consumer", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_name, ONCE_CONFIG_AT(once__pipeline, spec.consumer),
@@ -543,7 +543,8 @@ static const once_config_field pipeline_fields[] = {
     {.name = "remember", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.remember_ms), .min = 1, .max = ONCE_FOREVER,
      .standard = "7d", .text = "How long a handled message is remembered. An older message is a dead letter instead of a second effect."},
     {.name = "ack", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, ack), .words = ack_words, .standard = "after_effect",
-     .text = "When the source is told."},
+     .text = "When the source is told: after_effect, or after_accept: as soon as the store has the message (an inbox). The work is then done"
+             " from the store, in no particular order unless `order` says one."},
     {.name = "time", .type = ONCE_CONFIG_CUSTOM, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.time),
      .shape = "template, one placeholder", .example = "\"${/sent_at}\"", .standard_text = "the source's, if it has one",
      .text = "When the message was sent: RFC 3339, or milliseconds since 1970."},

@@ -233,6 +233,7 @@ static bool make_spec(sim_world *world)
     once_buf_init(&text, 10000);
     once_buf_puts(&text, "consumer: sim\nstore: \"memory:\"\nsource: {file: {path: sim.ndjson}}\nkey: \"${/id}\"\n"
                          "handler: {sql: [SELECT 1]}\n");
+    if (sim_chance(world, 25)) once_buf_puts(&text, "ack: after_accept\n");
     if (world->tenants) once_buf_puts(&text, "tenant: \"${/t}\"\n");
     if (world->ordered) once_buf_puts(&text, "order: \"${/lane}\"\n");
     if (world->versioned) once_buf_puts(&text, "version: \"${/v}\"\n");

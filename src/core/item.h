@@ -28,6 +28,7 @@ struct once_item {
     once_request request; /* request.id zero: it has no key; then `reason` says why */
     void *input;          /* what the effect made of the body; NULL: `reason` says why it cannot run */
     once_bytes reason;    /* static or in the batch's arena */
+    int64_t resume;       /* from a source that can go on in the middle: the place behind this message */
     uint64_t ticket;      /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store */
     bool held;            /* claimed durably before this transaction: by take, or one by one after a crash */
     once_decision first;  /* the answer to that claim */

@@ -567,6 +567,19 @@ static once_action *choose(once_pipe *pipe, int64_t now_ms)
     return NULL;
 }
 
+/* The message up to which everything will be over when the work is committed; NULL: there is a gap before it. */
+static const once_item *last_without_gap(const once_pipe *pipe)
+{
+    const once_item *last = NULL;
+    uint64_t n = 0;
+    for (size_t i = 0; i < pipe->work_n; i++) {
+        if (pipe->work[i]->ticket == 0) continue;
+        if (!last || pipe->work[i]->ticket > last->ticket) last = pipe->work[i];
+        n++;
+    }
+    return last && last->ticket - pipe->watermark.upto == n ? last : NULL;
+}
+
 /* The items of the last round are decided; whoever waited for them is next. */
 static void next_round(once_pipe *pipe)
 {
@@ -645,7 +658,9 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             break;
         case NEXT_COMMIT:
             if (ONCE_PLANTED(ack_first)) ack_work(pipe);
-            return emit(pipe, ONCE_ACT_COMMIT, 0);
+            emit(pipe, ONCE_ACT_COMMIT, 0);
+            pipe->store.last = last_without_gap(pipe);
+            return &pipe->store;
         case NEXT_ROLLBACK: return emit(pipe, ONCE_ACT_ROLLBACK, 0);
         }
     }

@@ -46,7 +46,7 @@ typedef enum once_action_kind {
     ONCE_ACT_SETTLE, /* item->outcome... -> item->yes: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
     ONCE_ACT_BURY,
-    ONCE_ACT_COMMIT,
+    ONCE_ACT_COMMIT, /* with `last`: when it succeeds, everything up to this message is over */
     ONCE_ACT_ROLLBACK,
     ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
     ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
@@ -72,6 +72,7 @@ typedef struct once_action {
     int64_t lease_ms;
     uint64_t upto;
     once_intake *intake;
+    const once_item *last; /* or NULL */
 
     int status;
     once_error error;

@@ -61,6 +61,7 @@ typedef struct once_handler_spec {
 typedef struct once_file_spec {
     once_bytes path; /* "-": stdin */
     bool follow;
+    bool cursor; /* go on where the last run had got to */
     once_pointer headers; /* text empty: none */
 } once_file_spec;
 

@@ -206,6 +206,9 @@ static void check_source(once_config *config, const once_node *root, const once_
     if (file && spec->source.follow && is_text(spec->source.path, "-"))
         once_config_wrong(config, ONCE_E_CONFIG, line_of(file, "follow"),
                           "'follow' is for files: standard input is read until it ends; remove it");
+    if (file && spec->source.cursor && is_text(spec->source.path, "-"))
+        once_config_wrong(config, ONCE_E_CONFIG, line_of(file, "cursor"),
+                          "'cursor' is for files: standard input has no place to go on from; remove it");
 }
 
 static void check_coordinates(once_config *config, const once_node *map, const char *name, const once_template *template)

@@ -369,6 +369,8 @@ static const once_config_field file_fields[] = {
      .example = "payments.ndjson", .text = "The file, relative to the current directory; `-` is standard input."},
     {.name = "follow", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, follow), .standard = "false",
      .text = "Wait for more lines at the end of the file instead of ending."},
+    {.name = "cursor", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, cursor), .standard = "false",
+     .text = "Keep the place in the file in the store, with every commit, and go on from there next time. One process at a time holds it."},
     {.name = "headers", .type = ONCE_CONFIG_POINTER, ONCE_CONFIG_AT(once_file_spec, headers), .example = "/headers",
      .standard_text = "none", .text = "The object in each line whose members are the headers (`${header:NAME}`)."},
 };
@@ -392,7 +394,6 @@ static const once_config_field source_fields[] = {
     LATER_SOURCE("servicebus"),
     LATER_SOURCE("redis"),
     LATER_SOURCE("nats"),
-    LATER_FIELD("cursor", "a file is read from its beginning; duplicates are recognised by their key"),
 };
 
 static const once_config_scope source_scope = {
@@ -586,7 +587,6 @@ static const once_config_field pipeline_fields[] = {
     LATER_FIELD("natural", "remove it: every message is remembered"),
     LATER_FIELD("unknown", "remove it: effects of this build are atomic, so none is unknown"),
     LATER_FIELD("preset", "write 'key' and 'type' yourself"),
-    LATER_FIELD("cursor", "a file is read from its beginning; duplicates are recognised by their key"),
     LATER_FIELD("saga", "remove it"),
     LATER_FIELD("sagas", "remove it"),
     LATER_FIELD("admin", "remove it"),

@@ -182,8 +182,28 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
     return rc;
 }
 
-static int do_commit(once_executor *x, once_error *err)
+/* In the transaction that settles the messages before it, so it is never ahead of them. */
+static int keep_place(once_executor *x, const once_item *last, once_error *err)
 {
+    char text[ONCE_CURSOR_TEXT];
+    const once_cursor cursor = {
+        .offset = last->resume,
+        .line = last->message.at.point,
+        .len = last->message.body.len,
+        .hash = once_xxh128(0, last->message.body.data, last->message.body.len),
+    };
+    return x->store->ops->fact_set(x->store, x->cursor, once_cursor_write(&cursor, text), err);
+}
+
+static int do_commit(once_executor *x, const once_action *a, once_error *err)
+{
+    if (x->cursor && a->last) {
+        const int rc = keep_place(x, a->last, err);
+        if (rc != ONCE_OK) {
+            x->store->ops->rollback(x->store);
+            return rc;
+        }
+    }
     if (ONCE_FAIL_AT(commit_before)) {
         x->store->ops->rollback(x->store);
         return once_fail(err, ONCE_E_UNAVAILABLE, "failpoint 'commit_before'");
@@ -210,7 +230,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_SETTLE: a->status = do_settle(x, a, err); break;
     case ONCE_ACT_ACCEPT: a->status = do_accept(x, a, err); break;
     case ONCE_ACT_BURY: a->status = do_bury(x, a, err); break;
-    case ONCE_ACT_COMMIT: a->status = do_commit(x, err); break;
+    case ONCE_ACT_COMMIT: a->status = do_commit(x, a, err); break;
     case ONCE_ACT_ROLLBACK:
         x->store->ops->rollback(x->store);
         a->status = ONCE_OK;

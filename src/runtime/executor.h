@@ -18,6 +18,7 @@ typedef struct once_executor {
     once_bytes consumer;
     once_run_effects *run;
     void *user;
+    const char *cursor; /* the fact that keeps the place in the source; NULL: none is kept */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */
 } once_executor;

@@ -177,6 +177,9 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     uint64_t run = once_env_random_u64(pipeline->env);
     bool unclean = false;
     int rc = once__memory_check_scope(pipeline, parts->store, options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP, err);
+    char cursor[64];
+    const bool has_cursor = pipeline->spec->source.cursor;
+    if (rc == ONCE_OK && has_cursor) rc = once__memory_take_cursor(pipeline, parts, cursor, err);
     if (rc == ONCE_OK) rc = once__memory_run_begins(pipeline, parts->store, run, &unclean, err);
     if (rc != ONCE_OK) return rc;
     if (unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
@@ -196,6 +199,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
 
     once_executor executor;
     once_executor_init(&executor, parts->store, pipeline->spec->consumer, run_effects, parts->effects);
+    executor.cursor = has_cursor ? cursor : NULL;
     (void)ONCE_FAIL_AT(open_after);
     rc = run_loop(&r, &executor, err);
     summary->counts = *once_pipe_counts(r.pipe);

@@ -40,6 +40,8 @@ typedef enum once_scope_check {
 
 int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err);
 int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t run, bool *unclean, once_error *err);
+/* Takes the cursor of the source, where the pipeline keeps one: `name` is the fact that holds it. */
+int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, char name[64], once_error *err);
 int once__memory_run_ended(once_pipeline *pipeline, once_store *store, uint64_t run, once_error *err);
 
 #endif

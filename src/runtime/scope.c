@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/config.h"
 #include "runtime/runtime.h"
@@ -70,6 +71,34 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
     if (rc == ONCE_OK && !(spec->source.path.len == 1 && spec->source.path.data[0] == '-'))
         rc = check_fact(&c, "consumer", (once_bytes){0}, spec->source.path, spec->consumer, "the consumer of source", "a new consumer starts from nothing");
     once_arena_release(&c.arena);
+    return rc;
+}
+
+int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, char name[64], once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    once_store *store = parts->store;
+    once_arena arena = {0};
+    once_bytes kept, owner;
+    once_cursor cursor;
+    once_error why;
+    char owner_name[64], host[64] = "?", mine[100];
+    fact_name(store, "cursor", spec->consumer, spec->source.path, name);
+    fact_name(store, "holder", spec->consumer, spec->source.path, owner_name);
+    gethostname(host, sizeof host - 1);
+    const int n = snprintf(mine, sizeof mine, "process %ld on %s", (long)getpid(), host);
+
+    int rc = store->ops->fact_get(store, name, &kept, &arena, err);
+    if (rc == ONCE_OK) rc = store->ops->fact_get(store, owner_name, &owner, &arena, err);
+    if (rc == ONCE_OK && kept.len && !once_cursor_read(kept, &cursor))
+        rc = once_fail(err, ONCE_E_CORRUPT, "the cursor of source '%.*s' in the store cannot be read", show(spec->source.path), spec->source.path.data);
+    if (rc == ONCE_OK) {
+        rc = parts->source->ops->seek(parts->source, kept.len ? &cursor : NULL, &why);
+        if (rc == ONCE_E_BUSY) once_fail(err, rc, "%s (%.*s); stop that one, or take 'cursor' out", why.text, show(owner), owner.data);
+        else if (rc != ONCE_OK) once_fail(err, rc, "%s", why.text);
+    }
+    if (rc == ONCE_OK) rc = store->ops->fact_set(store, owner_name, (once_bytes){mine, (size_t)n}, err);
+    once_arena_release(&arena);
     return rc;
 }
 

@@ -8,12 +8,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/hash.h"
 #include "source/source.h"
 
 #include "base/banned.h"
@@ -29,6 +32,7 @@ typedef struct file_source {
     uint64_t line;     /* of the last line handed out */
     once_buf carry;    /* read, not yet handed out */
     _Atomic int64_t offset; /* bytes read; `left` asks from another thread */
+    int64_t given;     /* bytes handed out; what is carried begins here */
     dev_t device;
     ino_t inode;
     char *path;
@@ -81,6 +85,67 @@ static unsigned file_bits(const once_source *source)
 {
     const file_source *f = (const file_source *)source;
     return (source->spec->source.follow ? 0u : ONCE_SOURCE_FINITE) | (f->regular ? ONCE_SOURCE_REDELIVERS : 0u);
+}
+
+/* --- the cursor --- */
+
+/* The message before the cursor must still be there: otherwise this is another file, and its lines would be skipped unseen. */
+static int check_place(file_source *f, const once_cursor *cursor, once_error *err)
+{
+    struct stat st;
+    if (fstat(f->fd, &st) != 0) return bad_file(f, ONCE_E_IO, "cannot stat", errno, err);
+    bool same = st.st_size >= cursor->offset && cursor->offset > 0 && cursor->len < (uint64_t)cursor->offset + 1 && cursor->len <= LINE_MAX_BYTES;
+    char *body = same ? malloc(cursor->len + 2) : NULL;
+    if (same && !body) return once_fail(err, ONCE_E_NOMEM, "out of memory for the source");
+    if (same) { /* the line may end without a newline, at the end of the file */
+        const size_t want = cursor->len + (cursor->len < (uint64_t)cursor->offset);
+        const ssize_t got = pread(f->fd, body, want, cursor->offset - (int64_t)want);
+        same = got == (ssize_t)want;
+        const once_hash with_newline = once_xxh128(0, body, cursor->len), without = once_xxh128(0, body + (want - cursor->len), cursor->len);
+        same = same && (once_hash_equal(with_newline, cursor->hash) || once_hash_equal(without, cursor->hash));
+    }
+    free(body);
+    if (same) return ONCE_OK;
+    return once_fail(err, ONCE_E_CORRUPT, "source '%s' is not the file that its cursor belongs to: it was truncated or replaced; use a new path, or 'cursor: false'", f->path);
+}
+
+static int file_seek(once_source *source, const once_cursor *cursor, once_error *err)
+{
+    file_source *f = (file_source *)source;
+    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) return bad_file(f, ONCE_E_IO, "cannot lock", errno, err);
+        return once_fail(err, ONCE_E_BUSY, "source '%s': its cursor is held by another process", f->path);
+    }
+    if (!cursor) return ONCE_OK;
+    const int rc = check_place(f, cursor, err);
+    if (rc != ONCE_OK) return rc;
+    if (lseek(f->fd, cursor->offset, SEEK_SET) < 0) return bad_file(f, ONCE_E_IO, "cannot seek", errno, err);
+    f->offset = f->given = cursor->offset;
+    f->line = 0;
+    for (size_t i = 0; i < cursor->line.len; i++) f->line = f->line * 10 + (uint64_t)(cursor->line.data[i] - '0');
+    return ONCE_OK;
+}
+
+once_bytes once_cursor_write(const once_cursor *cursor, char out[ONCE_CURSOR_TEXT])
+{
+    const int n = snprintf(out, ONCE_CURSOR_TEXT, "%lld %.*s %llu %016llx%016llx", (long long)cursor->offset, (int)cursor->line.len,
+                           cursor->line.data, (unsigned long long)cursor->len, (unsigned long long)cursor->hash.a, (unsigned long long)cursor->hash.b);
+    assert(n > 0 && n < ONCE_CURSOR_TEXT);
+    return (once_bytes){out, (size_t)n};
+}
+
+bool once_cursor_read(once_bytes text, once_cursor *out)
+{
+    char copy[ONCE_CURSOR_TEXT];
+    long long offset;
+    unsigned long long len, a, b;
+    int from = 0, to = 0, end = 0;
+    if (text.len >= sizeof copy) return false;
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = 0;
+    if (sscanf(copy, "%lld %n%*[0-9]%n %llu %16llx%16llx%n", &offset, &from, &to, &len, &a, &b, &end) != 4 || (size_t)end != text.len) return false;
+    *out = (once_cursor){.offset = offset, .line = {text.data + from, (size_t)(to - from)}, .len = len, .hash = {a, b}};
+    return true;
 }
 
 /* --- reading --- */
@@ -166,12 +231,14 @@ static int split(file_source *f, size_t max, bool last, once_batch *batch, once_
             once_item *item = &batch->items[batch->n++];
             *item = (once_item){.batch = batch, .message = {.body = {data + at, len}, .sent_ms = ONCE_NO_TIME}};
             item->message.at.place = f->base.spec->source.path;
+            item->resume = f->given + (int64_t)(at + len + (end != NULL));
             if (!write_number(&batch->arena, f->line, &item->message.at.point)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
         }
         at += len + (end != NULL);
     }
     if (at) memmove(f->carry.data, f->carry.data + at, f->carry.len - at);
     f->carry.len -= at;
+    f->given += (int64_t)at;
     return ONCE_OK;
 }
 
@@ -238,6 +305,7 @@ const once_source_ops once_source_file = {
     .open = file_open,
     .close = file_close,
     .bits = file_bits,
+    .seek = file_seek,
     .fetch = file_fetch,
     .ack = file_ack,
     .wake = file_wake,

@@ -20,6 +20,19 @@ enum once_source_bits {
     ONCE_SOURCE_REDELIVERS = 2 /* what was not acked comes again; stdin cannot */
 };
 
+/* A place in a source: behind a message, which is known again by its length and hash. Kept in the store as text. */
+typedef struct once_cursor {
+    int64_t offset;
+    once_bytes line; /* the point of the message before it */
+    uint64_t len;
+    once_hash hash;
+} once_cursor;
+
+#define ONCE_CURSOR_TEXT 128
+
+once_bytes once_cursor_write(const once_cursor *cursor, char out[ONCE_CURSOR_TEXT]);
+bool once_cursor_read(once_bytes text, once_cursor *out); /* bytes point into `text`; false: that is none */
+
 typedef struct once_source_ops {
     const char *name;    /* "file" */
     const char *summary; /* one line for `once version` and the docs */
@@ -27,6 +40,10 @@ typedef struct once_source_ops {
     int (*open)(const once_spec *spec, const once_env *env, once_source **out, once_error *err);
     void (*close)(once_source *source);
     unsigned (*bits)(const once_source *source);
+
+    /* Makes this process the one that moves the cursor and goes to that place (NULL: the beginning). ONCE_E_BUSY when another
+     * process has it. NULL: the source has no cursor. */
+    int (*seek)(once_source *source, const once_cursor *cursor, once_error *err);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), the end, wake(), or about 100 ms.
      * Fills batch->items (message and batch set) and batch->n; bodies live in the batch's arena. */

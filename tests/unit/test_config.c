@@ -652,7 +652,7 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
     (void)state;
     static const char *const sources[] = {"http", "kafka", "rabbitmq", "sqs", "servicebus", "redis", "nats"};
     static const char *const effects[] = {"http", "exec", "forward", "callback"};
-    static const char *const fields[] = {"sinks", "natural", "unknown", "preset", "cursor", "saga", "sagas"};
+    static const char *const fields[] = {"sinks", "natural", "unknown", "preset", "saga", "sagas"};
     static const char *const inner[] = {"emit", "then", "natural", "unknown", "lookup", "saga"};
     static const char *const stores[] = {"ledger:d", "postgres://h", "postgresql://h", "redis://h", "rediss://h", "dynamodb://r/t"};
     char text[1000], expected[300];

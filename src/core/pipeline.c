@@ -284,7 +284,7 @@ static void arrange(once_pipe *pipe)
     for (size_t i = 0; i < pipe->work_n; i++) {
         once_item *item = pipe->work[i];
         const bool keyed = !once_hash_is_zero(item->request.id);
-        item->stage = !keyed ? ONCE_STAGE_BURY : pipe->spec->inbox && !item->held ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
+        item->stage = !keyed ? ONCE_STAGE_BURY : pipe->spec->inbox && item->ticket ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
         if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};

@@ -123,7 +123,13 @@ static int utf8_sequence(const unsigned char *at, size_t left)
     return length;
 }
 
-static bool needs_escape(unsigned char byte) { return byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7f; }
+/* U+0080 to U+009F are control characters as well: legal in JSON, and not good for terminals. `at` is well-formed. */
+static bool is_c1(const unsigned char *at) { return at[0] == 0xc2 && at[1] < 0xa0; }
+
+static bool needs_escape(const unsigned char *at)
+{
+    return *at < 0x20 || *at == '"' || *at == '\\' || *at == 0x7f || is_c1(at);
+}
 
 static bool append_escape(once_buf *buf, unsigned char byte)
 {
@@ -145,14 +151,14 @@ bool once_buf_json(once_buf *buf, once_bytes text)
     size_t at = 0, plain = 0; /* text[plain, at) can be copied as it is */
     while (at < text.len) {
         int length = utf8_sequence(data + at, text.len - at);
-        if (length > 0 && !needs_escape(data[at])) {
+        if (length > 0 && !needs_escape(data + at)) {
             at += (size_t)length;
             continue;
         }
         once_buf_append(buf, data + plain, at - plain);
         if (length > 0) {
-            append_escape(buf, data[at]);
-            at++;
+            append_escape(buf, length == 1 ? data[at] : data[at + 1]);
+            at += (size_t)length;
         } else {
             once_buf_puts(buf, "\xef\xbf\xbd");
             at += (size_t)-length;

@@ -53,12 +53,14 @@ static size_t whole_characters(const char *text, size_t len)
     return len;
 }
 
-/* One line: what databases and libraries report often has line breaks in it. */
+/* One line without control characters: what databases and libraries report often has line breaks in it, and what comes from a
+ * message may have anything. U+0080 to U+009F steer terminals as well; in UTF-8 they are C2 80 to C2 9F. */
 static size_t flatten(char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         unsigned char byte = (unsigned char)text[i];
         if (byte < 0x20 || byte == 0x7f) text[i] = ' ';
+        else if (byte == 0xc2 && i + 1 < len && (text[i + 1] & 0xe0) == 0x80) text[i] = text[i + 1] = ' ';
     }
     while (len > 0 && text[len - 1] == ' ') len--;
     return len;

@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,9 +156,12 @@ static int stmt_failed(once_stmt *stmt, int code, once_fault *fault)
 
 static bool is_ours(const char *name) { return name && sqlite3_strnicmp(name, "once_", 5) == 0; }
 
-static int refuse(once_db *db, const char *format, const char *what)
+__attribute__((format(printf, 2, 3))) static int refuse(once_db *db, const char *format, ...)
 {
-    if (!db->refused[0]) snprintf(db->refused, sizeof db->refused, format, what);
+    va_list args;
+    va_start(args, format);
+    if (!db->refused[0]) vsnprintf(db->refused, sizeof db->refused, format, args);
+    va_end(args);
     return SQLITE_DENY;
 }
 
@@ -262,12 +266,28 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     return ONCE_OK;
 }
 
+int once__sqlite_borrow(sqlite3 *handle, once_db **out, once_error *err)
+{
+    assert(handle && out);
+    const char *path = sqlite3_db_filename(handle, "main");
+    once_db *db = calloc(1, sizeof *db);
+    if (db) db->path = strdup(path && path[0] ? path : ":memory:");
+    if (!db || !db->path) {
+        free(db);
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
+    }
+    db->handle = handle;
+    db->borrowed = true;
+    *out = db;
+    return ONCE_OK;
+}
+
 void once__sqlite_close(once_db *db)
 {
     if (!db) return;
     sqlite3_finalize(db->mark);
     sqlite3_finalize(db->unmark);
-    sqlite3_close_v2(db->handle);
+    if (!db->borrowed) sqlite3_close_v2(db->handle);
     free(db->path);
     free(db);
 }

@@ -20,6 +20,7 @@ struct once_db {
     char *path;         /* as the user wrote it, for errors */
     bool user;          /* a statement of the user is being prepared or run */
     char refused[200];  /* why the authorizer said no to it */
+    bool borrowed;      /* the caller's own: not configured by us, no authorizer, not closed */
     unsigned savepoints; /* open ones */
     sqlite3_stmt *mark, *unmark; /* SAVEPOINT, RELEASE; made when first needed */
 };
@@ -32,7 +33,9 @@ typedef struct once_sqlite_options {
 
 /* Opens the file and nothing more: no statement has run, so a file that is no database is not noticed yet. */
 int once__sqlite_open(const char *path, const once_sqlite_options *options, once_db **out, once_error *err);
-void once__sqlite_close(once_db *db); /* NULL is fine; an open transaction is rolled back */
+/* Wraps a connection of the caller and leaves its settings alone. */
+int once__sqlite_borrow(sqlite3 *handle, once_db **out, once_error *err);
+void once__sqlite_close(once_db *db); /* NULL is fine; an open transaction is rolled back, unless the connection is borrowed */
 
 /* Our own statements. `sql` may hold several for `exec`. */
 int once__sqlite_prepare(once_db *db, const char *sql, sqlite3_stmt **out, once_error *err);

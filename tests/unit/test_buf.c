@@ -102,6 +102,7 @@ static void json_escapes(void **state)
     ASSERT_JSON("plain", "\"plain\"");
     ASSERT_JSON("a\"b\\c/d", "\"a\\\"b\\\\c/d\"");
     ASSERT_JSON("\n\r\t\b\x1f\x7f", "\"\\n\\r\\t\\u0008\\u001f\\u007f\"");
+    ASSERT_JSON("\xc2\x80\xc2\x9b\xc2\xa0", "\"\\u0080\\u009b\xc2\xa0\"");
     ASSERT_JSON("a\0b", "\"a\\u0000b\"");
     ASSERT_JSON("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"");
 }

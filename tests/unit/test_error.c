@@ -55,6 +55,8 @@ static void text_is_one_line(void **state)
     once_error err = {0};
     once_fail(&err, ONCE_E_SCHEMA, "ERROR:  no table\nLINE 1: select\t1\r\n");
     assert_string_equal(err.text, "ERROR:  no table LINE 1: select 1");
+    once_fail(&err, ONCE_E_CONFIG, "%s", "a\x1b[2J\x7f" "b\xc2\x9b" "31m\xc2\xa0\xc2z"); /* nothing that steers a terminal */
+    assert_string_equal(err.text, "a [2J b  31m\xc2\xa0\xc2z");
 }
 
 static void long_text_is_cut_between_characters(void **state)

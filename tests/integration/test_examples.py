@@ -1,0 +1,184 @@
+"""examples/: every one runs, prints what its page says, and leaves the tables that a plain model of the business would have.
+
+The models below are a few lines of Python each. They read the same messages, know nothing of the product, and stand for what
+each team would otherwise have written by hand."""
+
+import glob
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+
+from harness import ONCE, ROOT, check_sum, once
+
+EXAMPLES = sorted(os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(ROOT, "examples", "*", "pipeline.yaml")))
+
+
+def inventory_reservation(messages):
+    on_hand, reserved, held = {"X": 12, "Z": 3}, {"X": 0, "Z": 0}, {}
+    asked = set()
+    for m in messages:
+        what = (m["order_id"], m["product_id"])
+        if what in asked:
+            continue
+        asked.add(what)
+        if on_hand[what[1]] - reserved[what[1]] >= m["quantity"]:
+            reserved[what[1]] += m["quantity"]
+            held[what] = m["quantity"]
+    return {
+        "SELECT product_id, on_hand, reserved FROM stock": [(p, on_hand[p], reserved[p]) for p in on_hand],
+        "SELECT order_id, product_id, quantity FROM reservations": [(*what, n) for what, n in held.items()],
+    }
+
+
+def order_status(messages):
+    leads = {"order.confirmed": ("confirmed", {"new"}), "order.shipped": ("shipped", {"new", "confirmed"}),
+             "order.cancelled": ("cancelled", {"new", "confirmed"})}
+    orders, moves = dict.fromkeys(("o1", "o2", "o3"), "new"), dict.fromkeys(("o1", "o2", "o3"), 0)
+    seen = set()
+    for m in messages:
+        state, before = leads[m["type"]]
+        if m["event_id"] not in seen and orders[m["order_id"]] in before:
+            orders[m["order_id"]] = state
+            moves[m["order_id"]] += 1
+        seen.add(m["event_id"])
+    return {"SELECT id, status, moves FROM orders": [(o, orders[o], moves[o]) for o in orders]}
+
+
+def versioned_projection(messages):
+    """Each order's versions in their order, from the first that was seen up to the first that is missing."""
+    view = {}
+    for order in {m["order_id"] for m in messages}:
+        versions = {m["version"]: m["status"] for m in messages if m["order_id"] == order}
+        first = next(m["version"] for m in messages if m["order_id"] == order)
+        last = first
+        while last + 1 in versions:
+            last += 1
+        view[order] = (versions[last], last, last - first + 1)
+    return {"SELECT id, status, version, writes FROM order_view": [(o, *row) for o, row in view.items()]}
+
+
+def payment_two_ids(messages):
+    payments = {(m["provider"], m["txn"]): (m["invoice"], m["cents"]) for m in messages}
+    paid = {i: sum(c for invoice, c in payments.values() if invoice == i) for i in ("inv-1", "inv-2")}
+    return {
+        "SELECT id, paid_cents FROM invoices": list(paid.items()),
+        "SELECT provider, provider_txn, invoice, cents FROM payments": [(*k, *v) for k, v in payments.items()],
+    }
+
+
+def email_intent(messages):
+    template = {"order.shipped": "shipped", "payment.failed": "pay-again"}
+    mails = {}
+    for m in messages:
+        if m["type"] in template:
+            mails.setdefault(f"{m['type']}:{m['order_id']}", (template[m["type"]], m["email"], None))
+    return {"SELECT id, template, recipient, sent_at FROM notification_intent": [(k, *v) for k, v in mails.items()]}
+
+
+#          folder                   model                 what its page explains, and how that ended   exit status
+MODELS = {
+    "email-intent":          (email_intent,          "order.shipped:o1", "done",     1),
+    "inventory-reservation": (inventory_reservation, "V/X",              "rejected", 1),
+    "order-status":          (order_status,          "e3",               "stale",    0),
+    "payment-two-ids":       (payment_two_ids,       "webhook-77",       "already",  0),
+    "versioned-projection":  (versioned_projection,  "o3:3",             "dead",     1),
+}
+
+
+class Example:
+    def __init__(self, name, tmp_path):
+        self.folder = str(tmp_path / name)
+        shutil.copytree(os.path.join(ROOT, "examples", name), self.folder, ignore=shutil.ignore_patterns("*.db*"))
+        self.model, self.key, self.ending, self.status = MODELS[name]
+
+    def read(self, name):
+        with open(os.path.join(self.folder, name), encoding="utf-8") as text:
+            return text.read()
+
+    def write(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def messages(self):
+        return [json.loads(line) for line in self.read("messages.ndjson").splitlines()]
+
+    def run(self):
+        ended = once("run", "--json", "pipeline.yaml", cwd=self.folder)
+        assert ended.status == self.status, ended
+        check_sum(ended.json)
+        return ended.json
+
+    def check_tables(self, messages=None):
+        database, = glob.glob(os.path.join(self.folder, "*.db"))
+        expected = self.model(messages or self.messages())
+        assert expected
+        with sqlite3.connect(database) as db:
+            for query, rows in expected.items():
+                assert sorted(db.execute(query)) == sorted(rows), query
+
+
+@pytest.fixture(params=EXAMPLES)
+def example(request, tmp_path):
+    return Example(request.param, tmp_path)
+
+
+def normal(text):
+    return re.sub(r"in [\d.]+ s \(\d+/s\)", "in S s", text)
+
+
+def test_every_example_has_a_model_and_is_listed():
+    assert EXAMPLES == sorted(MODELS)
+    with open(os.path.join(ROOT, "examples", "README.md"), encoding="utf-8") as text:
+        listed = re.findall(r"^\| \[([a-z-]+)\]", text.read(), re.M)
+    assert set(EXAMPLES) <= set(listed)
+
+
+def test_example_prints_what_its_page_says(example):
+    script = "".join(re.findall(r"```sh\n(.*?)```", example.read("README.md"), re.S))
+    assert script.splitlines()[0] == "once run pipeline.yaml" and f"once explain pipeline.yaml {example.key}\n" in script
+    env = {**os.environ, "PATH": os.path.dirname(ONCE) + ":" + os.environ["PATH"]}
+    done = subprocess.run(["bash", "-c", script], cwd=example.folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == "" and done.returncode == 0
+    expected = example.read("expected.txt")
+    run, _, explained = done.stdout.partition("\nkey '")
+    assert normal(run + "\n") == normal(expected)
+    assert re.search(rf"^{re.escape(example.key)}' of consumer .*: {example.ending}$", explained, re.M), explained
+    example.check_tables()
+
+
+def test_example_passes_its_own_check(example):
+    ended = once("check", "pipeline.yaml", cwd=example.folder)
+    assert ended.status == 0, ended
+
+
+def test_example_run_again_changes_nothing(example):
+    first = example.run()
+    example.check_tables()
+    again = example.run()
+    assert again["duplicates"] == again["received"] == first["received"] and again["attempts"] == 0
+    example.check_tables()
+
+
+def test_example_with_every_message_ten_times(example):
+    """Ten deliveries in a row: redelivery by an impatient broker."""
+    messages = example.read("messages.ndjson").splitlines(keepends=True)
+    example.write("messages.ndjson", "".join(line * 10 for line in messages))
+    summary = example.run()
+    assert summary["received"] == 10 * len(messages)
+    example.check_tables()
+
+
+# Not with a gap: the run of an early version ends with its dead letter, before the late one comes.
+@pytest.mark.parametrize("example", [name for name in EXAMPLES if name != "versioned-projection"], indirect=True)
+def test_example_one_message_per_run(example):
+    """Each message comes in a process of its own, so everything that is known has to come from the store."""
+    messages = example.read("messages.ndjson").splitlines(keepends=True)
+    for n in range(len(messages)):
+        example.write("messages.ndjson", messages[n])
+        assert once("run", "--json", "pipeline.yaml", cwd=example.folder).status in (0, 1)
+    example.check_tables([json.loads(line) for line in messages])

@@ -48,6 +48,29 @@ typedef enum once_outcome {
 
 ONCE_API const char *once_outcome_name(once_outcome outcome);
 
+/* What a delivery gets. RUN: the effect is the caller's to run now; everything else: it is not. */
+#define ONCE_ANSWER_MAP(X)                                                                                            \
+    X(RUN, "run")             /* claimed for the caller */                                                            \
+    X(WAITING, "waiting")     /* accept only: the store owns it now */                                                \
+    X(DUPLICATE, "duplicate") /* finished before; the stored result comes with it */                                 \
+    X(DEAD, "dead")           /* a dead letter */                                                                    \
+    X(BUSY, "busy")           /* claimed by somebody else */                                                         \
+    X(LATER, "later")         /* waiting for its time, or parked behind another of its lane */                       \
+    X(GAP, "gap")             /* an earlier version is missing */                                                    \
+    X(UNKNOWN, "unknown")     /* an attempt may have had its effect */                                               \
+    X(CONFLICT, "conflict")   /* same key, other fingerprint */                                                      \
+    X(TOO_OLD, "too_old")     /* older than what is remembered */                                                    \
+    X(STALE, "stale")         /* an older version than the lane's */
+
+typedef enum once_answer {
+#define ONCE_ANSWER_ENUM(name, text) ONCE_ANSWER_##name,
+    ONCE_ANSWER_MAP(ONCE_ANSWER_ENUM)
+#undef ONCE_ANSWER_ENUM
+    ONCE_ANSWERS
+} once_answer;
+
+ONCE_API const char *once_answer_name(once_answer answer); /* "duplicate" */
+
 #define ONCE_FOREVER INT64_MAX  /* a `remember` without end */
 #define ONCE_NO_TIME INT64_MIN  /* a time that is not known */
 

@@ -95,6 +95,21 @@ static _Thread_local struct {
     size_t left; /* unused bytes, at the end of `bytes` */
 } pool;
 
+/* A child must not hand out the bytes that its parent will: two processes would claim with one token. Only the thread that
+ * forked lives on in it, and this runs there. */
+static void forget_pool(void)
+{
+    explicit_bzero(pool.bytes, sizeof pool.bytes);
+    pool.left = 0;
+}
+
+static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
+
+static void guard_pool(void)
+{
+    if (pthread_atfork(NULL, NULL, forget_pool) != 0) abort();
+}
+
 static void real_random(void *self, void *out, size_t len)
 {
     (void)self;
@@ -104,6 +119,7 @@ static void real_random(void *self, void *out, size_t len)
         return;
     }
     if (len > pool.left) {
+        pthread_once(&pool_once, guard_pool);
         kernel_random(pool.bytes, sizeof pool.bytes);
         pool.left = sizeof pool.bytes;
     }

@@ -47,7 +47,7 @@ enum once_sqlite_statement {
     SQL_BODY_GET, SQL_BODY_PUT, SQL_BODY_DELETE,
     SQL_LANE_GET, SQL_LANE_PUT, SQL_LANE_UP, SQL_LANE_DOWN, SQL_LANE_RUNNING, SQL_LANE_AFTER, SQL_LANE_DELETE,
     SQL_DUE, SQL_BY_TOKEN,
-    SQL_LETTER_PUT, SQL_LETTER_GET, SQL_LETTER_DROP, SQL_LETTERS,
+    SQL_LETTER_PUT, SQL_LETTER_GET, SQL_LETTER_DROP, SQL_LETTERS, SQL_AUDIT_PUT, SQL_AUDITS,
     SQL_STATS, SQL_STATS_LETTERS, SQL_LIST,
     SQL_FACT_GET, SQL_FACT_SET, SQL_FACT_DELETE,
     SQL_STATEMENTS
@@ -71,6 +71,8 @@ typedef struct once_sqlite {
     once_clock stored_clock; /* as in once_head */
     int64_t data_version;    /* of the last transaction; another one: others have written */
     bool fresh;              /* nothing has been read yet, or what was read is not to be trusted */
+    char mark_name[16];      /* borrowed connection: the fact that tells whether the caller rolled back ... */
+    uint64_t mark;           /* ... and its value in the state that memory mirrors; 0: none yet */
     once_live_filter live;
     unsigned char lane_cursor[16]; /* where the sweep of lanes goes on */
 
@@ -115,6 +117,12 @@ void once__bind_bytes(sqlite3_stmt *stmt, int at, once_bytes bytes); /* an empty
 void once__bind_id(sqlite3_stmt *stmt, int at, const unsigned char id[16]);
 bool once__column_copy(sqlite3_stmt *stmt, int at, once_arena *arena, once_bytes *out);
 bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out); /* false: not 16 bytes; NULL reads as zero */
+
+/* A store on a connection of the caller, outside of any transaction of it; makes the tables that are missing. Closing it
+ * leaves the connection open, and must come first. Between begin and commit the caller may run statements of its own.
+ * NULL limits: the defaults. */
+int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options, const once_settled_limits *limits,
+                              once_store **out, once_error *err);
 
 /* For tests: opens with other sizes. NULL: the defaults. */
 int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,

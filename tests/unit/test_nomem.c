@@ -125,8 +125,85 @@ static void f56_every_nth_allocation_fails(void **state)
     if (REPLACED) assert_true(nth > 100 && failures > 20);
 }
 
+/* ---- the library around a handler ---- */
+
+static once_outcome note(void *user, const once_call *call, once_reply *reply)
+{
+    if (call->db && sqlite3_exec(call->db, "INSERT INTO seen VALUES (1)", NULL, NULL, NULL) != SQLITE_OK) return ONCE_RELEASE;
+    ++*(int *)user;
+    once_reply_result(reply, ONCE_BYTES("a result of a few bytes"));
+    return ONCE_DONE;
+}
+
+static const once_scope scope = {.consumer = {"c", 1}};
+static const once_delivery delivery = {.size = sizeof(once_delivery), .key = {"k", 1}, .body = {"{\"a\": [1, 2]}", 13}};
+
+static int handle_with(sqlite3 *db, int *effects)
+{
+    once_verdict verdict;
+    int rc = once_sqlite_prepare(db, NULL);
+    if (rc != ONCE_OK) return rc;
+    if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) return ONCE_E_NOMEM;
+    rc = once_sqlite_handle(db, &scope, &delivery, note, effects, &verdict, NULL);
+    if (rc == ONCE_OK) once_verdict_release(&verdict);
+    if (rc == ONCE_OK && sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) rc = ONCE_E_NOMEM;
+    if (!sqlite3_get_autocommit(db)) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}
+
+static void f56_every_nth_allocation_fails_in_the_callers_transaction(void **state)
+{
+    (void)state;
+    bool beyond = !REPLACED;
+    for (long nth = 0; !beyond && nth < 20000; nth += 1 + nth / 100) {
+        sqlite3 *db;
+        sqlite3_stmt *stmt;
+        int effects = 0;
+        assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(db, "CREATE TABLE seen(n)", NULL, NULL, NULL), SQLITE_OK);
+        atomic_store(&countdown, nth);
+        handle_with(db, &effects);
+        beyond = atomic_exchange(&countdown, -1) >= 0;
+        for (int i = 0; i < 2; i++) assert_int_equal(handle_with(db, &effects), ONCE_OK);
+        assert_int_equal(sqlite3_prepare_v2(db, "SELECT count(*) FROM seen", -1, &stmt, NULL), SQLITE_OK);
+        assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+        assert_int_equal(sqlite3_column_int(stmt, 0), 1);
+        sqlite3_finalize(stmt);
+        once_sqlite_release(db);
+        assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    }
+    assert_true(beyond);
+}
+
+static void f56_every_nth_allocation_fails_around_a_handler(void **state)
+{
+    (void)state;
+    bool beyond = !REPLACED;
+    for (long nth = 0; !beyond && nth < 20000; nth++) {
+        once_store *store;
+        int effects = 0;
+        assert_int_equal(once_store_open("memory:", NULL, &store, NULL), ONCE_OK);
+        for (int i = 0; i < 3; i++) {
+            once_verdict verdict;
+            atomic_store(&countdown, i == 0 ? nth : -1);
+            const int rc = once_handle(store, &scope, &delivery, note, &effects, &verdict, NULL);
+            if (i == 0) beyond = atomic_exchange(&countdown, -1) >= 0;
+            else assert_int_equal(rc, ONCE_OK);
+            if (i == 2) assert_true(verdict.was_duplicate);
+            if (rc == ONCE_OK) once_verdict_release(&verdict);
+        }
+        assert_int_equal(effects, 1);
+        once_store_close(store);
+    }
+    assert_true(beyond);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(f56_every_nth_allocation_fails, setup, teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(f56_every_nth_allocation_fails, setup, teardown),
+        cmocka_unit_test(f56_every_nth_allocation_fails_in_the_callers_transaction),
+        cmocka_unit_test(f56_every_nth_allocation_fails_around_a_handler),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,317 @@
+/* once_handle: claim, call, settle. What it shares with once_sqlite_handle is `once_work`, one delivery on its way.
+ *
+ * Claims are made durable before the handler is called, with `hold` unless the caller says retry_unknown: so a process that
+ * dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/retry.h"
+#include "lib/lib.h"
+
+#include "base/banned.h"
+
+/* ---- the reply ---- */
+
+int once_reply_result(once_reply *reply, once_bytes result)
+{
+    if (result.len > reply->result.max) return ONCE_E_MESSAGE;
+    once_buf_clear(&reply->result);
+    if (result.len == 0 || once_buf_append(&reply->result, result.data, result.len)) return ONCE_OK;
+    once_buf_clear(&reply->result);
+    return ONCE_E_NOMEM;
+}
+
+void once_reply_reason(once_reply *reply, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reply->reason, sizeof reply->reason, format, args);
+    va_end(args);
+}
+
+void once_reply_delay(once_reply *reply, int64_t delay_ms) { reply->delay_ms = delay_ms < 0 ? 0 : delay_ms; }
+
+/* ---- one delivery on its way ---- */
+
+int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery, once_error *err)
+{
+    *work = (once_work){.store = store, .scope = scope, .delivery = delivery, .reply = {.delay_ms = -1}};
+    const int rc = once__plan_make(store, scope, delivery, &work->arena, &work->plan, err);
+    if (rc != ONCE_OK) return rc;
+    once_buf_init(&work->reply.result, work->plan.terms.result_max);
+    work->plan.request.scope = &work->plan.scope;
+    work->plan.request.token = once__token_new(store->env);
+    return ONCE_OK;
+}
+
+void once__work_release(once_work *work)
+{
+    once_buf_release(&work->reply.result);
+    once_arena_release(&work->arena);
+}
+
+static once_bytes reason_of(const once_work *work, const char *otherwise)
+{
+    const char *text = work->reply.reason[0] ? work->reply.reason : otherwise;
+    return (once_bytes){text, strlen(text)};
+}
+
+static int64_t delay_of(const once_work *work, once_outcome outcome)
+{
+    if (work->reply.delay_ms >= 0) return work->reply.delay_ms;
+    if (outcome == ONCE_RELEASE) return 0;
+    const once_terms *t = &work->plan.terms;
+    const once_retry retry = {.attempts = t->attempts, .min_ms = t->backoff_min_ms, .max_ms = t->backoff_max_ms};
+    return once_retry_delay_ms(&retry, work->decision.failures + 1, work->store->env);
+}
+
+/* What the handler's answer means for the entry. */
+static void conclude(once_work *work, once_outcome outcome)
+{
+    once_settlement *s = &work->settlement;
+    *s = (once_settlement){.request = &work->plan.request};
+    if ((unsigned)outcome >= ONCE_OUTCOMES) {
+        once_reply_reason(&work->reply, "the handler returned %d, which is no outcome", (int)outcome);
+        outcome = ONCE_UNKNOWN;
+    }
+    if (outcome == ONCE_UNKNOWN && work->plan.terms.retry_unknown) outcome = ONCE_RETRY;
+    if (outcome == ONCE_RETRY && work->decision.failures + 1 >= work->plan.terms.attempts) outcome = ONCE_DEAD;
+    s->outcome = outcome;
+    switch (outcome) {
+    case ONCE_DONE:
+    case ONCE_ALREADY:
+    case ONCE_REJECTED:
+    case ONCE_STALE:
+        s->result = once_buf_bytes(&work->reply.result);
+        if (outcome != ONCE_DONE) s->reason = reason_of(work, "");
+        break;
+    case ONCE_RETRY:
+    case ONCE_RELEASE:
+        s->reason = reason_of(work, outcome == ONCE_RETRY ? "the handler failed" : "");
+        s->delay_ms = delay_of(work, outcome);
+        break;
+    default: /* dead, unknown: a person will look at it */
+        s->reason = reason_of(work, outcome == ONCE_DEAD ? "the handler failed" : "the effect may have happened");
+        s->message = &work->plan.message;
+        s->failed = outcome == ONCE_DEAD;
+        break;
+    }
+}
+
+void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, void *internal)
+{
+    assert(work->decision.answer == ONCE_ANSWER_RUN);
+    if (work->decision.silent && work->decision.failures >= work->plan.terms.attempts) {
+        work->settlement = (once_settlement){
+            .request = &work->plan.request,
+            .outcome = ONCE_DEAD,
+            .reason = ONCE_BYTES("every attempt ended without a word: the process or its handler was killed"),
+            .message = &work->plan.message,
+        };
+        return;
+    }
+    char idempotency_key[33];
+    once__idempotency_key(work->plan.request.id, idempotency_key);
+    const once_call call = {.scope = work->scope,
+                            .delivery = work->delivery,
+                            .idempotency_key = idempotency_key,
+                            .attempt = work->decision.attempt,
+                            .failures = work->decision.failures,
+                            .maybe_done = work->decision.silent,
+                            .db = db,
+                            .internal = internal};
+    work->called = true;
+    conclude(work, callback(user, &call, &work->reply));
+}
+
+bool once__work_letter(const once_work *work, once_letter *out)
+{
+    const once_answer answer = work->decision.answer;
+    if (answer != ONCE_ANSWER_CONFLICT && answer != ONCE_ANSWER_TOO_OLD) return false;
+    *out = (once_letter){
+        .scope = work->plan.scope,
+        .key = work->plan.request.key,
+        .message = work->plan.message,
+        .kind = answer,
+        .reason = answer == ONCE_ANSWER_CONFLICT ? ONCE_BYTES("conflict: the key was used before with other content")
+                                                 : ONCE_BYTES("too old: sent before the time that is remembered"),
+    };
+    return true;
+}
+
+static void tell_run(const once_work *work, once_verdict *v)
+{
+    const once_settlement *s = &work->settlement;
+    v->answer = work->called ? ONCE_ANSWER_RUN : ONCE_ANSWER_DEAD;
+    v->outcome = s->outcome;
+    v->attempt = work->decision.attempt;
+    v->failures = work->decision.failures;
+    v->ack = s->outcome != ONCE_RETRY && s->outcome != ONCE_RELEASE && s->outcome != ONCE_UNKNOWN;
+    if (s->outcome == ONCE_UNKNOWN) v->wait_ms = -1;
+    else if (!v->ack) v->wait_ms = s->delay_ms;
+    v->result = s->result;
+}
+
+static void tell_other(const once_decision *decision, once_verdict *v)
+{
+    v->answer = decision->answer;
+    switch (decision->answer) {
+    case ONCE_ANSWER_DUPLICATE:
+        v->outcome = decision->outcome;
+        v->was_duplicate = v->ack = true;
+        v->result = decision->result;
+        break;
+    case ONCE_ANSWER_DEAD: /* suppressed, like every final outcome */
+    case ONCE_ANSWER_CONFLICT:
+    case ONCE_ANSWER_TOO_OLD: /* have a letter now */
+        v->outcome = ONCE_DEAD;
+        v->ack = true;
+        break;
+    case ONCE_ANSWER_UNKNOWN:
+        v->outcome = ONCE_UNKNOWN;
+        v->wait_ms = -1;
+        break;
+    default:
+        v->outcome = ONCE_RELEASE;
+        v->wait_ms = decision->wait_ms == ONCE_NEVER ? -1 : decision->wait_ms;
+        break;
+    }
+}
+
+int once__work_tell(once_work *work, once_verdict *out, once_error *err)
+{
+    once_verdict v = {0};
+    if (work->decision.answer == ONCE_ANSWER_RUN) tell_run(work, &v);
+    else tell_other(&work->decision, &v);
+    if (v.result.len) {
+        char *copy = malloc(v.result.len);
+        if (!copy) return once_fail(err, ONCE_E_NOMEM, "out of memory for a result; it is stored, ask again");
+        memcpy(copy, v.result.data, v.result.len);
+        v.result.data = copy;
+    } else {
+        v.result = (once_bytes){0};
+    }
+    *out = v;
+    return ONCE_OK;
+}
+
+void once_verdict_release(once_verdict *verdict)
+{
+    if (!verdict) return;
+    free((char *)verdict->result.data);
+    *verdict = (once_verdict){0};
+}
+
+/* ---- on a store ---- */
+
+/* A passing failure (busy, a lost reply) is tried again for a moment: verbs repeated with their token are harmless, and a
+ * settlement that is not written makes an unknown. */
+typedef int once_verb(once_store *inner, once_work *work, void *out, once_error *err);
+
+static int persist(once_store *store, once_verb *verb, once_work *work, void *out, once_error *err)
+{
+    enum { TRIES = 8, PAUSE_MS = 2, PATIENCE_MS = 10000 };
+    const int64_t began_ns = once_env_mono_ns(store->env);
+    for (int try = 1;; try++) {
+        once_store *inner;
+        int rc = once__guard_enter(store, &inner, err);
+        if (rc != ONCE_OK) return rc;
+        rc = verb(inner, work, out, err);
+        once__guard_leave(store);
+        const int64_t took_ms = (once_env_mono_ns(store->env) - began_ns) / 1000000;
+        if (once_status_class(rc) != ONCE_CLASS_RETRY || try == TRIES || took_ms > PATIENCE_MS) return rc;
+        once_env_sleep_ms(store->env, PAUSE_MS << (try - 1));
+    }
+}
+
+static int claim(once_store *inner, once_work *work, void *out, once_error *err)
+{
+    (void)out;
+    const once_request *request = &work->plan.request;
+    return inner->ops->claim(inner, &request, 1, &work->decision, &work->arena, err);
+}
+
+static int settle(once_store *inner, once_work *work, void *applied, once_error *err)
+{
+    return inner->ops->settle(inner, &work->settlement, 1, applied, err);
+}
+
+static int bury(once_store *inner, once_work *work, void *letter, once_error *err)
+{
+    bool fresh;
+    (void)work;
+    return inner->ops->bury(inner, letter, 1, &fresh, err);
+}
+
+int once__work_attach(once_store *store, once_work *work, once_error *err)
+{
+    const once_request *request = &work->plan.request;
+    const once_message *message = &work->plan.message;
+    once_decision ignored;
+    return store->ops->accept(store, &request, &message, 1, &ignored, &work->arena, err);
+}
+
+static int attach(once_store *inner, once_work *work, void *out, once_error *err)
+{
+    (void)out;
+    return once__work_attach(inner, work, err);
+}
+
+static int extend(once_store *inner, once_work *work, void *out, once_error *err)
+{
+    once_request request = work->plan.request;
+    bool *ours = out;
+    const once_request *pointer = &request;
+    return inner->ops->extend(inner, &pointer, 1, ours, err);
+}
+
+static int lost(once_error *err)
+{
+    return once_fail(err, ONCE_E_FENCED, "the lease ran out and somebody else has the key; use a longer lease_ms, or once_call_extend");
+}
+
+typedef struct call_internal {
+    once_store *store;
+    once_work *work;
+} call_internal;
+
+int once_call_extend(const once_call *call, int64_t lease_ms, once_error *err)
+{
+    const call_internal *in = call->internal;
+    if (!in) return ONCE_OK; /* in the caller's transaction nothing can be lost */
+    if (lease_ms < 0) return once_fail(err, ONCE_E_USAGE, "a lease must be longer than 0 ms");
+    bool ours = false;
+    in->work->plan.request.lease_ms = lease_ms ? lease_ms : in->work->plan.terms.lease_ms;
+    const int rc = persist(in->store, extend, in->work, &ours, err);
+    return rc != ONCE_OK || ours ? rc : lost(err);
+}
+
+static int handle(once_store *store, once_work *work, once_callback *callback, void *user, once_error *err)
+{
+    once_letter letter;
+    int rc = persist(store, claim, work, NULL, err);
+    if (rc != ONCE_OK) return rc;
+    if (once__work_letter(work, &letter)) return persist(store, bury, work, &letter, err);
+    if (work->decision.answer == ONCE_ANSWER_UNKNOWN) return persist(store, attach, work, NULL, err);
+    if (work->decision.answer != ONCE_ANSWER_RUN) return ONCE_OK;
+    call_internal internal = {store, work};
+    bool applied = false;
+    once__work_call(work, callback, user, NULL, &internal);
+    rc = persist(store, settle, work, &applied, err);
+    return rc != ONCE_OK || applied ? rc : lost(err);
+}
+
+int once_handle(once_store *store, const once_scope *scope, const once_delivery *delivery, once_callback *callback, void *user,
+                once_verdict *out, once_error *err)
+{
+    if (!store || !callback || !out) return once_fail(err, ONCE_E_USAGE, "once_handle needs a store, a callback and a place for the verdict");
+    once_work work;
+    int rc = once__work_begin(&work, store, scope, delivery, err);
+    if (rc == ONCE_OK) rc = handle(store, &work, callback, user, err);
+    if (rc == ONCE_OK) rc = once__work_tell(&work, out, err);
+    once__work_release(&work);
+    return rc;
+}

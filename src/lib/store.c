@@ -1,0 +1,337 @@
+/* The public store: a guard around a driver's store, and the bare verbs. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "lib/lib.h"
+
+#include "base/banned.h"
+
+enum { LEASE_MS = 30000, ATTEMPTS = 5, BACKOFF_MIN_MS = 200, BACKOFF_MAX_MS = 60000, RESULT_MAX = 64 << 10 };
+#define REMEMBER_MS (INT64_C(7) * 24 * 3600 * 1000)
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a delivery"); }
+
+/* ---- the guard ---- */
+
+int once__store_guard(once_store *inner, once_store **out, once_error *err)
+{
+    once_guard *guard = calloc(1, sizeof *guard);
+    if (!guard || pthread_mutex_init(&guard->lock, NULL) != 0) {
+        free(guard);
+        once__store_close(inner);
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for a store");
+    }
+    guard->base = (once_store){.env = inner->env, .secret = inner->secret};
+    guard->inner = inner;
+    guard->pid = getpid();
+    *out = &guard->base;
+    return ONCE_OK;
+}
+
+int once__guard_enter(once_store *store, once_store **inner, once_error *err)
+{
+    once_guard *guard = (once_guard *)store;
+    if (guard->pid != getpid()) return once_fail(err, ONCE_E_USAGE, "the store was opened before fork; open another one in this process");
+    pthread_mutex_lock(&guard->lock);
+    *inner = guard->inner;
+    return ONCE_OK;
+}
+
+void once__guard_leave(once_store *store) { pthread_mutex_unlock(&((once_guard *)store)->lock); }
+
+/* What a caller that was built with an older header gave us, as one of today. */
+static int read_sized(const char *name, const void *from, size_t size, void *to, size_t full, once_error *err)
+{
+    if (size < sizeof size || size > full)
+        return once_fail(err, ONCE_E_USAGE, "%s has a size of %zu; set it to sizeof(%s), and use headers that are not newer than the library",
+                         name, size, name);
+    memset(to, 0, full);
+    memcpy(to, from, size);
+    return ONCE_OK;
+}
+
+int once_store_open(const char *url, const once_open_options *options, once_store **out, once_error *err)
+{
+    once_open_options how = {0};
+    if (!url || !out) return once_fail(err, ONCE_E_USAGE, "once_store_open needs a URL and a place for the store");
+    if (options) {
+        const int rc = read_sized("once_open_options", options, options->size, &how, sizeof how, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    if (how.busy_ms < 0) return once_fail(err, ONCE_E_USAGE, "busy_ms is negative");
+    const once_store_options inside = {.size = sizeof inside, .create = !how.must_exist, .busy_ms = how.busy_ms};
+    once_store *inner;
+    const int rc = once__store_open(url, &inside, &inner, err);
+    return rc == ONCE_OK ? once__store_guard(inner, out, err) : rc;
+}
+
+void once_store_close(once_store *store)
+{
+    once_guard *guard = (once_guard *)store;
+    if (!guard || guard->pid != getpid()) return; /* closing the parent's file here would drop its locks */
+    once__store_close(guard->inner);
+    pthread_mutex_destroy(&guard->lock);
+    free(guard);
+}
+
+/* ---- from a delivery to a request ---- */
+
+int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
+{
+    once_terms t = {0};
+    if (from) {
+        const int rc = read_sized("once_terms", from, from->size, &t, sizeof t, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    t.size = sizeof t;
+    if (t.lease_ms < 0 || t.remember_ms < 0 || t.backoff_min_ms < 0 || t.backoff_max_ms < 0)
+        return once_fail(err, ONCE_E_USAGE, "once_terms holds a negative time");
+    if (!t.lease_ms) t.lease_ms = LEASE_MS;
+    if (!t.remember_ms) t.remember_ms = REMEMBER_MS;
+    if (!t.attempts) t.attempts = ATTEMPTS;
+    if (!t.backoff_min_ms) t.backoff_min_ms = t.backoff_max_ms && t.backoff_max_ms < BACKOFF_MIN_MS ? t.backoff_max_ms : BACKOFF_MIN_MS;
+    if (!t.backoff_max_ms) t.backoff_max_ms = t.backoff_min_ms > BACKOFF_MAX_MS ? t.backoff_min_ms : BACKOFF_MAX_MS;
+    if (t.backoff_min_ms > t.backoff_max_ms) return once_fail(err, ONCE_E_USAGE, "backoff_min_ms is above backoff_max_ms");
+    if (!t.result_max) t.result_max = RESULT_MAX;
+    *out = t;
+    return ONCE_OK;
+}
+
+once_message once__message_of(const once_delivery *d)
+{
+    return (once_message){.body = d->body,
+                          .headers = d->headers,
+                          .type = d->type,
+                          .at = {d->place, d->point},
+                          .sent_ms = d->sent_ms == 0 ? ONCE_NO_TIME : d->sent_ms};
+}
+
+/* By the same rule as a pipeline's `fingerprint: body`, so that both may work on one store. */
+static int fingerprint(once_secret secret, once_bytes content, once_hash *out, once_error *err)
+{
+    once_json json;
+    once_json_error bad;
+    const once_json_options options = {.seed = secret.k1};
+    once_json_init(&json);
+    const int rc = once_json_parse(&json, content, &options, &bad);
+    if (rc == ONCE_OK) *out = once_json_fingerprint(&json, once_json_root(&json), secret.k0);
+    else if (rc == ONCE_E_MESSAGE) *out = once_xxh128(secret.k0, content.data, content.len);
+    once_json_release(&json);
+    if (rc != ONCE_OK && rc != ONCE_E_MESSAGE) return no_memory(err);
+    if (once_hash_is_zero(*out)) out->b = 1; /* zero means none */
+    return ONCE_OK;
+}
+
+int once__plan_make(const once_store *store, const once_scope *scope, const once_delivery *delivery, once_arena *arena,
+                    once_plan *out, once_error *err)
+{
+    once_delivery d;
+    if (!scope || !delivery) return once_fail(err, ONCE_E_USAGE, "a scope and a delivery are needed");
+    int rc = read_sized("once_delivery", delivery, delivery->size, &d, sizeof d, err);
+    *out = (once_plan){.scope = *scope};
+    if (rc == ONCE_OK) rc = once__terms_read(d.terms, &out->terms, err);
+    if (rc != ONCE_OK) return rc;
+    if (scope->consumer.len == 0) return once_fail(err, ONCE_E_USAGE, "the scope has no consumer");
+    if (d.key.len == 0) return once_fail(err, ONCE_E_MESSAGE, "the key is empty");
+    if (out->scope.operation.len == 0) out->scope.operation = ONCE_BYTES("handler");
+    out->message = once__message_of(&d);
+
+    once_request *r = &out->request;
+    r->lane.gap_ms = -1;
+    r->id = once_key_id(store->secret, &out->scope, d.key);
+    r->lease_ms = out->terms.lease_ms;
+    r->remember_ms = out->terms.remember_ms;
+    r->hold = !out->terms.retry_unknown;
+    r->sent_ms = out->message.sent_ms;
+    r->at = out->message.at;
+    if (!once_key_show(arena, d.key, &r->key)) return no_memory(err);
+    const once_bytes content = d.content.len ? d.content : d.body;
+    if (d.any_content || content.len == 0) return ONCE_OK;
+    return fingerprint(store->secret, content, &r->fingerprint, err);
+}
+
+once_token once__token_new(const once_env *env)
+{
+    once_token token;
+    do {
+        token.a = once_env_random_u64(env);
+        token.b = once_env_random_u64(env);
+    } while (once_hash_is_zero(token));
+    return token;
+}
+
+void once__idempotency_key(once_hash id, char out[33])
+{
+    static const char hex[] = "0123456789abcdef";
+    for (int i = 0; i < 16; i++) {
+        out[i] = hex[id.a >> (60 - 4 * i) & 15];
+        out[16 + i] = hex[id.b >> (60 - 4 * i) & 15];
+    }
+    out[32] = '\0';
+}
+
+/* ---- the verbs ---- */
+
+static once_request request_of(const once_ticket *ticket)
+{
+    return (once_request){.id = {ticket->id[0], ticket->id[1]},
+                          .token = {ticket->token[0], ticket->token[1]},
+                          .lane = {.gap_ms = -1},
+                          .lease_ms = ticket->lease_ms,
+                          .remember_ms = ticket->remember_ms,
+                          .sent_ms = ticket->sent_ms};
+}
+
+static int fill_ticket(once_ticket *ticket, const once_plan *plan, const once_decision *decision, once_error *err)
+{
+    char *copy = NULL;
+    if (decision->result.len) {
+        copy = malloc(decision->result.len);
+        if (!copy) return no_memory(err);
+        memcpy(copy, decision->result.data, decision->result.len);
+    }
+    free((char *)ticket->result.data); /* of an earlier answer to the same ticket */
+    ticket->result = (once_bytes){copy, decision->result.len};
+    ticket->answer = decision->answer;
+    ticket->outcome = decision->outcome;
+    ticket->attempt = decision->attempt;
+    ticket->failures = decision->failures;
+    ticket->maybe_done = decision->silent;
+    ticket->wait_ms = decision->wait_ms == ONCE_NEVER ? -1 : decision->wait_ms;
+    ticket->remember_ms = plan->terms.remember_ms;
+    ticket->lease_ms = plan->terms.lease_ms;
+    ticket->sent_ms = plan->message.sent_ms;
+    return ONCE_OK;
+}
+
+static int claim_in(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n, once_ticket *tickets,
+                    once_arena *arena, once_error *err)
+{
+    once_plan *plans = once_arena_new(arena, once_plan, n);
+    const once_request **requests = once_arena_alloc(arena, n * sizeof *requests);
+    once_decision *decisions = once_arena_new(arena, once_decision, n);
+    if (!plans || !requests || !decisions) return no_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        const int rc = once__plan_make(store, scope, &deliveries[i], arena, &plans[i], err);
+        if (rc != ONCE_OK) return rc;
+        once_ticket *t = &tickets[i];
+        if (!(t->token[0] | t->token[1])) {
+            const once_token token = once__token_new(store->env);
+            t->token[0] = token.a;
+            t->token[1] = token.b;
+        }
+        once_request *r = &plans[i].request;
+        r->scope = &plans[i].scope;
+        r->token = (once_token){t->token[0], t->token[1]};
+        t->id[0] = r->id.a;
+        t->id[1] = r->id.b;
+        once__idempotency_key(r->id, t->idempotency_key);
+        requests[i] = r;
+    }
+    once_store *inner;
+    int rc = once__guard_enter(store, &inner, err);
+    if (rc != ONCE_OK) return rc;
+    rc = inner->ops->claim(inner, requests, n, decisions, arena, err);
+    once__guard_leave(store);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_ticket(&tickets[i], &plans[i], &decisions[i], err);
+    return rc;
+}
+
+int once_claim(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n, once_ticket *tickets,
+               once_error *err)
+{
+    once_arena arena = {0};
+    if (!store || (n && (!deliveries || !tickets))) return once_fail(err, ONCE_E_USAGE, "once_claim needs a store, deliveries and tickets");
+    const int rc = claim_in(store, scope, deliveries, n, tickets, &arena, err);
+    once_arena_release(&arena);
+    return rc;
+}
+
+int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t lease_ms, bool *ours, once_error *err)
+{
+    if (!store || (n && (!tickets || !ours))) return once_fail(err, ONCE_E_USAGE, "once_extend needs a store, tickets and a place for answers");
+    if (lease_ms <= 0) return once_fail(err, ONCE_E_USAGE, "a lease must be longer than 0 ms");
+    once_arena arena = {0};
+    once_request *requests = once_arena_new(&arena, once_request, n);
+    const once_request **pointers = once_arena_alloc(&arena, n * sizeof *pointers);
+    bool *answers = once_arena_new(&arena, bool, n);
+    size_t *at = once_arena_new(&arena, size_t, n), count = 0;
+    int rc = requests && pointers && answers && at ? ONCE_OK : no_memory(err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        if (tickets[i].answer != ONCE_ANSWER_RUN || !(tickets[i].token[0] | tickets[i].token[1])) continue;
+        requests[count] = request_of(&tickets[i]);
+        requests[count].lease_ms = lease_ms;
+        pointers[count] = &requests[count];
+        at[count++] = i;
+    }
+    once_store *inner;
+    if (rc == ONCE_OK) rc = once__guard_enter(store, &inner, err);
+    if (rc == ONCE_OK) {
+        rc = inner->ops->extend(inner, pointers, count, answers, err);
+        once__guard_leave(store);
+    }
+    if (rc == ONCE_OK) {
+        memset(ours, 0, n * sizeof *ours);
+        for (size_t i = 0; i < count; i++) ours[at[i]] = answers[i];
+    }
+    once_arena_release(&arena);
+    return rc;
+}
+
+static int read_ending(const once_ticket *ticket, const once_ending *ending, once_message *message, once_settlement *out,
+                       once_error *err)
+{
+    if (ticket->answer != ONCE_ANSWER_RUN || !(ticket->token[0] | ticket->token[1]))
+        return once_fail(err, ONCE_E_USAGE, "a ticket that did not answer RUN cannot be settled");
+    if ((unsigned)ending->outcome >= ONCE_OUTCOMES || ending->delay_ms < 0)
+        return once_fail(err, ONCE_E_USAGE, "an ending with an unknown outcome or a negative delay");
+    *out = (once_settlement){.outcome = ending->outcome,
+                             .result = ending->result,
+                             .reason = ending->reason,
+                             .delay_ms = ending->delay_ms,
+                             .failed = ending->outcome == ONCE_DEAD};
+    if (!ending->message || (ending->outcome != ONCE_DEAD && ending->outcome != ONCE_UNKNOWN)) return ONCE_OK;
+    once_delivery d;
+    const int rc = read_sized("once_delivery", ending->message, ending->message->size, &d, sizeof d, err);
+    if (rc != ONCE_OK) return rc;
+    *message = once__message_of(&d);
+    out->message = message;
+    return ONCE_OK;
+}
+
+int once_settle(once_store *store, const once_ticket *tickets, const once_ending *endings, size_t n, bool *applied, once_error *err)
+{
+    if (!store || (n && (!tickets || !endings || !applied)))
+        return once_fail(err, ONCE_E_USAGE, "once_settle needs a store, tickets, endings and a place for answers");
+    once_arena arena = {0};
+    once_request *requests = once_arena_new(&arena, once_request, n);
+    once_settlement *settlements = once_arena_new(&arena, once_settlement, n);
+    once_message *messages = once_arena_new(&arena, once_message, n);
+    bool *answers = once_arena_new(&arena, bool, n);
+    int rc = requests && settlements && messages && answers ? ONCE_OK : no_memory(err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        rc = read_ending(&tickets[i], &endings[i], &messages[i], &settlements[i], err);
+        requests[i] = request_of(&tickets[i]);
+        settlements[i].request = &requests[i];
+    }
+    once_store *inner;
+    if (rc == ONCE_OK) rc = once__guard_enter(store, &inner, err);
+    if (rc == ONCE_OK) {
+        rc = inner->ops->settle(inner, settlements, n, answers, err);
+        once__guard_leave(store);
+    }
+    if (rc == ONCE_OK && n) memcpy(applied, answers, n * sizeof *applied);
+    once_arena_release(&arena);
+    return rc;
+}
+
+void once_ticket_release(once_ticket *tickets, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free((char *)tickets[i].result.data);
+        tickets[i] = (once_ticket){0};
+    }
+}

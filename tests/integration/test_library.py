@@ -1,0 +1,115 @@
+"""The library as its users get it: installed, found with pkg-config, and the programs of examples/library built and run."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness import ONCE, ROOT
+
+BUILD = os.path.dirname(ONCE)
+WARNINGS = ["-std=c17", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror"]
+
+
+def run(argv, **more):
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, **more)
+    assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def sanitizers():
+    """Flags that a program needs which links a library built with them."""
+    with open(os.path.join(BUILD, "build.ninja"), encoding="utf-8") as text:
+        found = re.search(r"-fsanitize=([\w,]+)", text.read())
+    return [f"-fsanitize={found[1]}"] if found else []
+
+
+class Installed:
+    def __init__(self, root):
+        env = {**os.environ, "DESTDIR": str(root)}
+        run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet"], env=env)
+        found = glob.glob(f"{root}/**/libonce.pc", recursive=True)
+        assert len(found) == 1
+        self.lib = os.path.dirname(os.path.dirname(found[0]))
+        self.env = {**os.environ, "PKG_CONFIG_PATH": os.path.dirname(found[0]), "PKG_CONFIG_SYSROOT_DIR": str(root)}
+
+    def flags(self, *packages):
+        return run(["pkg-config", "--cflags", "--libs", *packages], env=self.env).split()
+
+    def build(self, source, to, *packages, compiler="cc", extra=()):
+        argv = [compiler, *WARNINGS, *sanitizers(), *extra, source, "-o", str(to), *self.flags("libonce", *packages), f"-Wl,-rpath,{self.lib}"]
+        run(argv)
+        return str(to)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    if not shutil.which("pkg-config"):
+        pytest.skip("no pkg-config")
+    return Installed(tmp_path_factory.mktemp("root"))
+
+
+def compilers():
+    with open(os.path.join(BUILD, "build.ninja"), encoding="utf-8") as text:
+        return ["clang" if re.search(r"command = .*clang", text.read()) else "gcc"]
+
+
+def example(name):
+    return os.path.join(ROOT, "examples", "library", name)
+
+
+def test_payment_handler(installed, tmp_path):
+    program = installed.build(example("payment_handler.c"), tmp_path / "program", compiler=compilers()[0])
+    store = f"sqlite:{tmp_path}/payments.db"
+    first = run([program, store]).splitlines()
+    assert first == [
+        'p1: run, done: {"receipt": "r-p1"}',
+        'p2: run, done: {"receipt": "r-p2"}',
+        'p1: duplicate, done before: {"receipt": "r-p1"}',
+        "p2: conflict, dead",
+        "p3: run, retry",
+        'p3: run, done: {"receipt": "r-p3"}',
+        "3 charges",
+    ]
+    again = run([program, store]).splitlines()
+    assert again[-1] == "0 charges"
+    assert [line for line in again if "run" in line] == []
+
+
+def test_own_transaction(installed, tmp_path):
+    program = installed.build(example("own_transaction.c"), tmp_path / "program", "sqlite3", compiler=compilers()[0])
+    first = run([program, f"{tmp_path}/accounts.db"]).splitlines()
+    assert first == [
+        "d1: run, done, acked",
+        "d2: run, done, rolled back",
+        "d1: duplicate, done, acked",
+        "d2: run, done, acked",
+        "d3: run, rejected, acked",
+        "d3: duplicate, rejected, acked",
+        "ann has 100",
+        "bob has 70",
+    ]
+    again = run([program, f"{tmp_path}/accounts.db"]).splitlines()
+    assert again[-2:] == ["ann has 100", "bob has 70"]
+    assert all("run" not in line for line in again)
+
+
+def test_every_program_of_the_folder_is_tested_here():
+    with open(__file__, encoding="utf-8") as text:
+        tests = text.read()
+    programs = glob.glob(example("*.c"))
+    assert programs
+    for program in programs:
+        assert f'example("{os.path.basename(program)}")' in tests, program
+
+
+def test_headers_can_be_used_from_cplusplus(installed, tmp_path):
+    if not shutil.which("c++"):
+        pytest.skip("no C++ compiler")
+    source = tmp_path / "main.cc"
+    source.write_text('#include <once/once.h>\nint main() { once_store_close(nullptr); return once_status_class(ONCE_OK); }\n')
+    flags = installed.flags("libonce")
+    run(["c++", "-std=c++17", "-Wall", "-Wextra", "-fsyntax-only", str(source), *[flag for flag in flags if flag.startswith("-I")]])

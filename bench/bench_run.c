@@ -254,9 +254,9 @@ static void write_config(const char *path, const char *database, const char *mes
     if (fclose(to) != 0) bench_die_errno("cannot write the config");
 }
 
-typedef struct once_answer {
+typedef struct run_answer {
     int64_t received, done, duplicates, dead;
-} once_answer;
+} run_answer;
 
 static int64_t count_in(const once_json *json, once_bytes name)
 {
@@ -265,7 +265,7 @@ static int64_t count_in(const once_json *json, once_bytes name)
     return count;
 }
 
-static void read_answer(const char *path, once_answer *answer)
+static void read_answer(const char *path, run_answer *answer)
 {
     char text[4096];
     once_json json;
@@ -275,7 +275,7 @@ static void read_answer(const char *path, once_answer *answer)
     fclose(from);
     once_json_init(&json);
     if (once_json_parse(&json, (once_bytes){text, len}, NULL, NULL) != ONCE_OK) bench_die("the summary of once is not JSON");
-    *answer = (once_answer){
+    *answer = (run_answer){
         .received = count_in(&json, ONCE_BYTES("received")),
         .done = count_in(&json, ONCE_BYTES("done")),
         .duplicates = count_in(&json, ONCE_BYTES("duplicates")),
@@ -287,7 +287,7 @@ static void read_answer(const char *path, once_answer *answer)
 /* Runs it on a database that is there. `fresh`: how many messages must be new, `failing` of them dead. */
 static double run_once(const char *label, const job *j, uint64_t n, uint64_t fresh, uint64_t failing, process_result *result)
 {
-    once_answer answer;
+    run_answer answer;
     char config[PATH_MAX + 64];
     snprintf(config, sizeof config, "%s", in_folder("pipeline.yaml"));
     write_config(config, j->database, j->messages);

@@ -38,9 +38,26 @@ void cli_json_string(FILE *out, once_bytes text);
 void cli_json_cstring(FILE *out, const char *text);
 void cli_json_error(int rc, const once_error *err); /* ,"error":"..." inside an object, when there is one */
 
+void cli_json_failure(const once_error *err);        /* {"error":"..."} and nothing else */
+
+const char *cli_when(int64_t ms, char out[40]);                 /* "2026-01-31 12:00:00.000 UTC" */
+void cli_how_long(char *out, size_t len, double seconds);        /* "40s", "12m", "1.5h" */
+void cli_print_safe(once_bytes text); /* to standard output, without what could steer a terminal */
+once_bytes cli_bytes(const char *text);
+bool cli_letter_ids(char **args, int n, uint64_t *out);          /* false after saying which one is no id */
+bool cli_time(const char *option, const char *text, int64_t *out_ms); /* as in a pipeline file, or a duration: that long ago */
+void cli_stop_on_signals(once_pipeline *pipeline);               /* SIGINT and SIGTERM end long work between two steps */
+
 int cli_run(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_explain(int argc, char **argv);
+int cli_status(int argc, char **argv);
+int cli_list(int argc, char **argv);
+int cli_replay(int argc, char **argv);
+int cli_discard(int argc, char **argv);
+int cli_resolve(int argc, char **argv);
+int cli_forget(int argc, char **argv);
+int cli_sweep(int argc, char **argv);
 int cli_schema(int argc, char **argv);
 int cli_version(int argc, char **argv);
 int cli_help(int argc, char **argv);

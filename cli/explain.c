@@ -1,18 +1,7 @@
 /* once explain: everything known about a key, in sentences. */
 #include <string.h>
-#include <time.h>
 
 #include "cli.h"
-
-static const char *when(int64_t ms, char out[40])
-{
-    const time_t s = (time_t)(ms / 1000);
-    struct tm parts;
-    if (!gmtime_r(&s, &parts)) return "?";
-    const size_t n = strftime(out, 40, "%Y-%m-%d %H:%M:%S", &parts);
-    snprintf(out + n, 40 - n, ".%03d UTC", (int)(ms % 1000));
-    return out;
-}
 
 static void as_json(const once_explanation *e, bool first)
 {
@@ -66,19 +55,21 @@ static void as_text(const once_explanation *e)
     for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
     if (strcmp(e->state, "absent") == 0) return;
-    printf("  First seen %s", when(e->seen_ms, time));
+    printf("  First seen %s", cli_when(e->seen_ms, time));
     if (e->place.len) printf(" at %.*s:%.*s", (int)e->place.len, e->place.data, (int)e->point.len, e->point.data);
     printf(".\n  %u attempt%s", e->attempt, e->attempt == 1 ? "" : "s");
     if (e->failures) printf(", %u failed", e->failures);
-    printf("; last change %s.\n", when(e->changed_ms, time));
+    printf("; last change %s.\n", cli_when(e->changed_ms, time));
     if (e->reason.len) printf("  Reason: %.*s.\n", (int)e->reason.len, e->reason.data);
-    if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", when(e->due_ms, time));
+    if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");
-    else if (e->expires_ms != ONCE_NO_TIME) printf("  Forgotten after %s.\n", when(e->expires_ms, time));
+    else if (e->expires_ms != ONCE_NO_TIME) printf("  Forgotten after %s.\n", cli_when(e->expires_ms, time));
 }
 
 typedef struct explaining {
     bool json, first;
+    const char *message; /* coordinates, or NULL */
+    bool told;           /* the message's fate is printed */
 } explaining;
 
 static void on_explanation(void *user, const once_explanation *e)
@@ -89,6 +80,50 @@ static void on_explanation(void *user, const once_explanation *e)
     x->first = false;
 }
 
+/* Why a message was skipped, or what became of it. */
+static const struct {
+    const char *fate, *sentence;
+} fates[] = {
+    {"first", "The entry of its key was made by this very message."},
+    {"duplicate", "Another message with the same key and the same content came first, so this one is a duplicate."},
+    {"conflict", "Another message with the same key and other content came first."},
+    {"letter", "It is a dead letter."},
+    {"malformed", "No key can be made from it."},
+    {"unseen", "Nothing is known of its key: it was not delivered yet, or it is forgotten. It would run."},
+};
+
+static void on_fate(void *user, const once_fate *fate)
+{
+    explaining *x = user;
+    if (x->json) {
+        printf("\"message\":{\"fate\":\"%s\",\"key\":", fate->fate);
+        cli_json_string(stdout, fate->key);
+        printf(",\"operation\":");
+        cli_json_string(stdout, fate->scope.operation);
+        printf(",\"reason\":");
+        cli_json_string(stdout, fate->reason);
+        printf(",\"letter\":%llu},\"entries\":[", (unsigned long long)fate->letter);
+        x->told = true;
+        return;
+    }
+    printf("message %s: %s", x->message, fate->fate);
+    if (fate->letter) printf(" %llu", (unsigned long long)fate->letter);
+    putchar('\n');
+    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++)
+        if (strcmp(fates[i].fate, fate->fate) == 0) printf("  %s\n", fates[i].sentence);
+    if (fate->reason.len) printf("  Reason: %.*s.\n", (int)fate->reason.len, fate->reason.data);
+}
+
+/* "in.ndjson:17": the point is behind the last colon. */
+static int explain_message(once_pipeline *pipeline, explaining *x, once_error *err)
+{
+    const char *colon = strrchr(x->message, ':');
+    if (!colon || colon == x->message || !colon[1])
+        return once_fail(err, ONCE_E_USAGE, "'%s' are no coordinates; write PLACE:POINT, as in 'payments.ndjson:17'", x->message);
+    return once_pipeline_explain_message(pipeline, (once_bytes){x->message, (size_t)(colon - x->message)}, cli_bytes(colon + 1), on_fate,
+                                         on_explanation, x, err);
+}
+
 int cli_explain(int argc, char **argv)
 {
     explaining x = {.first = true};
@@ -96,18 +131,26 @@ int cli_explain(int argc, char **argv)
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &x.json, NULL},
         {"--tenant", "NAME", "the tenant of the key", NULL, &tenant},
+        {"--message", "COORDINATES", "instead of KEY: why was the message there skipped?", NULL, &x.message},
         {0},
     };
     char *args[2];
     int status;
-    if (cli_parse(argc, argv, options, 2, 2, args, &status) < 0) return status;
+    const int n = cli_parse(argc, argv, options, 1, 2, args, &status);
+    if (n < 0) return status;
+    if ((n == 2) == (x.message != NULL)) {
+        fprintf(stderr, "once explain: name a KEY or --message COORDINATES, one of them\n");
+        return CLI_USAGE;
+    }
     once_pipeline *pipeline;
     status = cli_load(args[0], x.json, &pipeline);
     if (status != CLI_OK) return status;
     once_error err = {0};
-    if (x.json) printf("{\"entries\":[");
-    const int rc = once_pipeline_explain(pipeline, (once_bytes){tenant, strlen(tenant)}, (once_bytes){args[1], strlen(args[1])}, on_explanation, &x, &err);
+    if (x.json) printf(x.message ? "{" : "{\"entries\":[");
+    const int rc = x.message ? explain_message(pipeline, &x, &err)
+                             : once_pipeline_explain(pipeline, cli_bytes(tenant), cli_bytes(args[1]), on_explanation, &x, &err);
     if (x.json) {
+        if (x.message && !x.told) printf("\"entries\":[");
         printf("]");
         cli_json_error(rc, &err);
         printf("}\n");

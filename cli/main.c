@@ -10,7 +10,19 @@ const cli_verb cli_verbs[] = {
      "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed.", cli_run},
     {"check", "FILE", "try everything that can be tried without consuming, and say what it promises",
      "A store that is missing is made, and `init` is run, as `once run` would do; no message is read.", cli_check},
-    {"explain", "FILE KEY", "everything known about a key", NULL, cli_explain},
+    {"explain", "FILE [KEY]", "everything known about a key, or about the message at --message COORDINATES",
+     "COORDINATES are the place and the point of a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
+    {"status", "FILE", "how many messages wait, are in work, unknown or dead, and since when",
+     "Exit status: 0, or 1 when something is dead or unknown.", cli_status},
+    {"list", "FILE", "the messages that are not finished, and dead letters; without options all of them", NULL, cli_list},
+    {"replay", "FILE [ID...]", "dead letters back to work: those named, or all that fit the options",
+     "The next run, or one that is running, works on them. It may be ended anywhere and started again. Every letter that moves is\n"
+     "recorded with time and user. TIME is RFC 3339, epoch milliseconds, or a duration: that long ago.\n"
+     "Exit status: 0, or 1 when a letter stayed.", cli_replay},
+    {"discard", "FILE ID...", "give dead letters up: they are dropped, and their keys count as rejected", NULL, cli_discard},
+    {"resolve", "FILE KEY done|retry|dead", "decide about an unknown message", NULL, cli_resolve},
+    {"forget", "FILE KEY", "know nothing about a key any more: its next message runs", NULL, cli_forget},
+    {"sweep", "FILE", "drop what has expired now", NULL, cli_sweep},
     {"schema", "URL", "the SQL that a store needs", NULL, cli_schema},
     {"version", "", "what is built in", NULL, cli_version},
     {"help", "[VERB|config]", "this text, one verb, or the reference of the pipeline file", NULL, cli_help},
@@ -30,7 +42,7 @@ static void usage(FILE *out)
 {
     fputs("once makes every message take effect once.\n\n", out);
     for (const cli_verb *verb = cli_verbs; verb->name; verb++)
-        fprintf(out, "  once %-8s %-14s %s\n", verb->name, verb->arguments, verb->summary);
+        fprintf(out, "  once %-8s %-24s %s\n", verb->name, verb->arguments, verb->summary);
     fputs("\n--json gives every verb a machine's answer. 'once help VERB' tells more.\n", out);
 }
 

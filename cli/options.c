@@ -1,5 +1,9 @@
 /* Command lines and what they have to say when they are wrong. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli.h"
 
@@ -91,6 +95,74 @@ int cli_load(const char *file, bool json, once_pipeline **out)
     return once_status_class(err.status) == ONCE_CLASS_USAGE ? CLI_USAGE : cli_fail(&err);
 }
 
+/* --- times, ids, signals --- */
+
+const char *cli_when(int64_t ms, char out[40])
+{
+    const time_t s = (time_t)(ms / 1000);
+    struct tm parts;
+    if (!gmtime_r(&s, &parts)) return "?";
+    const size_t n = strftime(out, 40, "%Y-%m-%d %H:%M:%S", &parts);
+    snprintf(out + n, 40 - n, ".%03d UTC", (int)(ms % 1000));
+    return out;
+}
+
+void cli_how_long(char *out, size_t len, double s)
+{
+    if (s < 100) snprintf(out, len, "%.0fs", s);
+    else if (s < 6000) snprintf(out, len, "%.0fm", s / 60);
+    else snprintf(out, len, "%.1fh", s / 3600);
+}
+
+void cli_print_safe(once_bytes text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        const unsigned char at = (unsigned char)text.data[i], next = i + 1 < text.len ? (unsigned char)text.data[i + 1] : 0;
+        const bool c1 = at == 0xc2 && next >= 0x80 && next < 0xa0; /* U+0080 to U+009F */
+        putchar(at < 0x20 || at == 0x7f || c1 ? '?' : at);
+        i += c1;
+    }
+}
+
+once_bytes cli_bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
+
+bool cli_letter_ids(char **args, int n, uint64_t *out)
+{
+    for (int i = 0; i < n; i++) {
+        char *end;
+        errno = 0;
+        out[i] = strtoull(args[i], &end, 10);
+        if (args[i][0] >= '0' && args[i][0] <= '9' && !*end && !errno && out[i] > 0) continue;
+        fprintf(stderr, "once %s: '%s' is not the id of a letter; 'once list --dead' shows them\n", cli_current->name, args[i]);
+        return false;
+    }
+    return true;
+}
+
+bool cli_time(const char *option, const char *text, int64_t *out_ms)
+{
+    once_error err;
+    if (!text || once_parse_when(cli_bytes(text), out_ms, &err) == ONCE_OK) return true;
+    fprintf(stderr, "once %s: %s '%s': %s\n", cli_current->name, option, text, err.text);
+    return false;
+}
+
+static once_pipeline *stoppable;
+
+static void on_signal(int number)
+{
+    (void)number;
+    once_pipeline_stop(stoppable);
+}
+
+void cli_stop_on_signals(once_pipeline *pipeline)
+{
+    stoppable = pipeline;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}; /* a second signal ends us the hard way */
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
+
 /* --- JSON --- */
 
 /* Length of the valid UTF-8 sequence at `at`; 0: none. */
@@ -129,4 +201,11 @@ void cli_json_error(int rc, const once_error *err)
     if (rc == ONCE_OK) return;
     printf(",\"error\":");
     cli_json_cstring(stdout, err->text);
+}
+
+void cli_json_failure(const once_error *err)
+{
+    printf("{\"error\":");
+    cli_json_cstring(stdout, err->text);
+    printf("}\n");
 }

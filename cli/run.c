@@ -1,18 +1,9 @@
 /* once run: consume and settle. On a terminal a line shows how it goes; in a pipe it is quiet until the end. */
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli.h"
-
-static once_pipeline *running;
-
-static void on_signal(int signal)
-{
-    (void)signal;
-    once_pipeline_stop(running);
-}
 
 static void print_json(const once_summary *summary, int rc, const once_error *err)
 {
@@ -44,14 +35,6 @@ static void print_text(const once_summary *summary)
     if (summary->store_dead && summary->store_dead != c->dead) printf("  %" PRIu64 " dead letters of this consumer are in the store\n", summary->store_dead);
 }
 
-/* "1m40s" */
-static void print_left(char *out, size_t len, double s)
-{
-    if (s < 100) snprintf(out, len, "%.0fs", s);
-    else if (s < 6000) snprintf(out, len, "%.0fm", s / 60);
-    else snprintf(out, len, "%.1fh", s / 3600);
-}
-
 typedef struct live {
     int64_t total; /* bytes of the source when it was first seen */
     uint64_t last_count;
@@ -70,7 +53,7 @@ static void on_progress(void *user, const once_counts *c, int64_t left, double s
     if (l->total > 0 && left >= 0) {
         const double read = (double)(l->total - left) / (double)l->total;
         char eta[20] = "";
-        if (read > 0.01 && left > 0) print_left(eta, sizeof eta, seconds * (1 - read) / read);
+        if (read > 0.01 && left > 0) cli_how_long(eta, sizeof eta, seconds * (1 - read) / read);
         snprintf(tail, sizeof tail, "  %.0f %% read%s%s", read * 100, *eta ? ", " : "", eta);
     }
     fprintf(stderr, "\r\033[K%" PRIu64 " messages  %.0f/s  %" PRIu64 " done  %" PRIu64 " duplicates  %" PRIu64 " waiting  %" PRIu64 " dead%s", count,
@@ -93,6 +76,7 @@ int cli_run(int argc, char **argv)
     int status;
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
     once_error err = {0};
+    once_pipeline *running;
     if (once_logging_start(log_format, log_level, &err) != ONCE_OK) return cli_fail(&err);
     status = cli_load(args[0], json, &running);
     if (status != CLI_OK) {
@@ -100,9 +84,7 @@ int cli_run(int argc, char **argv)
         return status;
     }
 
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}; /* a second signal ends us the hard way */
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
+    cli_stop_on_signals(running);
     const bool terminal = isatty(STDERR_FILENO) && !json;
     live progress = {0};
     const once_run_options run_options = {

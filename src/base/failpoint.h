@@ -35,6 +35,8 @@
     X(migrate_between, "in the middle of a schema migration")                                                         \
     X(sweep_between, "in the middle of dropping expired entries")                                                     \
     X(merge_between, "in the middle of merging settled entries")                                                      \
+    X(replay_before, "dead letters are about to go back to work")                                                      \
+    X(replay_between, "a dead letter went back to work, nothing is committed")                                        \
     X(drain_before, "told to stop, work is still in flight")                                                          \
     X(close_before, "everything settled, the store is about to be closed")
 

@@ -40,7 +40,11 @@ static const unsigned may_become[ONCE_STATES] = {
     [ONCE_STATE_WAITING] = TO(CLAIMED) | TO(STALE),
     [ONCE_STATE_UNKNOWN] = TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
     [ONCE_STATE_DEAD] = TO(WAITING) | TO(REJECTED),
-    /* finished entries change only by expiring or being forgotten, which makes a new entry */
+    /* Otherwise finished entries change only by expiring or being forgotten, which makes a new entry. */
+    [ONCE_STATE_DONE] = TO(WAITING),
+    [ONCE_STATE_ALREADY] = TO(WAITING),
+    [ONCE_STATE_REJECTED] = TO(WAITING),
+    [ONCE_STATE_STALE] = TO(WAITING),
 };
 
 static void entry_move(once_entry *entry, once_state to, int64_t due_ms, int64_t now_ms)
@@ -240,6 +244,15 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
 
 static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
 
+/* After it finished, with whatever but stale: later versions need not wait for this one any more. */
+static int advance_lane(const once_entry *entry, once_lane *lane)
+{
+    if (!lane || !entry->versioned || (lane->has_version && entry->order <= lane->version)) return ONCE_UNCHANGED;
+    lane->has_version = true;
+    lane->version = entry->order;
+    return ONCE_LANE_ADVANCED;
+}
+
 static int become_stale(once_entry *entry, once_token token, int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
 {
     finish(entry, ONCE_STATE_STALE, remember_ms, sent_ms, now_ms);
@@ -390,13 +403,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     if (once_state_finished(to)) {
         finish(entry, to, r->remember_ms, r->sent_ms, now_ms);
         entry->result = s->result;
-        int changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
-        if (lane && entry->versioned && to != ONCE_STATE_STALE && (!lane->has_version || entry->order > lane->version)) {
-            lane->has_version = true;
-            lane->version = entry->order;
-            changed |= ONCE_LANE_ADVANCED;
-        }
-        return changed;
+        return ONCE_ENTRY_CHANGED | lane_freed(entry) | (to == ONCE_STATE_STALE ? ONCE_UNCHANGED : advance_lane(entry, lane));
     }
 
     attach(entry, s->message);
@@ -464,6 +471,59 @@ int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *mes
     entry->failures = 0;
     entry->run = 0; /* no run counts it as waiting: whoever takes it resumes it */
     entry->token = (once_token){0};
+    attach(entry, message);
+    return ONCE_ENTRY_CHANGED;
+}
+
+int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms)
+{
+    if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
+    finish(entry, ONCE_STATE_REJECTED, entry->remember_ms, sent_ms, now_ms);
+    entry->token = (once_token){0};
+    return ONCE_ENTRY_CHANGED | lane_freed(entry) | advance_lane(entry, lane);
+}
+
+int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms)
+{
+    assert(outcome == ONCE_DONE || outcome == ONCE_RETRY || outcome == ONCE_DEAD);
+    if (entry->state != ONCE_STATE_UNKNOWN) return ONCE_UNCHANGED;
+    if (outcome == ONCE_RETRY && !entry->has_message) return ONCE_UNCHANGED; /* nothing to hand out */
+    entry->reason = reason;
+    if (outcome == ONCE_DEAD) { /* the token stays: it tells the letter of this death from others */
+        entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
+        return ONCE_ENTRY_CHANGED | lane_freed(entry) | ONCE_LETTER_NEEDED;
+    }
+    entry->token = (once_token){0}; /* whoever left it unknown has no say any more */
+    if (outcome == ONCE_RETRY) {
+        entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
+        entry->failures++; /* an unknown that is tried again counts, so nothing loops for ever */
+        entry->run = 0;
+        return ONCE_ENTRY_CHANGED;
+    }
+    finish(entry, ONCE_STATE_DONE, entry->remember_ms, entry->has_message ? entry->message.sent_ms : ONCE_NO_TIME, now_ms);
+    return ONCE_ENTRY_CHANGED | lane_freed(entry) | advance_lane(entry, lane);
+}
+
+int once_entry_revive(once_entry *entry, const once_lane *lane, const once_request *r, const once_message *message, int64_t now_ms)
+{
+    assert(message && r->remember_ms > 0);
+    if (!once_state_finished(entry->state) || once_entry_expired(entry, now_ms)) return ONCE_UNCHANGED;
+    entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
+    entry->token = (once_token){0};
+    entry->failures = 0;
+    entry->run = 0;
+    entry->silent = entry->gap = false;
+    entry->result = (once_bytes){0};
+    /* A finished entry need not keep what it was made with; and the content may be another one now. */
+    entry->fingerprint = r->fingerprint;
+    entry->scope = *r->scope;
+    entry->key = r->key;
+    entry->lane = r->lane.id;
+    entry->versioned = r->lane.versioned;
+    entry->gap_ms = r->lane.gap_ms;
+    entry->order = !lane ? 0 : r->lane.versioned ? r->lane.version : lane_end(lane);
+    entry->remember_ms = r->remember_ms;
+    entry->hold = r->hold;
     attach(entry, message);
     return ONCE_ENTRY_CHANGED;
 }

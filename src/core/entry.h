@@ -11,7 +11,7 @@
  *     |                |  +--settle unknown--> unknown --resolve--> done | waiting | dead
  *     |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
  *     +--accept--> waiting --take--> claimed
- *                     ^--settle retry / release
+ *                     ^--settle retry / release; revive (a finished one, forced by an operator)
  *
  * token, attempt and failures are three things on purpose: the token (random) names one claim to the store and is the
  * fence; attempt (1, 2, 3... while the entry lives) is shown to the outside; failures is what the retry budget counts. */
@@ -78,28 +78,6 @@ typedef struct once_request {
     uint64_t run;        /* the run that received the message */
     once_coordinates at;
 } once_request;
-
-#define ONCE_ANSWER_MAP(X)                                                                                            \
-    X(RUN, "run")             /* claimed for the caller */                                                            \
-    X(WAITING, "waiting")     /* accept only: the store owns it now */                                                \
-    X(DUPLICATE, "duplicate") /* finished before; the stored result comes with it */                                 \
-    X(DEAD, "dead")           /* a dead letter */                                                                    \
-    X(BUSY, "busy")           /* claimed by somebody else */                                                         \
-    X(LATER, "later")         /* waiting for its time, or parked behind another of its lane */                       \
-    X(GAP, "gap")             /* an earlier version is missing */                                                    \
-    X(UNKNOWN, "unknown")     /* an attempt may have had its effect */                                               \
-    X(CONFLICT, "conflict")   /* same key, other fingerprint */                                                      \
-    X(TOO_OLD, "too_old")     /* older than what is remembered */                                                    \
-    X(STALE, "stale")         /* an older version than the lane's */
-
-typedef enum once_answer {
-#define ONCE_ANSWER_ENUM(name, text) ONCE_ANSWER_##name,
-    ONCE_ANSWER_MAP(ONCE_ANSWER_ENUM)
-#undef ONCE_ANSWER_ENUM
-    ONCE_ANSWERS
-} once_answer;
-
-const char *once_answer_name(once_answer answer);
 
 typedef struct once_decision {
     once_answer answer;
@@ -183,6 +161,16 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
 int once_entry_forget(once_entry *entry);
 /* A dead entry goes back to work: waiting, failures 0, the attempt goes on. */
 int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *message);
+
+/* What operators decide. Each leaves an entry in another state alone.
+ * A dead entry is given up: rejected, remembered as long as others. `sent_ms`: of its message, or ONCE_NO_TIME. */
+int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms);
+/* An unknown one was looked up by a person: DONE, RETRY (back to work, one failure more; not without a body) or DEAD. */
+int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms);
+/* A finished one is made to run once more, with this message: waiting, failures 0, the attempt goes on. It is never forgotten
+ * earlier than it was promised before. A lane that has gone past its version still makes it stale. */
+int once_entry_revive(once_entry *entry, const once_lane *lane, const once_request *request, const once_message *message,
+                      int64_t now_ms);
 /* The entry of a lane that may be next after another one left it: due now when nothing holds it back any more. */
 int once_entry_wake(once_entry *entry, const once_lane *lane, int64_t now_ms);
 

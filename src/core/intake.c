@@ -174,6 +174,8 @@ static int make_input(once_intake *intake, once_item *item, once_error *err)
     return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
 }
 
+#define NO_HANDLER "no handler for type"
+
 static int choose_handler(once_intake *intake, once_item *item, once_error *why)
 {
     const once_spec *spec = intake->spec;
@@ -183,7 +185,7 @@ static int choose_handler(once_intake *intake, once_item *item, once_error *why)
     }
     item->handler = once_spec_handler(spec, item->message.type);
     if (item->handler) return ONCE_OK;
-    return once_fail(why, ONCE_E_MESSAGE, "no handler for type '%.*s'", (int)(item->message.type.len < 80 ? item->message.type.len : 80),
+    return once_fail(why, ONCE_E_MESSAGE, NO_HANDLER " '%.*s'", (int)(item->message.type.len < 80 ? item->message.type.len : 80),
                      item->message.type.data);
 }
 
@@ -204,6 +206,11 @@ int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
     item->request.fingerprint = fingerprint_of(intake, &item->handler->fingerprint);
     set_terms(intake, item);
     return make_input(intake, item, err);
+}
+
+bool once_intake_lacks_handler(const once_item *item)
+{
+    return !item->handler && item->reason.len >= sizeof NO_HANDLER - 1 && memcmp(item->reason.data, NO_HANDLER, sizeof NO_HANDLER - 1) == 0;
 }
 
 int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err)

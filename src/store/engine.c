@@ -388,6 +388,104 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
     return verb_end(shelf, rc, err);
 }
 
+/* --- what operators do --- */
+
+bool once__letter_is_of(const once_letter *letter, const once_entry *entry)
+{
+    return entry->state == ONCE_STATE_DEAD && once_hash_equal(letter->entry, entry->id) && letter->seen_ms == entry->seen_ms &&
+           letter->attempt == entry->attempt;
+}
+
+int once__engine_letter_get(once_store *store, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, false, err);
+    if (rc != ONCE_OK) return rc;
+    *found = false;
+    rc = shelf->shelf->letter_get(shelf, id, out, found, arena, err);
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_letter_drop(once_store *store, uint64_t id, bool *found, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    once_arena arena = {0};
+    once_letter letter;
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    *found = false;
+    rc = shelf->shelf->letter_get(shelf, id, &letter, found, &arena, err);
+    if (rc == ONCE_OK && *found) rc = shelf->shelf->letter_drop(shelf, id, err);
+    once_arena_release(&arena);
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_discard(once_store *store, uint64_t id, bool *found, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    once_arena arena = {0};
+    once_letter letter;
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    *found = false;
+    rc = shelf->shelf->letter_get(shelf, id, &letter, found, &arena, err);
+    if (rc == ONCE_OK && *found && !once_hash_is_zero(letter.entry)) {
+        seat at;
+        rc = take_seat(shelf, letter.entry, (once_hash){0}, &at, err);
+        if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry))
+            rc = keep(shelf, &at, once_entry_discard(at.entry, at.lane, letter.message.sent_ms, shelf->now_ms), err);
+    }
+    if (rc == ONCE_OK && *found) rc = shelf->shelf->letter_drop(shelf, id, err);
+    rc = verb_end(shelf, rc, err);
+    once_arena_release(&arena);
+    return rc;
+}
+
+int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    seat at;
+    rc = take_seat(shelf, id, (once_hash){0}, &at, err);
+    if (rc == ONCE_OK) {
+        const int changed = once_entry_resolve(at.entry, at.lane, outcome, reason, shelf->now_ms);
+        *done = changed != ONCE_UNCHANGED;
+        if (changed) rc = keep(shelf, &at, changed, err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    seat at = {.lane = NULL, .lane_id = request->lane.id}; /* a finished entry need not know its lane any more */
+    rc = shelf->shelf->load(shelf, request->id, &at.entry, err);
+    if (rc == ONCE_OK && !once_hash_is_zero(at.lane_id)) {
+        at.lane = &at.lane_view;
+        rc = shelf->shelf->lane(shelf, at.lane_id, request->id, at.lane, err);
+    }
+    if (rc == ONCE_OK) {
+        const int changed = once_entry_revive(at.entry, at.lane, request, message, shelf->now_ms);
+        *done = changed != ONCE_UNCHANGED;
+        if (changed) rc = keep(shelf, &at, changed, err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_audit(once_store *store, const once_audit *audit, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    once_audit stamped = *audit;
+    stamped.time_ms = shelf->now_ms;
+    rc = shelf->shelf->audit_put(shelf, &stamped, err);
+    return verb_end(shelf, rc, err);
+}
+
 /* --- copies --- */
 
 static bool copy_all(once_arena *arena, once_bytes *const *fields, size_t n)

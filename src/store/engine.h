@@ -46,6 +46,7 @@ typedef struct once_shelf_ops {
     /* `out` (bytes in `arena`), or *found = false. Dropping is a call of its own. */
     int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err);
     int (*letter_drop)(once_shelf *shelf, uint64_t id, once_error *err);
+    int (*audit_put)(once_shelf *shelf, const once_audit *audit, once_error *err);
 } once_shelf_ops;
 
 /* Drivers embed this as the first member of their store. */
@@ -73,6 +74,13 @@ int once__engine_bury(once_store *store, const once_letter *letters, size_t n, b
 int once__engine_exhume(once_store *store, uint64_t letter, bool *found, once_error *err);
 int once__engine_forget(once_store *store, once_hash id, bool *found, once_error *err);
 int once__engine_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err);
+
+int once__engine_letter_get(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
+int once__engine_letter_drop(once_store *store, uint64_t letter, bool *found, once_error *err);
+int once__engine_discard(once_store *store, uint64_t letter, bool *found, once_error *err);
+int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);
+int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
+int once__engine_audit(once_store *store, const once_audit *audit, once_error *err);
 
 /* Deep copy into an arena; false when memory is out. */
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);

@@ -35,6 +35,11 @@ typedef struct letter_box {
     once_hash unique;
 } letter_box;
 
+typedef struct audit_box {
+    once_arena arena;
+    once_audit audit;
+} audit_box;
+
 typedef struct fact {
     char name[200];
     once_arena arena;
@@ -43,7 +48,7 @@ typedef struct fact {
 
 /* How to take one change back. */
 typedef struct undo {
-    enum { UNDO_ENTRY, UNDO_LANE, UNDO_LETTER_PUT, UNDO_LETTER_DROP, UNDO_FACT } what;
+    enum { UNDO_ENTRY, UNDO_LANE, UNDO_LETTER_PUT, UNDO_LETTER_DROP, UNDO_AUDIT, UNDO_FACT } what;
     size_t index;
     record *record;     /* entry: the old one */
     lane_version lane;  /* lane: the old one; version -1: there was none */
@@ -64,6 +69,7 @@ typedef struct memory_store {
     size_t index_size;
     LIST(lane_version) lanes;
     LIST(letter_box *) letters;
+    LIST(audit_box *) audits;
     LIST(fact *) facts;
     LIST(undo) undos;
     once_arena tx_arena;
@@ -134,6 +140,13 @@ static void letter_free(letter_box *box)
     free(box);
 }
 
+static void audit_free(audit_box *box)
+{
+    if (!box) return;
+    once_arena_release(&box->arena);
+    free(box);
+}
+
 static void fact_free(fact *f)
 {
     if (!f) return;
@@ -186,6 +199,7 @@ static void mem_rollback(once_shelf *shelf)
             m->letters.n = u->index;
             break;
         case UNDO_LETTER_DROP: m->letters.at[u->index] = u->letter; break;
+        case UNDO_AUDIT: audit_free(m->audits.at[--m->audits.n]); break;
         case UNDO_FACT:
             fact_free(m->facts.at[u->index]);
             m->facts.at[u->index] = u->fact;
@@ -401,7 +415,36 @@ static int mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     return ONCE_OK;
 }
 
+/* --- audit --- */
+
+static int mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
+{
+    memory_store *m = self(shelf);
+    if (!LIST_ROOM(m->audits) || !LIST_ROOM(m->undos)) return no_memory(err);
+    audit_box *box = calloc(1, sizeof *box);
+    if (!box) return no_memory(err);
+    box->audit = *audit;
+    once_bytes *const fields[] = {&box->audit.consumer, &box->audit.who, &box->audit.what, &box->audit.key, &box->audit.note};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (once_arena_copy(&box->arena, *fields[i], fields[i])) continue;
+        audit_free(box);
+        return no_memory(err);
+    }
+    m->undos.at[m->undos.n++] = (undo){.what = UNDO_AUDIT};
+    m->audits.at[m->audits.n++] = box;
+    return ONCE_OK;
+}
+
 /* --- what is asked outside of transactions --- */
+
+static int mem_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+{
+    (void)err;
+    const memory_store *m = (const memory_store *)store;
+    for (size_t i = 0; i < m->audits.n; i++)
+        if (same(m->audits.at[i]->audit.consumer, consumer) && !visit(user, &m->audits.at[i]->audit)) break;
+    return ONCE_OK;
+}
 
 static int mem_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
 {
@@ -437,13 +480,13 @@ static int mem_list(once_store *store, once_bytes consumer, once_state state, on
     return ONCE_OK;
 }
 
-static int mem_letters(once_store *store, once_bytes consumer, once_letter_visit *visit, void *user, once_error *err)
+static int mem_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
 {
     (void)err;
     memory_store *m = (memory_store *)store;
     for (size_t i = 0; i < m->letters.n; i++) {
         const letter_box *box = m->letters.at[i];
-        if (!box || !same(box->letter.scope.consumer, consumer)) continue;
+        if (!box || box->letter.id <= after || !same(box->letter.scope.consumer, consumer)) continue;
         if (!visit(user, &box->letter)) break;
     }
     return ONCE_OK;
@@ -532,6 +575,7 @@ static const once_shelf_ops memory_shelf = {
     .letter_put = mem_letter_put,
     .letter_get = mem_letter_get,
     .letter_drop = mem_letter_drop,
+    .audit_put = mem_audit_put,
 };
 
 static int mem_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
@@ -552,12 +596,14 @@ static void mem_close(once_store *store)
     memory_store *m = (memory_store *)store;
     for (size_t i = 0; i < m->slots.n; i++) record_free(m->slots.at[i].record);
     for (size_t i = 0; i < m->letters.n; i++) letter_free(m->letters.at[i]);
+    for (size_t i = 0; i < m->audits.n; i++) audit_free(m->audits.at[i]);
     for (size_t i = 0; i < m->facts.n; i++) fact_free(m->facts.at[i]);
     once_arena_release(&m->tx_arena);
     free(m->slots.at);
     free(m->index);
     free(m->lanes.at);
     free(m->letters.at);
+    free(m->audits.at);
     free(m->facts.at);
     free(m->undos.at);
     free(m);
@@ -580,6 +626,13 @@ const once_store_ops once__store_memory = {
     .bury = once__engine_bury,
     .exhume = once__engine_exhume,
     .forget = once__engine_forget,
+    .letter_get = once__engine_letter_get,
+    .letter_drop = once__engine_letter_drop,
+    .discard = once__engine_discard,
+    .resolve = once__engine_resolve,
+    .revive = once__engine_revive,
+    .audit = once__engine_audit,
+    .audits = mem_audits,
     .sweep = mem_sweep,
     .get = once__engine_get,
     .list = mem_list,

@@ -3,8 +3,15 @@
  *
  * What is kept in memory between transactions (finished entries, the clock, which ids have rows) is a copy of the file.
  * begin asks SQLite whether another connection has written since (data_version) and then reads what changed; a
- * transaction of ours that fails makes us read everything anew. So several processes may share a file. */
+ * transaction of ours that fails makes us read everything anew. So several processes may share a file.
+ *
+ * On a borrowed connection (the caller's own) a transaction of ours is a savepoint: inside the caller's transaction it is
+ * a part of that, outside it is one by itself. The caller may roll back what we wrote, and SQLite does not tell us. So
+ * whatever is written there leaves a random mark with it (fact "borrowed.N", where N is one of 64 that the connection picks
+ * for itself); when a transaction begins and the mark is not the one that memory was filled or written with, nothing in
+ * memory is trusted any more. Two connections with the same N only make each other read more often. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,7 +68,9 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
-    [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 ORDER BY id",
+    [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
+    [SQL_AUDIT_PUT] = "INSERT INTO once_audit(time_ms, consumer, who, what, key, letter, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_AUDITS] = "SELECT time_ms, consumer, who, what, key, letter, note FROM once_audit WHERE consumer = ?1 ORDER BY id",
     [SQL_STATS] = "SELECT state, count(*), min(CASE WHEN state = 1 OR owned = 1 THEN due_ms END) FROM once_entry"
                   " WHERE consumer = ?1 AND state < 4 AND NOT (state = 1 AND owned = 0 AND due_ms <= ?2) GROUP BY state",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
@@ -69,6 +78,14 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_FACT_GET] = "SELECT value FROM once_fact WHERE name = ?1",
     [SQL_FACT_SET] = "INSERT INTO once_fact(name, value) VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE SET value = excluded.value",
     [SQL_FACT_DELETE] = "DELETE FROM once_fact WHERE name = ?1",
+};
+
+/* What differs on a borrowed connection. SQL_ROLLBACK is followed by SQL_COMMIT there. */
+static const char *const borrowed_sql[SQL_STATEMENTS] = {
+    [SQL_BEGIN_READ] = "SAVEPOINT once_store",
+    [SQL_BEGIN_WRITE] = "SAVEPOINT once_store",
+    [SQL_COMMIT] = "RELEASE once_store",
+    [SQL_ROLLBACK] = "ROLLBACK TO once_store",
 };
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the sqlite store"); }
@@ -137,13 +154,67 @@ static int catch_up(once_sqlite *q, once_error *err)
     return ONCE_OK;
 }
 
+/* ---- borrowed connections ---- */
+
+/* Takes the write lock now, so that a claim is not decided on what another process is about to change. Writes nothing. */
+static int lock_borrowed(once_sqlite *q, once_error *err)
+{
+    sqlite3_bind_text(q->sql[SQL_FACT_DELETE], 1, "", 0, SQLITE_STATIC);
+    return once__sqlite_step(q->db, q->sql[SQL_FACT_DELETE], err);
+}
+
+static int read_mark(once_sqlite *q, uint64_t *out, once_error *err)
+{
+    sqlite3_stmt *stmt = q->sql[SQL_FACT_GET];
+    sqlite3_bind_text(stmt, 1, q->mark_name, -1, SQLITE_STATIC);
+    const int code = sqlite3_step(stmt);
+    *out = 0;
+    if (code == SQLITE_ROW && sqlite3_column_bytes(stmt, 0) == sizeof *out) memcpy(out, sqlite3_column_blob(stmt, 0), sizeof *out);
+    sqlite3_reset(stmt);
+    return code == SQLITE_ROW || code == SQLITE_DONE ? ONCE_OK : once__sqlite_fail(q->db, code, err);
+}
+
+static int write_mark(once_sqlite *q, once_error *err)
+{
+    sqlite3_stmt *stmt = q->sql[SQL_FACT_SET];
+    q->mark = once_env_random_u64(q->shelf.store.env);
+    sqlite3_bind_text(stmt, 1, q->mark_name, -1, SQLITE_STATIC);
+    sqlite3_bind_blob(stmt, 2, &q->mark, sizeof q->mark, SQLITE_STATIC);
+    return once__sqlite_step(q->db, stmt, err);
+}
+
+/* Has the caller kept what we wrote, and what we read after that? If that cannot be seen, memory is forgotten. */
+static int check_mark(once_sqlite *q, once_error *err)
+{
+    uint64_t mark;
+    int rc = read_mark(q, &mark, err);
+    if (rc != ONCE_OK || mark == q->mark) return rc;
+    once_names *names;
+    rc = once__names_open(q->db, &names, err);
+    if (rc != ONCE_OK) return rc;
+    once__names_close(q->names);
+    q->names = names;
+    once__settled_distrust(q->settled);
+    q->fresh = true;
+    q->live.known = false;
+    q->mark = mark;
+    return ONCE_OK;
+}
+
+static void undo(once_sqlite *q)
+{
+    if (sqlite3_get_autocommit(q->db->handle)) return;
+    sqlite3_step(q->sql[SQL_ROLLBACK]);
+    sqlite3_reset(q->sql[SQL_ROLLBACK]);
+    if (!q->db->borrowed) return;
+    sqlite3_step(q->sql[SQL_COMMIT]); /* the savepoint itself */
+    sqlite3_reset(q->sql[SQL_COMMIT]);
+}
+
 static void tx_over(once_sqlite *q, bool committed)
 {
     if (!committed) {
-        if (!sqlite3_get_autocommit(q->db->handle)) {
-            sqlite3_step(q->sql[SQL_ROLLBACK]);
-            sqlite3_reset(q->sql[SQL_ROLLBACK]);
-        }
+        undo(q);
         if (q->settled_touched) {
             once__settled_distrust(q->settled);
             q->fresh = true;
@@ -163,7 +234,9 @@ static int sqlite_begin(once_shelf *shelf, bool write, once_error *err)
     int rc = once__sqlite_step(q->db, q->sql[write ? SQL_BEGIN_WRITE : SQL_BEGIN_READ], err);
     if (rc != ONCE_OK) return rc;
     q->write = write;
-    rc = catch_up(q, err);
+    if (q->db->borrowed && write) rc = lock_borrowed(q, err);
+    if (q->db->borrowed && rc == ONCE_OK) rc = check_mark(q, err);
+    if (rc == ONCE_OK) rc = catch_up(q, err);
     if (rc != ONCE_OK) {
         tx_over(q, false);
         return rc;
@@ -179,7 +252,8 @@ static int commit_writes(once_sqlite *q, once_error *err)
     if (rc != ONCE_OK) return rc;
     if (!q->wrote && !q->settled_touched && sqlite3_total_changes64(q->db->handle) == q->changes_before) return ONCE_OK;
     q->wrote = true;
-    return write_head(q, err);
+    rc = write_head(q, err);
+    return rc == ONCE_OK && q->db->borrowed ? write_mark(q, err) : rc;
 }
 
 static int sqlite_commit(once_shelf *shelf, once_error *err)
@@ -349,7 +423,7 @@ static int sqlite_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     return once__sqlite_step(q->db, q->sql[SQL_LETTER_DROP], err);
 }
 
-static int sqlite_letters(once_store *store, once_bytes consumer, once_letter_visit *visit, void *user, once_error *err)
+static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
     int rc = ask_begin(q, false, err), code = SQLITE_DONE;
@@ -358,11 +432,59 @@ static int sqlite_letters(once_store *store, once_bytes consumer, once_letter_vi
     sqlite3_stmt *stmt = q->sql[SQL_LETTERS];
     bool go_on = true;
     once__bind_bytes(stmt, 1, consumer);
+    sqlite3_bind_int64(stmt, 2, (int64_t)after);
     while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         once_letter letter;
         once_arena_reset(&arena);
         rc = read_letter(q, stmt, &arena, &letter, err);
         if (rc == ONCE_OK) go_on = visit(user, &letter);
+    }
+    if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    once_arena_release(&arena);
+    return ask_end(q, rc, err);
+}
+
+/* ---- audit ---- */
+
+static void bind_text(sqlite3_stmt *stmt, int at, once_bytes text)
+{
+    sqlite3_bind_text(stmt, at, text.len ? text.data : "", (int)text.len, SQLITE_STATIC);
+}
+
+static int sqlite_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    sqlite3_stmt *stmt = q->sql[SQL_AUDIT_PUT];
+    sqlite3_bind_int64(stmt, 1, audit->time_ms);
+    once__bind_bytes(stmt, 2, audit->consumer);
+    bind_text(stmt, 3, audit->who);
+    bind_text(stmt, 4, audit->what);
+    once__bind_bytes(stmt, 5, audit->key);
+    if (audit->letter) sqlite3_bind_int64(stmt, 6, (int64_t)audit->letter);
+    else sqlite3_bind_null(stmt, 6);
+    bind_text(stmt, 7, audit->note);
+    q->wrote = true;
+    return once__sqlite_step(q->db, stmt, err);
+}
+
+static int sqlite_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    int rc = ask_begin(q, false, err), code = SQLITE_DONE;
+    if (rc != ONCE_OK) return rc;
+    once_arena arena = {0};
+    sqlite3_stmt *stmt = q->sql[SQL_AUDITS];
+    bool go_on = true;
+    once__bind_bytes(stmt, 1, consumer);
+    while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        once_audit audit = {.time_ms = sqlite3_column_int64(stmt, 0), .letter = (uint64_t)sqlite3_column_int64(stmt, 5)};
+        once_arena_reset(&arena);
+        if (!once__column_copy(stmt, 1, &arena, &audit.consumer) || !once__column_copy(stmt, 2, &arena, &audit.who) ||
+            !once__column_copy(stmt, 3, &arena, &audit.what) || !once__column_copy(stmt, 4, &arena, &audit.key) ||
+            !once__column_copy(stmt, 6, &arena, &audit.note))
+            rc = no_memory(err);
+        else go_on = visit(user, &audit);
     }
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
@@ -631,6 +753,7 @@ static const once_shelf_ops sqlite_shelf = {
     .letter_put = sqlite_letter_put,
     .letter_get = sqlite_letter_get,
     .letter_drop = sqlite_letter_drop,
+    .audit_put = sqlite_audit_put,
 };
 
 static void sqlite_close(once_store *store)
@@ -650,7 +773,10 @@ static void sqlite_close(once_store *store)
 static int prepare_all(once_sqlite *q, const once_settled_limits *limits, once_error *err)
 {
     int rc = ONCE_OK;
-    for (size_t i = 0; i < SQL_STATEMENTS && rc == ONCE_OK; i++) rc = once__sqlite_prepare(q->db, statement_sql[i], &q->sql[i], err);
+    for (size_t i = 0; i < SQL_STATEMENTS && rc == ONCE_OK; i++) {
+        const bool other = q->db->borrowed && borrowed_sql[i];
+        rc = once__sqlite_prepare(q->db, other ? borrowed_sql[i] : statement_sql[i], &q->sql[i], err);
+    }
     if (rc == ONCE_OK) rc = once__settled_open(q->db, limits, &q->settled, err);
     if (rc == ONCE_OK) rc = once__names_open(q->db, &q->names, err);
     return rc;
@@ -663,15 +789,43 @@ static int make_ready(once_sqlite *q, const once_store_options *options, const o
     int rc = once__sqlite_exec(q->db, options->readonly ? "BEGIN" : "BEGIN IMMEDIATE", err);
     if (rc != ONCE_OK) return rc;
     rc = once__sqlite_ready(q->db, q->shelf.store.env, options->create, options->readonly, &version, &q->shelf.store.secret, err);
-    if (rc == ONCE_OK && version == 1) {
-        rc = once__sqlite_upgrade_tables(q->db, err);
-        if (rc == ONCE_OK) rc = prepare_all(q, limits, err);
-        if (rc == ONCE_OK) rc = migrate_1_to_2(q, err);
+    if (rc == ONCE_OK && version < ONCE_SQLITE_VERSION) {
+        rc = once__sqlite_upgrade_tables(q->db, version, err);
+        if (rc == ONCE_OK && version == 1) rc = prepare_all(q, limits, err);
+        if (rc == ONCE_OK && version == 1) rc = migrate_1_to_2(q, err);
         if (rc == ONCE_OK && ONCE_FAIL_AT(migrate_between)) rc = once_fail(err, ONCE_E_IO, "failpoint migrate_between");
     }
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, "COMMIT", err);
     if (rc != ONCE_OK && !sqlite3_get_autocommit(q->db->handle)) sqlite3_exec(q->db->handle, "ROLLBACK", NULL, NULL, NULL);
     return rc == ONCE_OK && !q->settled ? prepare_all(q, limits, err) : rc;
+}
+
+static once_sqlite *new_store(const once_store_options *options)
+{
+    once_sqlite *q = calloc(1, sizeof *q);
+    if (!q) return NULL;
+    q->shelf.store.ops = &once__store_sqlite;
+    q->shelf.store.env = options->env ? options->env : once_env_real();
+    q->shelf.shelf = &sqlite_shelf;
+    q->fresh = true;
+    return q;
+}
+
+int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options, const once_settled_limits *limits,
+                              once_store **out, once_error *err)
+{
+    assert(sqlite3_get_autocommit(handle));
+    once_sqlite *q = new_store(options);
+    if (!q) return no_memory(err);
+    snprintf(q->mark_name, sizeof q->mark_name, "borrowed.%u", (unsigned)(once_env_random_u64(q->shelf.store.env) % 64));
+    int rc = once__sqlite_borrow(handle, &q->db, err);
+    if (rc == ONCE_OK) rc = make_ready(q, options, limits ? limits : &once__settled_defaults, err);
+    if (rc != ONCE_OK) {
+        sqlite_close(&q->shelf.store);
+        return rc;
+    }
+    *out = &q->shelf.store;
+    return ONCE_OK;
 }
 
 int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,
@@ -680,12 +834,8 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
     const once_store_options none = {.size = sizeof none};
     if (!options) options = &none;
     if (!limits) limits = &once__settled_defaults;
-    once_sqlite *q = calloc(1, sizeof *q);
+    once_sqlite *q = new_store(options);
     if (!q) return no_memory(err);
-    q->shelf.store.ops = &once__store_sqlite;
-    q->shelf.store.env = options->env ? options->env : once_env_real();
-    q->shelf.shelf = &sqlite_shelf;
-    q->fresh = true;
 
     const once_sqlite_options how = {.create = options->create,
                                      .readonly = options->readonly,
@@ -728,6 +878,13 @@ const once_store_ops once__store_sqlite = {
     .bury = once__engine_bury,
     .exhume = once__engine_exhume,
     .forget = once__engine_forget,
+    .letter_get = once__engine_letter_get,
+    .letter_drop = once__engine_letter_drop,
+    .discard = once__engine_discard,
+    .resolve = once__engine_resolve,
+    .revive = once__engine_revive,
+    .audit = once__engine_audit,
+    .audits = sqlite_audits,
     .sweep = sqlite_sweep,
     .get = once__engine_get,
     .list = sqlite_list,

@@ -3,6 +3,7 @@
  *   version 0   all entries are rows of once_entry, with their bodies; the clock is in once_meta
  *   version 1   bodies are in once_body, so that a lease can be extended without writing the body again; once_head
  *   version 2   finished entries are not rows any more but records (sqlite_settled.c); once_name
+ *   version 3   once_audit
  *
  * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
  * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in one
@@ -100,10 +101,17 @@
     "  blocks BLOB NOT NULL\n"                                                                                        \
     ");\n"
 
+#define TABLES_3                                                                                                      \
+    "CREATE TABLE once_audit(       -- what operators did\n"                                                          \
+    "  id INTEGER PRIMARY KEY,\n"                                                                                     \
+    "  time_ms INTEGER NOT NULL, consumer BLOB NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,\n"                    \
+    "  key BLOB NOT NULL, letter INTEGER, note TEXT NOT NULL\n"                                                       \
+    ");\n"
+
 const char *once__sqlite_schema(void)
 {
-    return "-- Tables of a once store, version 2. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
-        TABLES_SHARED TABLES_1 TABLES_2;
+    return "-- Tables of a once store, version 3. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
+        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3;
 }
 
 /* ---- settings ---- */
@@ -210,7 +218,7 @@ static int make(once_db *db, const once_env *env, once_error *err)
     sqlite3_bind_blob(stmt, 1, secret, sizeof secret, SQLITE_STATIC);
     rc = once__sqlite_step(db, stmt, err);
     sqlite3_finalize(stmt);
-    if (rc != ONCE_OK || tables) return rc;
+    if (rc != ONCE_OK || tables || db->borrowed) return rc;
     snprintf(sql, sizeof sql, "PRAGMA application_id = %d", ONCE_SQLITE_APPLICATION_ID); /* the file was empty: it is all ours */
     return once__sqlite_exec(db, sql, err);
 }
@@ -238,10 +246,12 @@ static int migrate_0_to_1(once_db *db, once_error *err)
         err);
 }
 
-int once__sqlite_upgrade_tables(once_db *db, once_error *err)
+int once__sqlite_upgrade_tables(once_db *db, int64_t version, once_error *err)
 {
-    const int rc = once__sqlite_exec(db, TABLES_2, err);
-    return rc == ONCE_OK ? set_version(db, 2, err) : rc;
+    assert(version >= 1 && version < ONCE_SQLITE_VERSION);
+    int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_3, err);
+    return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 
 int once__sqlite_ready(once_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,

@@ -7,7 +7,7 @@
 #include "db/sqlite.h"
 
 #define ONCE_SQLITE_APPLICATION_ID 0x6f6e6365 /* "once"; set only in files that we made ourselves */
-#define ONCE_SQLITE_VERSION 2
+#define ONCE_SQLITE_VERSION 3
 
 /* What `once schema sqlite:` prints. */
 const char *once__sqlite_schema(void);
@@ -16,11 +16,11 @@ const char *once__sqlite_schema(void);
 int once__sqlite_settings(once_db *db, const once_env *env, bool readonly, int busy_ms, once_error *err);
 
 /* Inside a write transaction (or a read-only one, then nothing is made): makes the tables if there are none and brings
- * them to version 1. `version` is what they are then: ONCE_SQLITE_VERSION, or 1, which sqlite_migrate.c takes further. */
+ * them to version 1 at least. `version` is what they are then; older than ONCE_SQLITE_VERSION: sqlite.c takes them further. */
 int once__sqlite_ready(once_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,
                        once_error *err);
 
-/* Creates what version 2 has more than version 1, and says so in once_meta. */
-int once__sqlite_upgrade_tables(once_db *db, once_error *err);
+/* Creates the tables that `version` (1 or later) does not have yet, and says so in once_meta. */
+int once__sqlite_upgrade_tables(once_db *db, int64_t version, once_error *err);
 
 #endif

@@ -61,6 +61,17 @@ typedef struct once_letter {
     int64_t seen_ms, buried_ms;
 } once_letter;
 
+/* What an operator did, and who it was. Kept for ever; written in the transaction of the act itself. */
+typedef struct once_audit {
+    int64_t time_ms;     /* the store's time; set by the store */
+    once_bytes consumer;
+    once_bytes who;      /* "user@host:pid" */
+    once_bytes what;     /* "replay", "replay --force", "discard", "resolve", "forget" */
+    once_bytes key;      /* may be empty */
+    uint64_t letter;     /* 0: none */
+    once_bytes note;
+} once_audit;
+
 /* Of one consumer. A claim without a body whose lease is over is not counted: nobody works on it, and only its source can
  * bring it again. */
 typedef struct once_stats {
@@ -85,6 +96,7 @@ typedef struct once_store_options {
 
 typedef bool once_entry_visit(void *user, const once_entry *entry); /* false ends the listing */
 typedef bool once_letter_visit(void *user, const once_letter *letter);
+typedef bool once_audit_visit(void *user, const once_audit *audit);
 
 typedef struct once_store_ops {
     const char *scheme; /* "sqlite" */
@@ -115,11 +127,22 @@ typedef struct once_store_ops {
     int (*bury)(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
     int (*exhume)(once_store *store, uint64_t letter, bool *found, once_error *err);
     int (*forget)(once_store *store, once_hash id, bool *found, once_error *err);
+
+    /* For operators; in a transaction together with `audit`. *found, *done: false: there is nothing to do that to. */
+    int (*letter_get)(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
+    int (*letter_drop)(once_store *store, uint64_t letter, bool *found, once_error *err);
+    int (*discard)(once_store *store, uint64_t letter, bool *found, once_error *err); /* drops it; the entry that died with it is rejected */
+    int (*resolve)(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);
+    int (*revive)(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
+    int (*audit)(once_store *store, const once_audit *audit, once_error *err);
+    int (*audits)(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
+
     int (*sweep)(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
 
     int (*get)(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err); /* ABSENT if none */
     int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
-    int (*letters)(once_store *store, once_bytes consumer, once_letter_visit *visit, void *user, once_error *err);
+    /* Letters with ids above `after`, in their order. */
+    int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
     int (*stats)(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
 
     /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. */
@@ -138,6 +161,8 @@ struct once_store {
 int once__store_open(const char *url, const once_store_options *options, once_store **out, once_error *err);
 const once_store_ops *once__store_find(const char *scheme, size_t len);
 const once_store_ops *const *once__store_list(size_t *n);
+/* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */
+bool once__letter_is_of(const once_letter *letter, const once_entry *entry);
 void once__store_close(once_store *store); /* NULL is fine; an open transaction is rolled back */
 
 extern const once_store_ops once__store_memory;

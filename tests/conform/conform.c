@@ -264,7 +264,7 @@ static bool keep_letter(void *user, const once_letter *letter)
 size_t list_letters(fixture *f, once_letter *out, size_t max)
 {
     letter_list list = {f, out, 0, max};
-    assert_ok(f, f->store->ops->letters(f->store, f->scope.consumer, keep_letter, &list, &f->err));
+    assert_ok(f, f->store->ops->letters(f->store, f->scope.consumer, 0, keep_letter, &list, &f->err));
     return list.n;
 }
 

@@ -3,6 +3,8 @@
 
 #include "conform.h"
 
+#include <stdio.h>
+
 /* --- claim and settle --- */
 
 static void a_claim_is_recorded_in_full(fixture *f)
@@ -484,6 +486,202 @@ static void forgotten_and_dead_anew_keeps_both_bodies(fixture *f)
         do_forget(f, r.id);
     }
     assert_int_equal(list_letters(f, NULL, 0), 2);
+}
+
+static void die(fixture *f, const once_request *r)
+{
+    assert_answer(do_claim(f, r), RUN);
+    assert_true(do_settle(f, r, ONCE_DEAD));
+}
+
+static void a_discarded_letter_is_gone_and_its_key_rejected(fixture *f)
+{
+    const once_request r = ask(f, "k"), again = ask(f, "k");
+    die(f, &r);
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    bool found;
+    assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+    assert_true(found);
+    assert_int_equal(list_letters(f, NULL, 0), 0);
+    assert_state(f, r, REJECTED);
+    assert_answer(do_claim(f, &again), DUPLICATE);
+    assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+    assert_false(found);
+    pass(f, REMEMBER);
+    assert_state(f, r, ABSENT); /* it is remembered as long as others */
+}
+
+static void discarding_an_old_letter_leaves_the_newer_death_alone(fixture *f)
+{
+    const once_request r = ask(f, "k"), anew = ask(f, "k");
+    die(f, &r);
+    do_forget(f, r.id);
+    pass(f, 5);
+    die(f, &anew);
+    once_letter letters[2];
+    assert_int_equal(list_letters(f, letters, 2), 2);
+    bool found;
+    assert_ok(f, f->store->ops->discard(f->store, letters[0].id, &found, &f->err));
+    assert_true(found);
+    assert_state(f, r, DEAD);
+    assert_int_equal(list_letters(f, NULL, 0), 1);
+}
+
+static void a_letter_is_read_and_dropped_by_its_id(fixture *f)
+{
+    const once_request r = ask(f, "k");
+    die(f, &r);
+    once_letter letter, read;
+    list_letters(f, &letter, 1);
+    bool found;
+    assert_ok(f, f->store->ops->letter_get(f->store, letter.id, &read, &found, &f->arena, &f->err));
+    assert_true(found && read.id == letter.id && read.message.body.len == 10 && once_hash_equal(read.entry, r.id));
+    const once_entry entry = do_get(f, r.id);
+    assert_true(once__letter_is_of(&read, &entry));
+    do_begin(f);
+    assert_ok(f, f->store->ops->letter_drop(f->store, letter.id, &found, &f->err));
+    assert_true(found);
+    do_rollback(f);
+    assert_int_equal(list_letters(f, NULL, 0), 1);
+    assert_ok(f, f->store->ops->letter_drop(f->store, letter.id, &found, &f->err));
+    assert_true(found);
+    assert_ok(f, f->store->ops->letter_drop(f->store, letter.id, &found, &f->err));
+    assert_false(found);
+    assert_ok(f, f->store->ops->letter_get(f->store, letter.id, &read, &found, &f->arena, &f->err));
+    assert_false(found);
+}
+
+static bool first_id(void *user, const once_letter *letter)
+{
+    *(uint64_t *)user = letter->id;
+    return false;
+}
+
+static void letters_go_on_after_an_id(fixture *f)
+{
+    const char *const keys[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) {
+        const once_request r = ask(f, keys[i]);
+        die(f, &r);
+    }
+    once_letter letters[3];
+    assert_int_equal(list_letters(f, letters, 3), 3);
+    for (int i = 0; i < 3; i++) {
+        uint64_t next = 0;
+        assert_ok(f, f->store->ops->letters(f->store, f->scope.consumer, letters[i].id, first_id, &next, &f->err));
+        assert_int_equal(next, i < 2 ? letters[i + 1].id : 0);
+    }
+}
+
+static void an_unknown_one_is_resolved(fixture *f)
+{
+    static const once_outcome outcomes[] = {ONCE_DONE, ONCE_RETRY, ONCE_DEAD};
+    static const once_state states[] = {ONCE_STATE_DONE, ONCE_STATE_WAITING, ONCE_STATE_DEAD};
+    const char *const keys[] = {"done", "retry", "dead"};
+    for (int i = 0; i < 3; i++) {
+        const once_request r = ask(f, keys[i]);
+        bool done;
+        assert_ok(f, f->store->ops->resolve(f->store, r.id, outcomes[i], ONCE_BYTES("seen"), &done, &f->err));
+        assert_false(done); /* nothing is known of it */
+        do_claim(f, &r);
+        do_settle(f, &r, ONCE_UNKNOWN);
+        assert_ok(f, f->store->ops->resolve(f->store, r.id, outcomes[i], ONCE_BYTES("seen"), &done, &f->err));
+        assert_true(done);
+        assert_int_equal(do_get(f, r.id).state, states[i]);
+        assert_bytes(do_get(f, r.id).reason, "seen");
+        assert_ok(f, f->store->ops->resolve(f->store, r.id, outcomes[i], ONCE_BYTES("seen"), &done, &f->err));
+        assert_false(done);
+    }
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_bytes(letter.key, "dead");
+    assert_int_equal(letter.message.body.len, 10);
+    const once_taken t = take_one(f);
+    assert_int_equal(t.decision.attempt, 2);
+    assert_int_equal(t.decision.failures, 1);
+}
+
+static void f34_a_finished_key_runs_again_only_when_forced(fixture *f)
+{
+    once_request r = ask(f, "k"), force = ask(f, "k");
+    const once_message message = message_of(&force);
+    bool done;
+    assert_ok(f, f->store->ops->revive(f->store, &force, &message, &done, &f->err));
+    assert_false(done); /* there is nothing to force */
+    do_claim(f, &r);
+    assert_ok(f, f->store->ops->revive(f->store, &force, &message, &done, &f->err));
+    assert_false(done); /* somebody works on it */
+    do_settle(f, &r, ONCE_DONE);
+    assert_answer(do_accept(f, &force), DUPLICATE);
+    force.fingerprint = (once_hash){9, 9};
+    assert_ok(f, f->store->ops->revive(f->store, &force, &message, &done, &f->err));
+    assert_true(done);
+    assert_state(f, r, WAITING);
+    assert_int_equal(count_listed(f, ONCE_STATE_DONE), 0);
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    const once_taken t = take_one(f);
+    assert_int_equal(t.decision.attempt, 2);
+    assert_bytes(t.request.key, "k");
+    assert_int_equal(t.message.body.len, 10);
+    do_settle(f, &t.request, ONCE_DONE);
+    assert_state(f, r, DONE);
+    assert_int_equal(count_listed(f, ONCE_STATE_DONE), 1);
+    const once_request old = ask(f, "k");
+    assert_answer(do_claim(f, &old), CONFLICT); /* the content that ran last counts */
+}
+
+static void a_forced_key_that_is_forgotten_does_not_show_its_old_record(fixture *f)
+{
+    const once_request r = ask(f, "k"), force = ask(f, "k"), next = ask(f, "k");
+    const once_message message = message_of(&force);
+    bool done;
+    do_claim(f, &r);
+    do_settle(f, &r, ONCE_DONE);
+    assert_ok(f, f->store->ops->revive(f->store, &force, &message, &done, &f->err));
+    assert_true(do_forget(f, r.id));
+    assert_state(f, r, ABSENT);
+    assert_answer(do_claim(f, &next), RUN);
+}
+
+typedef struct audit_list {
+    size_t n;
+    int64_t time_ms;
+    uint64_t letter;
+    char text[100];
+} audit_list;
+
+static bool note_audit(void *user, const once_audit *audit)
+{
+    audit_list *list = user;
+    list->n++;
+    list->time_ms = audit->time_ms;
+    list->letter = audit->letter;
+    snprintf(list->text, sizeof list->text, "%.*s %.*s %.*s %.*s", (int)audit->who.len, audit->who.data, (int)audit->what.len, audit->what.data,
+             (int)audit->key.len, audit->key.data, (int)audit->note.len, audit->note.data);
+    return true;
+}
+
+static void f34_audit_and_act_are_one_transaction(fixture *f)
+{
+    once_audit act = {.consumer = f->scope.consumer, .who = ONCE_BYTES("ann@here:1"), .what = ONCE_BYTES("replay"), .key = ONCE_BYTES("k"), .letter = 3,
+                      .note = ONCE_BYTES("why")};
+    audit_list list = {0};
+    do_begin(f);
+    assert_ok(f, f->store->ops->audit(f->store, &act, &f->err));
+    do_rollback(f);
+    assert_ok(f, f->store->ops->audits(f->store, f->scope.consumer, note_audit, &list, &f->err));
+    assert_int_equal(list.n, 0);
+    do_begin(f);
+    assert_ok(f, f->store->ops->audit(f->store, &act, &f->err));
+    do_commit(f);
+    act.consumer = ONCE_BYTES("another");
+    assert_ok(f, f->store->ops->audit(f->store, &act, &f->err));
+    assert_ok(f, f->store->ops->audits(f->store, f->scope.consumer, note_audit, &list, &f->err));
+    assert_int_equal(list.n, 1);
+    assert_int_equal(list.letter, 3);
+    assert_true(list.time_ms == TEST_EPOCH_MS);
+    assert_string_equal(list.text, "ann@here:1 replay k why");
 }
 
 static once_letter letter_at(fixture *f, const char *point, const char *body)
@@ -1005,6 +1203,14 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(take_is_bounded_and_oldest_first, ONCE_STORE_OWNS),
     CONFORM(f31_poison_is_bounded_and_leaves_one_letter),
     CONFORM_WITH(the_body_in_the_store_goes_into_the_letter, ONCE_STORE_OWNS),
+    CONFORM_WITH(a_discarded_letter_is_gone_and_its_key_rejected, ONCE_STORE_OWNS),
+    CONFORM_WITH(discarding_an_old_letter_leaves_the_newer_death_alone, ONCE_STORE_OWNS),
+    CONFORM_WITH(a_letter_is_read_and_dropped_by_its_id, ONCE_STORE_OWNS | ONCE_STORE_TX),
+    CONFORM_WITH(letters_go_on_after_an_id, ONCE_STORE_OWNS),
+    CONFORM_WITH(an_unknown_one_is_resolved, ONCE_STORE_OWNS),
+    CONFORM_WITH(f34_a_finished_key_runs_again_only_when_forced, ONCE_STORE_OWNS | ONCE_STORE_LIST),
+    CONFORM_WITH(a_forced_key_that_is_forgotten_does_not_show_its_old_record, ONCE_STORE_OWNS),
+    CONFORM_WITH(f34_audit_and_act_are_one_transaction, ONCE_STORE_TX),
     CONFORM_WITH(exhumed_goes_on_with_its_attempt_and_a_new_budget, ONCE_STORE_OWNS),
     CONFORM(f34_exhuming_a_completed_key_is_suppressed),
     CONFORM(a_letter_whose_key_was_forgotten_is_not_lost_by_exhuming_it),

@@ -427,7 +427,7 @@ static bool digest_letter(void *user, const once_letter *l)
 static void list_letters(run *r, int scope)
 {
     r->sides[0].n_letters = r->sides[1].n_letters = 0;
-    BOTH(store->ops->letters(store, scopes[scope].consumer, keep_letter, &r->sides[s], &err[s]))
+    BOTH(store->ops->letters(store, scopes[scope].consumer, 0, keep_letter, &r->sides[s], &err[s]))
     if (!compare_status(r, "letters", rc, err)) return;
     if (r->sides[0].n_letters != r->sides[1].n_letters)
         differ(r, "letters: memory has %zu, other %zu", r->sides[0].n_letters, r->sides[1].n_letters);
@@ -457,6 +457,90 @@ static void step_forget(run *r)
     if (!compare_status(r, "forget", rc, err)) return;
     r->counts->forget[found[0]]++;
     if (found[0] != found[1]) differ(r, "forget: memory %d, other %d", found[0], found[1]);
+}
+
+/* A key in a state that fits, if chance finds one. */
+static void find_key(run *r, bool (*fits)(once_state), uint64_t *scope, uint64_t *key)
+{
+    once_store *memory = r->sides[0].store;
+    for (int i = 0; i < 10; i++) {
+        once_entry entry;
+        *scope = below(r, SCOPES);
+        *key = below(r, KEYS);
+        if (memory->ops->get(memory, id_of(r, *scope, *key), &entry, &r->sides[0].arena, NULL) == ONCE_OK && fits(entry.state)) return;
+    }
+}
+
+static bool is_unknown(once_state state) { return state == ONCE_STATE_UNKNOWN; }
+
+static void step_resolve(run *r)
+{
+    static const once_outcome outcomes[] = {ONCE_DONE, ONCE_RETRY, ONCE_DEAD};
+    uint64_t scope, key;
+    bool done[2] = {false, false};
+    const uint64_t what = below(r, 3);
+    find_key(r, is_unknown, &scope, &key);
+    const once_hash id = id_of(r, scope, key);
+    BOTH(store->ops->resolve(store, id, outcomes[what], ONCE_BYTES("resolved"), &done[s], &err[s]))
+    note(r, "resolve %" PRIu64 " %s: %d", key, once_outcome_name(outcomes[what]), done[0]);
+    if (!compare_status(r, "resolve", rc, err)) return;
+    r->counts->resolve[what][done[0]]++;
+    if (done[0] != done[1]) differ(r, "resolve: memory %d, other %d", done[0], done[1]);
+}
+
+static void step_revive(run *r)
+{
+    uint64_t scope, key;
+    bool done[2] = {false, false};
+    find_key(r, once_state_finished, &scope, &key);
+    const once_request q = request_for(r, scope, key);
+    const once_message message = message_for(r, &q);
+    BOTH(store->ops->revive(store, &q, &message, &done[s], &err[s]))
+    note(r, "revive %" PRIu64 ": %d", key, done[0]);
+    if (!compare_status(r, "revive", rc, err)) return;
+    r->counts->revive[done[0]]++;
+    if (done[0] != done[1]) differ(r, "revive: memory %d, other %d", done[0], done[1]);
+}
+
+/* Ends a letter, with or without its entry. */
+static void step_end_letter(run *r)
+{
+    const bool discard = chance(r, 60);
+    bool found[2] = {false, false};
+    if (!r->in_tx) list_letters(r, (int)below(r, SCOPES));
+    if (r->failed) return;
+    const size_t n = r->sides[0].n_letters, at = n ? below(r, n + 1) : 0;
+    uint64_t ids[2];
+    for (int s = 0; s < 2; s++) ids[s] = at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40;
+    BOTH((discard ? store->ops->discard : store->ops->letter_drop)(store, ids[s], &found[s], &err[s]))
+    note(r, "%s: %d", discard ? "discard" : "drop", found[0]);
+    if (!compare_status(r, "end of a letter", rc, err)) return;
+    (discard ? r->counts->discard : r->counts->drop)[found[0]]++;
+    if (found[0] != found[1]) differ(r, "end of a letter: memory %d, other %d", found[0], found[1]);
+}
+
+static void step_audit(run *r)
+{
+    const once_request q = any_request(r);
+    const once_audit act = {.consumer = q.scope->consumer, .who = ONCE_BYTES("who"), .what = ONCE_BYTES("what"), .key = q.key, .letter = below(r, 3)};
+    BOTH(store->ops->audit(store, &act, &err[s]))
+    if (compare_status(r, "audit", rc, err)) r->counts->audited++;
+}
+
+static bool digest_audit(void *user, const once_audit *a)
+{
+    uint64_t *sum = user;
+    *sum = (*sum ^ ((uint64_t)a->time_ms * 31 + a->key.len * 7 + a->letter)) * UINT64_C(0x9e3779b97f4a7c15) + a->who.len + a->what.len + a->note.len;
+    return true;
+}
+
+static void compare_audits(run *r)
+{
+    for (int scope = 1; scope < SCOPES && !r->failed; scope++) {
+        uint64_t sums[2] = {1, 1};
+        BOTH(store->ops->audits(store, scopes[scope].consumer, digest_audit, &sums[s], &err[s]))
+        if (compare_status(r, "audits", rc, err) && sums[0] != sums[1]) differ(r, "the audits differ");
+    }
 }
 
 static void step_bury(run *r)
@@ -631,7 +715,7 @@ static void compare_letters(run *r)
     static letter_digest digests[2];
     for (int scope = 1; scope < SCOPES && !r->failed; scope++) {
         digests[0].n = digests[1].n = 0;
-        BOTH(store->ops->letters(store, scopes[scope].consumer, digest_letter, &digests[s], &err[s]))
+        BOTH(store->ops->letters(store, scopes[scope].consumer, 0, digest_letter, &digests[s], &err[s]))
         if (!compare_status(r, "letters", rc, err)) return;
         if (digests[0].n != digests[1].n) differ(r, "letters: memory has %zu, other %zu", digests[0].n, digests[1].n);
         for (size_t i = 0; i < digests[0].n && !r->failed; i++)
@@ -648,6 +732,7 @@ static void checkpoint(run *r)
     compare_stats(r);
     compare_lists(r);
     compare_letters(r);
+    compare_audits(r);
 }
 
 /* --- everything comes to an end --- */
@@ -740,7 +825,11 @@ static void step(run *r)
     else if (what < 65) step_forget(r);
     else if (what < 67) step_bury(r);
     else if (what < 70) step_exhume(r);
-    else if (what < 72) step_fact(r);
+    else if (what < 71) step_fact(r);
+    else if (what < 73) step_resolve(r);
+    else if (what < 75) step_revive(r);
+    else if (what < 76) step_end_letter(r);
+    else if (what < 77) step_audit(r);
     else if (what < 84) step_time(r);
     else if (what < 86) compare_entries(r);
     else if (r->in_tx) {
@@ -844,6 +933,14 @@ int differential_print(const differential_counts *c, bool table)
     never += show("forget", "nothing", c->forget[0], true, table) + show("forget", "found", c->forget[1], true, table);
     never += show("exhume", "nothing", c->exhume[0], true, table) + show("exhume", "found", c->exhume[1], true, table) +
              show("exhume", "refused", c->exhume[2], true, table);
+    never += show("discard", "nothing", c->discard[0], true, table) + show("discard", "found", c->discard[1], true, table);
+    never += show("drop", "nothing", c->drop[0], true, table) + show("drop", "found", c->drop[1], true, table);
+    never += show("revive", "nothing", c->revive[0], true, table) + show("revive", "forced", c->revive[1], true, table);
+    for (int i = 0; i < 3; i++) {
+        static const char *const texts[3][2] = {{"done: nothing", "done"}, {"retry: nothing", "retry"}, {"dead: nothing", "dead"}};
+        never += show("resolve", texts[i][0], c->resolve[i][0], true, table) + show("resolve", texts[i][1], c->resolve[i][1], true, table);
+    }
+    never += show("audit", "written", c->audited, true, table);
     for (int i = 0; i < VERBS; i++) never += show("repeated", verbs[i], c->repeated[i], true, table);
     never += show("tx", "committed", c->committed, true, table) + show("tx", "rolled back", c->rolled_back, true, table) +
              show("tx", "broken", c->broken, true, table);

@@ -22,6 +22,7 @@ typedef struct differential_counts {
     uint64_t settle[ONCE_OUTCOMES][2]; /* fenced, applied */
     uint64_t extend[2], bury[2], forget[2];
     uint64_t exhume[3]; /* not found, found, refused */
+    uint64_t discard[2], drop[2], revive[2], resolve[3][2], audited;
     uint64_t repeated[5]; /* claim, accept, settle, extend, take: once more, as after a lost reply */
     uint64_t committed, rolled_back, broken, reopened, swept, jumped, rebooted, checkpoints, steps;
 } differential_counts;

@@ -19,7 +19,7 @@ ROWS = {
     "fetch_after": "f01", "claim_before": "f01", "claim_after": "f02_f16", "effect_before": "f02", "effect_between": "f03", "effect_after": "f05",
     "settle_before": "f05", "settle_after": "f05_f09", "commit_before": "f05_f09", "commit_after": "f07_f09", "ack_before": "f07", "ack_after": "f09",
     "take_before": "f73", "take_after": "f73_f16", "migrate_between": "f13", "sweep_between": "f12", "merge_between": "f12", "drain_before": "f59",
-    "bury_before": "f36", "bury_after": "f36",
+    "bury_before": "f36", "bury_after": "f36", "replay_before": "f35", "replay_between": "f35",
 }
 
 
@@ -93,7 +93,10 @@ def filler_again(folder, original):
 
 # ---- the matrix ----
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p not in ("migrate_between", "sweep_between", "merge_between")], ids=name_of)
+OPERATORS = ("replay_before", "replay_between")  # not reached by a run
+
+
+@pytest.mark.parametrize("point", [p for p in POINTS if p not in ("migrate_between", "sweep_between", "merge_between") + OPERATORS], ids=name_of)
 def test_killed_at(tmp_path, point):
     way = told_to_stop if point == "drain_before" else ordinary
 
@@ -105,6 +108,58 @@ def test_killed_at(tmp_path, point):
         work.check_replay()
 
     at_once(one, HITS)
+
+
+def replayable(folder):
+    """A workload at its end; what was wrong with the dead ones of type 'bad' is repaired."""
+    work = Workload(folder)
+    work.finish()
+    path = os.path.join(folder, work.p.name)
+    text = open(path).read()
+    head, _, bad = text.partition("  bad:\n")
+    assert bad
+    with open(path, "w") as file:
+        file.write(head + "  bad:\n    sql: [\"INSERT INTO payments(id, account, amount) VALUES (:id, :account, :amount)\", "
+                          "\"UPDATE accounts SET balance = balance + :amount WHERE id = :account\"]\n")
+    repaired = {line["id"]: (line["account"], line["amount"]) for line in reversed(work.lines)
+                if isinstance(line, dict) and line["type"] == "bad"}  # the first of a key is the one that counts
+    assert len(repaired) > 2
+    work.expected.update(repaired)
+    return work, len(repaired)
+
+
+def replayed(work, n):
+    """The letters that can run did, once; the others are still there."""
+    left = work.p.value("SELECT count(*) FROM once_letter") - (len(work.dead_lines) - n)
+    ended = work.p.once("replay", work.p.name, "--all", "--json")
+    assert ended.status == 1 and ended.json["counts"]["run"] == left, ended
+    counts(work.p.run(status=1), received=work.received, duplicates=work.received, resumed=n, done=n)
+    work.check_now()
+    assert {id for (id,) in work.p.rows("SELECT id FROM payments")} == set(work.expected)
+    assert work.p.value("SELECT count(*) FROM once_letter") == len(work.dead_lines) - n
+    assert work.p.value("SELECT count(*) FROM once_audit") == n, "each letter moved once"
+
+
+@pytest.mark.parametrize("point", OPERATORS, ids=name_of)
+def test_killed_during_replay_at(tmp_path, point):
+    def one(hit):
+        work, n = replayable(str(tmp_path / str(hit)))
+        ended = work.p.once("replay", work.p.name, "--all", failpoint=f"{point}:kill:{hit}")
+        assert ended.killed or (hit > 1 and ended.status == 1), f"{point} was not reached: {ended}"
+        if ended.killed:
+            work.check_now()
+            replayed(work, n)
+
+    at_once(one, HITS)
+
+
+@pytest.mark.parametrize("point", OPERATORS, ids=lambda p: "f35_" + p)
+def test_failure_of_replay_reported_at(tmp_path, point):
+    work, n = replayable(str(tmp_path))
+    ended = work.p.once("replay", work.p.name, "--all", failpoint=f"{point}:error")
+    assert ended.status == 3 and point in ended.err, ended
+    work.check_now()
+    replayed(work, n)
 
 
 @pytest.mark.parametrize("hit", [1, 2, 9])
@@ -182,7 +237,7 @@ ELSEWHERE = ("migrate_between", "sweep_between", "merge_between")
 BLAMING = ("effect_before", "effect_between", "effect_after")  # these fail one message: it is tried again
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p not in SILENT + ELSEWHERE],
+@pytest.mark.parametrize("point", [p for p in POINTS if p not in SILENT + ELSEWHERE + OPERATORS],
                          ids=lambda p: "f06_f76_" + p if p == "commit_after" else "f76_" + p)
 def test_failure_reported_at(tmp_path, point):
     """One run, which sees an error that may or may not hide a success; its counts must be as if nothing had happened."""
@@ -215,5 +270,5 @@ def test_failure_of_the_file_reported_at(tmp_path, point, full_store, expiring_s
 def test_matrix_is_complete():
     """Every point is in exactly one list above."""
     assert len(POINTS) == len(set(POINTS)) >= 25
-    for known in (*SILENT, *ELSEWHERE, *BLAMING, *ROWS):
+    for known in (*SILENT, *ELSEWHERE, *OPERATORS, *BLAMING, *ROWS):
         assert known in POINTS, f"{known} is not a failpoint any more"

@@ -314,7 +314,7 @@ void sim_store_replay(sim_worker *worker)
     bool found = false;
     if (world->tx_owner || !worker->real || world->store_down_until_ms > world->now_ms) return;
     lend_clock(worker);
-    int rc = worker->real->ops->letters(worker->real, world->spec->consumer, look_at, &s, &err);
+    int rc = worker->real->ops->letters(worker->real, world->spec->consumer, 0, look_at, &s, &err);
     if (rc == ONCE_OK && s.id) rc = worker->real->ops->exhume(worker->real, s.id, &found, &err);
     if (rc != ONCE_OK) sim_violation(world, "a dead letter cannot be replayed: %s", err.text);
     if (!found) return;

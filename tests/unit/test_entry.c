@@ -737,6 +737,124 @@ static void superseded_while_waiting_is_stale(void **state)
     }
 }
 
+/* --- what operators decide --- */
+
+static void discard_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        once_entry e = entry_of(&rows[i]), before = e;
+        if (rows[i].state != ONCE_STATE_DEAD) {
+            assert_int_equal(once_entry_discard(&e, NULL, ONCE_NO_TIME, NOW), ONCE_UNCHANGED);
+            assert_memory_equal(&e, &before, sizeof e);
+            continue;
+        }
+        assert_int_equal(once_entry_discard(&e, NULL, NOW + 7, NOW), ONCE_ENTRY_CHANGED);
+        assert_int_equal(e.state, ONCE_STATE_REJECTED);
+        assert_int_equal(e.expires_ms, NOW + 7 + REMEMBER); /* until its message is too old */
+        assert_int_equal(claim(&e, NULL, request(yours), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_DUPLICATE);
+        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED));
+    }
+}
+
+static void a_discarded_version_is_not_waited_for(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(4);
+    once_entry e = entry_in(S(DEAD), ONCE_NEVER);
+    e.lane = lane_id;
+    e.versioned = true;
+    e.order = 5;
+    assert_int_equal(once_entry_discard(&e, &lane, ONCE_NO_TIME, NOW), ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_ADVANCED);
+    assert_int_equal(lane.version, 5);
+}
+
+static void resolve_in_every_state(void **state)
+{
+    (void)state;
+    static const once_outcome outcomes[] = {ONCE_DONE, ONCE_RETRY, ONCE_DEAD};
+    for (size_t i = 0; i < ROWS; i++)
+        for (size_t o = 0; o < 3; o++) {
+            once_entry e = entry_of(&rows[i]);
+            e.message = body;
+            e.has_message = once_state_unfinished(e.state);
+            const once_entry before = e;
+            const int changed = once_entry_resolve(&e, NULL, outcomes[o], ONCE_BYTES("looked up"), NOW);
+            if (rows[i].state != ONCE_STATE_UNKNOWN) {
+                assert_int_equal(changed, ONCE_UNCHANGED);
+                assert_memory_equal(&e, &before, sizeof e);
+                continue;
+            }
+            assert_int_equal(changed, ONCE_ENTRY_CHANGED | (outcomes[o] == ONCE_DEAD ? ONCE_LETTER_NEEDED : 0));
+            assert_int_equal(e.state, state_of_outcome[outcomes[o]]);
+            assert_int_equal(e.changed_ms, NOW);
+            assert_int_equal(e.reason.len, 9);
+            assert_int_equal(e.failures, outcomes[o] == ONCE_RETRY ? 3 : 2);
+            assert_int_equal(e.attempt, 3);
+            if (outcomes[o] == ONCE_DONE) assert_int_equal(e.expires_ms, NOW + REMEMBER);
+            if (outcomes[o] == ONCE_RETRY) {
+                assert_int_equal(e.due_ms, NOW);
+                assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW, ONCE_UNCHANGED)); /* who left it unknown is fenced off */
+                assert_int_equal(take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED).attempt, 4);
+            }
+        }
+}
+
+static void resolve_without_a_body_cannot_retry(void **state)
+{
+    (void)state;
+    once_entry e = entry_in(S(UNKNOWN), ONCE_NEVER), before = e;
+    assert_int_equal(once_entry_resolve(&e, NULL, ONCE_RETRY, ONCE_BYTES(""), NOW), ONCE_UNCHANGED);
+    assert_memory_equal(&e, &before, sizeof e);
+    once_lane lane = lane_at(2);
+    e.lane = lane_id;
+    e.versioned = true;
+    e.order = 3;
+    assert_int_equal(once_entry_resolve(&e, &lane, ONCE_DONE, ONCE_BYTES(""), NOW), ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_ADVANCED);
+    assert_int_equal(lane.version, 3);
+}
+
+static void f34_revive_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        once_entry e = entry_of(&rows[i]), before = e;
+        once_request q = request(yours);
+        q.fingerprint = print_b;
+        q.remember_ms = 5;
+        const int changed = once_entry_revive(&e, NULL, &q, &body, NOW);
+        if (!once_state_finished(rows[i].state) || is_new_life(&rows[i])) {
+            assert_int_equal(changed, ONCE_UNCHANGED);
+            assert_memory_equal(&e, &before, sizeof e);
+            continue;
+        }
+        assert_int_equal(changed, ONCE_ENTRY_CHANGED);
+        assert_int_equal(e.state, ONCE_STATE_WAITING);
+        assert_true(e.has_message && once_hash_equal(e.fingerprint, print_b) && e.failures == 0);
+        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* who finished it before is fenced off */
+        assert_int_equal(take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED).attempt, 4);
+        assert_true(settle(&e, NULL, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED));
+        assert_true(e.expires_ms >= before.expires_ms); /* what was promised before still holds */
+    }
+}
+
+static void a_revived_one_stands_behind_the_others_of_its_lane(void **state)
+{
+    (void)state;
+    once_lane lane = {.head = 4, .tail = 6};
+    once_entry e = entry_in(S(DONE), NOW + 1);
+    const once_request q = lane_request(yours, -1, -1);
+    assert_int_equal(once_entry_revive(&e, &lane, &q, &body, NOW), ONCE_ENTRY_CHANGED);
+    assert_true(e.order == 7 && once_hash_equal(e.lane, lane_id));
+    assert_int_equal(take(&e, &lane, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_LATER);
+
+    lane = lane_at(9); /* and is stale where a later version has settled */
+    e = entry_in(S(DONE), NOW + 1);
+    const once_request old = lane_request(yours, 8, -1);
+    once_entry_revive(&e, &lane, &old, &body, NOW);
+    assert_int_equal(take(&e, &lane, yours, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED).answer, ONCE_ANSWER_STALE);
+}
+
 /* The same version under two keys, or one that came back from the dead: each would wait for the other. */
 static void equals_in_a_lane_do_not_wait_for_each_other(void **state)
 {
@@ -854,6 +972,12 @@ int main(void)
         cmocka_unit_test(extend_in_every_state),
         cmocka_unit_test(f74_forget_leaves_nothing_and_fences_the_zombie),
         cmocka_unit_test(exhume_in_every_state),
+        cmocka_unit_test(discard_in_every_state),
+        cmocka_unit_test(a_discarded_version_is_not_waited_for),
+        cmocka_unit_test(resolve_in_every_state),
+        cmocka_unit_test(resolve_without_a_body_cannot_retry),
+        cmocka_unit_test(f34_revive_in_every_state),
+        cmocka_unit_test(a_revived_one_stands_behind_the_others_of_its_lane),
         cmocka_unit_test(take_of_everything_that_can_be_due),
         cmocka_unit_test(f76_a_claim_repeated_after_a_lost_reply_is_the_same_claim),
         cmocka_unit_test(f76_an_accept_repeated_after_a_lost_reply_is_the_same_accept),

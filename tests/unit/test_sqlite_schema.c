@@ -236,9 +236,29 @@ static void f58_newer_is_refused(void **state)
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     once__store_close(store);
-    sql(path, "UPDATE once_meta SET value = 3 WHERE name = 'version'");
+    sql(path, "UPDATE once_meta SET value = 4 WHERE name = 'version'");
     refused(path, true, false, ONCE_E_NEWER, "newer");
     refused(path, false, true, ONCE_E_NEWER, "upgrade once");
+}
+
+static void f58_version_2_gets_its_audit(void **state)
+{
+    (void)state;
+    const char *path = path_of("two.db");
+    once_store *store;
+    once_error err = {0};
+    assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
+    assert_int_equal(store->ops->fact_set(store, "kept", ONCE_BYTES("x"), &err), ONCE_OK);
+    once__store_close(store);
+    sql(path, "DROP TABLE once_audit; UPDATE once_meta SET value = 2 WHERE name = 'version'");
+    refused(path, false, true, ONCE_E_READONLY, "version 2");
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    const once_audit act = {.consumer = ONCE_BYTES("c"), .who = ONCE_BYTES("me"), .what = ONCE_BYTES("forget")};
+    assert_int_equal(store->ops->audit(store, &act, &err), ONCE_OK);
+    once__store_close(store);
+    assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
+    assert_int_equal(ask(path, "SELECT count(*) FROM once_audit WHERE who = 'me' AND letter IS NULL"), 1);
+    assert_int_equal(ask(path, "SELECT count(*) FROM once_fact WHERE name = 'kept'"), 1);
 }
 
 /* Row 13: killed in the middle of a migration, at each of its failpoints. */
@@ -497,6 +517,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_schema_text_is_the_schema, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_older_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_newer_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_version_2_gets_its_audit, setup, teardown),
         cmocka_unit_test_setup_teardown(f13_kill_during_migration, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_paths, setup, teardown),

@@ -1,0 +1,39 @@
+/* once forget: the next message with this key runs, whatever became of the one before. */
+#include <string.h>
+
+#include "cli.h"
+
+int cli_forget(int argc, char **argv)
+{
+    bool json = false;
+    const char *tenant = "", *operation = "";
+    const cli_option options[] = {
+        {"--json", NULL, "one object on standard output", &json, NULL},
+        {"--tenant", "NAME", "the tenant of the key", NULL, &tenant},
+        {"--operation", "NAME", "the operation of the key, when several know it", NULL, &operation},
+        {0},
+    };
+    char *args[2];
+    int status;
+    if (cli_parse(argc, argv, options, 2, 2, args, &status) < 0) return status;
+    once_pipeline *pipeline;
+    status = cli_load(args[0], json, &pipeline);
+    if (status != CLI_OK) return status;
+    once_error err = {0};
+    const char *was = "absent";
+    const int rc = once_pipeline_forget(pipeline, cli_bytes(tenant), cli_bytes(operation), cli_bytes(args[1]), &was, &err);
+    const bool known = strcmp(was, "absent") != 0;
+    if (json && rc == ONCE_OK) {
+        printf("{\"key\":");
+        cli_json_cstring(stdout, args[1]);
+        printf(",\"forgotten\":%s,\"was\":\"%s\"}\n", known ? "true" : "false", was);
+    } else if (json) {
+        cli_json_failure(&err);
+    } else if (rc == ONCE_OK && known) {
+        printf("key '%s': forgotten; it was %s\n", args[1], was);
+    } else if (rc == ONCE_OK) {
+        printf("key '%s': nothing was known about it\n", args[1]);
+    }
+    once_pipeline_free(pipeline);
+    return rc != ONCE_OK ? cli_fail(&err) : known ? CLI_OK : CLI_DEAD;
+}

@@ -1,0 +1,146 @@
+/* once list: messages that are not finished, dead letters, and what operators did. Bodies only when they are asked for. */
+#include <inttypes.h>
+
+#include "cli.h"
+
+typedef struct listing {
+    bool json, body, first;
+} listing;
+
+static void json_field(const char *name, once_bytes text)
+{
+    printf(",\"%s\":", name);
+    cli_json_string(stdout, text);
+}
+
+static void as_json(const listing *l, const once_listed *e)
+{
+    printf("%s{\"state\":\"%s\"", l->first ? "" : ",", e->state);
+    if (e->letter) printf(",\"letter\":%" PRIu64 ",\"kind\":\"%s\"", e->letter, e->kind);
+    json_field("tenant", e->scope.tenant);
+    json_field("operation", e->scope.operation);
+    json_field("key", e->key);
+    json_field("type", e->type);
+    json_field("place", e->place);
+    json_field("point", e->point);
+    printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%" PRId64 ",\"changed_ms\":%" PRId64, e->attempt, e->failures, e->seen_ms, e->changed_ms);
+    if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
+    json_field("reason", e->reason);
+    if (l->body && e->has_body) {
+        json_field("body", e->body);
+        if (e->headers.len) json_field("headers", e->headers);
+    }
+    printf("}");
+}
+
+static void as_text(const listing *l, const once_listed *e)
+{
+    char time[40];
+    printf("%s", e->letter ? e->kind : e->state);
+    if (e->letter) printf(" %" PRIu64, e->letter);
+    if (e->key.len) {
+        printf("  key '");
+        cli_print_safe(e->key);
+        printf("'");
+    }
+    if (e->scope.tenant.len) {
+        printf(" of tenant '");
+        cli_print_safe(e->scope.tenant);
+        printf("'");
+    }
+    if (e->place.len) {
+        printf("  ");
+        cli_print_safe(e->place);
+        printf(":");
+        cli_print_safe(e->point);
+    }
+    printf("  %u attempt%s, %s", e->attempt, e->attempt == 1 ? "" : "s", cli_when(e->changed_ms, time));
+    if (e->due_ms != ONCE_NO_TIME) printf("  %s %s", e->state[0] == 'b' ? "until" : "not before", cli_when(e->due_ms, time));
+    if (e->reason.len) {
+        printf("  ");
+        cli_print_safe(e->reason);
+    }
+    putchar('\n');
+    if (!l->body || !e->has_body) return;
+    printf("    ");
+    cli_print_safe(e->body);
+    putchar('\n');
+}
+
+static bool on_item(void *user, const once_listed *item)
+{
+    listing *l = user;
+    if (l->json) as_json(l, item);
+    else as_text(l, item);
+    l->first = false;
+    return !ferror(stdout);
+}
+
+static bool on_audit(void *user, const once_audited *a)
+{
+    listing *l = user;
+    char time[40];
+    if (l->json) {
+        printf("%s{\"time_ms\":%" PRId64, l->first ? "" : ",", a->time_ms);
+        json_field("who", a->who);
+        json_field("what", a->what);
+        json_field("key", a->key);
+        printf(",\"letter\":%" PRIu64, a->letter);
+        json_field("note", a->note);
+        printf("}");
+    } else {
+        printf("%s  ", cli_when(a->time_ms, time));
+        cli_print_safe(a->who);
+        printf("  ");
+        cli_print_safe(a->what);
+        if (a->letter) printf("  letter %" PRIu64, a->letter);
+        if (a->key.len) {
+            printf("  key '");
+            cli_print_safe(a->key);
+            printf("'");
+        }
+        printf("  ");
+        cli_print_safe(a->note);
+        putchar('\n');
+    }
+    l->first = false;
+    return !ferror(stdout);
+}
+
+int cli_list(int argc, char **argv)
+{
+    listing l = {.first = true};
+    bool waiting = false, unknown = false, dead = false, busy = false, audit = false;
+    const cli_option options[] = {
+        {"--json", NULL, "one object on standard output", &l.json, NULL},
+        {"--waiting", NULL, "retries and parked ones", &waiting, NULL},
+        {"--unknown", NULL, "held: the effect may have happened", &unknown, NULL},
+        {"--dead", NULL, "dead letters", &dead, NULL},
+        {"--busy", NULL, "in the hands of a worker", &busy, NULL},
+        {"--body", NULL, "with the bodies, which may be secret", &l.body, NULL},
+        {"--audit", NULL, "instead: what operators did, and who it was", &audit, NULL},
+        {0},
+    };
+    char *args[1];
+    int status;
+    if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
+    unsigned what = (waiting ? ONCE_LIST_WAITING : 0u) | (unknown ? ONCE_LIST_UNKNOWN : 0u) | (dead ? ONCE_LIST_DEAD : 0u) | (busy ? ONCE_LIST_BUSY : 0u);
+    if (audit && what) {
+        fprintf(stderr, "once list: --audit goes alone\n");
+        return CLI_USAGE;
+    }
+    if (!what) what = ONCE_LIST_WAITING | ONCE_LIST_UNKNOWN | ONCE_LIST_DEAD | ONCE_LIST_BUSY;
+    once_pipeline *pipeline;
+    status = cli_load(args[0], l.json, &pipeline);
+    if (status != CLI_OK) return status;
+    once_error err = {0};
+    if (l.json) printf("{\"%s\":[", audit ? "audit" : "messages");
+    const int rc = audit ? once_pipeline_audits(pipeline, on_audit, &l, &err) : once_pipeline_list(pipeline, what, on_item, &l, &err);
+    if (l.json) {
+        printf("]");
+        cli_json_error(rc, &err);
+        printf("}\n");
+    }
+    once_pipeline_free(pipeline);
+    return rc == ONCE_OK ? CLI_OK : cli_fail(&err);
+}

@@ -1,0 +1,176 @@
+/* once replay: dead letters back to work. On a terminal a line shows how far it is and how long it will take. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+typedef struct replaying {
+    bool json, dry_run, terminal, first;
+} replaying;
+
+static void clear_line(const replaying *r)
+{
+    if (r->terminal) fputs("\r\033[K", stderr);
+}
+
+/* In a dry run every letter is told, otherwise only those that stay: of a million that move nobody wants a line. */
+static void on_letter(void *user, const once_replayed *l)
+{
+    replaying *r = user;
+    const bool leaves = once_replay_verdict_leaves(l->verdict);
+    if (!r->dry_run && leaves && !r->json) return;
+    if (r->json) {
+        printf("%s{\"letter\":%" PRIu64 ",\"verdict\":\"%s\",\"leaves\":%s,\"key\":", r->first ? "" : ",", l->letter,
+               once_replay_verdict_name(l->verdict), leaves ? "true" : "false");
+        cli_json_string(stdout, l->key);
+        printf(",\"type\":");
+        cli_json_string(stdout, l->type);
+        printf(",\"place\":");
+        cli_json_string(stdout, l->place);
+        printf(",\"point\":");
+        cli_json_string(stdout, l->point);
+        printf(",\"reason\":");
+        cli_json_string(stdout, l->reason);
+        printf("}");
+    } else {
+        clear_line(r);
+        printf("letter %" PRIu64 "  %s: %s", l->letter, once_replay_verdict_name(l->verdict), once_replay_verdict_text(l->verdict));
+        if (l->place.len) {
+            printf("  ");
+            cli_print_safe(l->place);
+            putchar(':');
+            cli_print_safe(l->point);
+        }
+        if (l->reason.len) {
+            printf("  (");
+            cli_print_safe(l->reason);
+            putchar(')');
+        }
+        putchar('\n');
+    }
+    r->first = false;
+}
+
+static void on_progress(void *user, uint64_t looked_at, uint64_t total, double seconds)
+{
+    const replaying *r = user;
+    char left[20] = "";
+    if (!r->terminal) return;
+    if (looked_at && looked_at < total) cli_how_long(left, sizeof left, seconds * (double)(total - looked_at) / (double)looked_at);
+    fprintf(stderr, "\r\033[K%" PRIu64 " of %" PRIu64 " letters  %.0f/s%s%s", looked_at, total, seconds > 0 ? (double)looked_at / seconds : 0,
+            *left ? "  left: " : "", left);
+    fflush(stderr);
+}
+
+static void print_counts(const replaying *r, const once_replay_counts *counts)
+{
+    uint64_t total = 0, left = 0;
+    for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++) {
+        total += counts->verdicts[i];
+        if (once_replay_verdict_leaves((once_replay_verdict)i)) left += counts->verdicts[i];
+    }
+    printf("%" PRIu64 " letter%s%s, %" PRIu64 " %s%s\n", total, total == 1 ? "" : "s", r->dry_run ? " in a dry run" : "", left,
+           r->dry_run ? "would leave the dead letters" : "left the dead letters", counts->stopped ? "; stopped before the end" : "");
+    for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++)
+        if (counts->verdicts[i])
+            printf("  %-10s %12" PRIu64 "  %s\n", once_replay_verdict_name((once_replay_verdict)i), counts->verdicts[i],
+                   once_replay_verdict_text((once_replay_verdict)i));
+}
+
+static void json_counts(const once_replay_counts *counts)
+{
+    printf(",\"counts\":{");
+    for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++)
+        printf("%s\"%s\":%" PRIu64, i ? "," : "", once_replay_verdict_name((once_replay_verdict)i), counts->verdicts[i]);
+    printf("},\"stopped\":%s", counts->stopped ? "true" : "false");
+}
+
+static bool stayed(const once_replay_counts *counts)
+{
+    for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++)
+        if (counts->verdicts[i] && !once_replay_verdict_leaves((once_replay_verdict)i)) return true;
+    return counts->stopped;
+}
+
+static bool read_rate(const char *text, uint32_t *out)
+{
+    char *end;
+    if (!text) return true;
+    errno = 0;
+    const unsigned long n = strtoul(text, &end, 10);
+    if (text[0] >= '0' && text[0] <= '9' && !*end && !errno && n > 0 && n <= 1000000000) {
+        *out = (uint32_t)n;
+        return true;
+    }
+    fprintf(stderr, "once replay: --rate '%s' is not a number of letters a second\n", text);
+    return false;
+}
+
+static int replay(const char *file, replaying *r, once_replay_options *how)
+{
+    once_pipeline *pipeline;
+    int status = cli_load(file, r->json, &pipeline);
+    if (status != CLI_OK) return status;
+    cli_stop_on_signals(pipeline);
+    once_error err = {0};
+    once_replay_counts counts;
+    r->terminal = isatty(STDERR_FILENO) && !r->json;
+    if (r->json) printf("{\"dry_run\":%s,\"letters\":[", r->dry_run ? "true" : "false");
+    const int rc = once_pipeline_replay(pipeline, how, &counts, &err);
+    clear_line(r);
+    if (r->json) {
+        printf("]");
+        json_counts(&counts);
+        cli_json_error(rc, &err);
+        printf("}\n");
+    } else if (rc == ONCE_OK) {
+        print_counts(r, &counts);
+    }
+    once_pipeline_free(pipeline);
+    return rc != ONCE_OK ? cli_fail(&err) : stayed(&counts) ? CLI_DEAD : CLI_OK;
+}
+
+int cli_replay(int argc, char **argv)
+{
+    replaying r = {.first = true};
+    once_replay_options how = {.size = sizeof how, .since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME, .visit = on_letter, .progress = on_progress, .user = &r};
+    const char *rate = NULL, *reason = "", *type = "", *since = NULL, *until = NULL;
+    bool all = false;
+    const cli_option options[] = {
+        {"--json", NULL, "one object on standard output", &r.json, NULL},
+        {"--all", NULL, "every letter", &all, NULL},
+        {"--reason", "TEXT", "letters with this text in their reason", NULL, &reason},
+        {"--type", "TYPE", "letters of this type", NULL, &type},
+        {"--since", "TIME", "letters that were buried then or later", NULL, &since},
+        {"--until", "TIME", "letters that were buried before", NULL, &until},
+        {"--dry-run", NULL, "say of each letter what would happen, and change nothing", &r.dry_run, NULL},
+        {"--rate", "N", "not more than N letters a second", NULL, &rate},
+        {"--force", NULL, "also when its key is finished or the message too old: the effect happens again", &how.force, NULL},
+        {0},
+    };
+    char **args = calloc((size_t)argc, sizeof *args);
+    uint64_t *ids = calloc((size_t)argc, sizeof *ids);
+    int status = CLI_FAILED, n = -1;
+    if (args && ids) n = cli_parse(argc, argv, options, 1, argc, args, &status);
+    const bool filtered = *reason || *type || since || until;
+    if (n > 0 && (all + (n > 1) + filtered) != 1) {
+        fprintf(stderr, "once replay: say which letters: ids, or --all, or some of --reason, --type, --since, --until\n");
+        status = CLI_USAGE;
+    } else if (n > 0) {
+        how.ids = n > 1 ? ids : NULL;
+        how.n_ids = (size_t)n - 1;
+        how.reason = cli_bytes(reason);
+        how.type = cli_bytes(type);
+        how.dry_run = r.dry_run;
+        status = CLI_USAGE;
+        if (cli_letter_ids(args + 1, n - 1, ids) && read_rate(rate, &how.rate) && cli_time("--since", since, &how.since_ms) &&
+            cli_time("--until", until, &how.until_ms))
+            status = replay(args[0], &r, &how);
+    }
+    free(args);
+    free(ids);
+    return status;
+}

@@ -1,0 +1,76 @@
+/* once status: where the messages of a consumer stand. */
+#include <inttypes.h>
+
+#include "cli.h"
+
+static void json_time(const char *name, int64_t ms)
+{
+    if (ms == ONCE_NO_TIME) printf(",\"%s\":null", name);
+    else printf(",\"%s\":%" PRId64, name, ms);
+}
+
+static void as_json(const once_standing *s, bool finished)
+{
+    printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"backlog\":%" PRIu64, s->waiting, s->busy,
+           s->unknown, s->dead, s->backlog);
+    if (finished)
+        printf(",\"done\":%" PRIu64 ",\"already\":%" PRIu64 ",\"rejected\":%" PRIu64 ",\"stale\":%" PRIu64, s->done, s->already, s->rejected, s->stale);
+    json_time("oldest_waiting_ms", s->oldest_waiting_ms);
+    json_time("oldest_unknown_ms", s->oldest_unknown_ms);
+    json_time("oldest_dead_ms", s->oldest_dead_ms);
+    json_time("wait_ms", s->wait_ms < 0 ? ONCE_NO_TIME : s->wait_ms);
+}
+
+static void line(const char *name, uint64_t n, const char *text, const char *since, int64_t ms)
+{
+    char time[40];
+    printf("  %-10s %12" PRIu64 "  %s", name, n, text);
+    if (ms != ONCE_NO_TIME) printf("; %s %s", since, cli_when(ms, time));
+    putchar('\n');
+}
+
+static void as_text(const once_standing *s, bool finished)
+{
+    line("waiting", s->waiting, "in the store, to be handed out again", "the oldest is from", s->oldest_waiting_ms);
+    line("backlog", s->backlog, "of the waiting: due now", "", ONCE_NO_TIME);
+    line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);
+    line("unknown", s->unknown, "the effect may have happened", "the oldest is from", s->oldest_unknown_ms);
+    line("dead", s->dead, "dead letters", "the oldest was buried", s->oldest_dead_ms);
+    if (!finished) return;
+    line("done", s->done, "remembered: the effect happened", "", ONCE_NO_TIME);
+    line("already", s->already, "remembered: it had happened before", "", ONCE_NO_TIME);
+    line("rejected", s->rejected, "remembered: the business said no", "", ONCE_NO_TIME);
+    line("stale", s->stale, "remembered: superseded, or met nothing", "", ONCE_NO_TIME);
+}
+
+int cli_status(int argc, char **argv)
+{
+    bool json = false, finished = false;
+    const cli_option options[] = {
+        {"--json", NULL, "one object on standard output", &json, NULL},
+        {"--finished", NULL, "count what is remembered too; reads all of it", &finished, NULL},
+        {0},
+    };
+    char *args[1];
+    int status;
+    if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
+    once_pipeline *pipeline;
+    status = cli_load(args[0], json, &pipeline);
+    if (status != CLI_OK) return status;
+    once_error err = {0};
+    once_standing standing = {0};
+    const int rc = once_pipeline_standing(pipeline, finished, &standing, &err);
+    if (rc != ONCE_OK) status = cli_fail(&err);
+    else status = standing.dead || standing.unknown ? CLI_DEAD : CLI_OK;
+    if (json && rc == ONCE_OK) {
+        printf("{");
+        as_json(&standing, finished);
+        printf("}\n");
+    } else if (json) {
+        cli_json_failure(&err);
+    } else if (rc == ONCE_OK) {
+        as_text(&standing, finished);
+    }
+    once_pipeline_free(pipeline);
+    return status;
+}

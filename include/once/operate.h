@@ -1,0 +1,182 @@
+/* What an operator does with the store of a pipeline: look, bring dead letters back to work, decide what is unknown.
+ *
+ * Every change is one transaction together with its audit record (when, who, what, which key or letter), so an act is in the
+ * audit exactly when it happened. Processes that run the pipeline may go on meanwhile.
+ *
+ * Strings and bytes that callbacks get are the library's until the callback returns. No callback may call the library with
+ * the same pipeline, but for once_pipeline_stop. Thread rule: that of the pipeline (once/pipeline.h).
+ *
+ * All functions: ONCE_CLASS_USAGE when the store is missing or the call makes no sense; other classes from the store. */
+#ifndef ONCE_OPERATE_H
+#define ONCE_OPERATE_H
+
+#include "once/pipeline.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A moment as an operator writes it: RFC 3339, epoch milliseconds, or a duration (2h): that long ago. */
+ONCE_API int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err);
+
+/* --- looking --- */
+
+/* Where the consumer's messages stand. Times in milliseconds UTC, ONCE_NO_TIME when there is none. */
+typedef struct once_standing {
+    uint64_t waiting, busy, unknown; /* entries that are not finished */
+    uint64_t dead;                   /* dead letters */
+    uint64_t backlog;                /* of the waiting: due now */
+    uint64_t done, already, rejected, stale; /* remembered; counted only when asked for */
+    int64_t now_ms;                  /* of this machine */
+    int64_t oldest_waiting_ms;       /* first seen */
+    int64_t oldest_unknown_ms;
+    int64_t oldest_dead_ms;          /* buried */
+    int64_t wait_ms;                 /* until something is due by itself; 0: now; -1: nothing will be */
+} once_standing;
+
+/* `finished`: count the finished entries too, which reads all of them. */
+ONCE_API int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err);
+
+enum once_list_what { ONCE_LIST_WAITING = 1, ONCE_LIST_UNKNOWN = 2, ONCE_LIST_DEAD = 4, ONCE_LIST_BUSY = 8 };
+
+typedef struct once_listed {
+    const char *state; /* "waiting", "unknown", "dead" or "busy" */
+    uint64_t letter;   /* dead: its id; otherwise 0 */
+    const char *kind;  /* dead: "dead", "conflict", "too_old" or "malformed" (it has no key); otherwise NULL */
+    once_scope scope;
+    once_bytes key; /* may be empty */
+    once_bytes type;
+    once_bytes place, point; /* coordinates */
+    uint32_t attempt, failures;
+    int64_t seen_ms;    /* first seen */
+    int64_t changed_ms; /* last change of state; dead: buried */
+    int64_t due_ms;     /* waiting: not before; busy: the claim ends; otherwise ONCE_NO_TIME, also when parked */
+    once_bytes reason;
+    bool has_body;
+    once_bytes body, headers;
+} once_listed;
+
+typedef bool once_list_visit(void *user, const once_listed *item); /* false ends the listing */
+
+/* `what`: a set of once_list_what. */
+ONCE_API int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *visit, void *user, once_error *err);
+
+typedef struct once_audited {
+    int64_t time_ms;
+    once_bytes who; /* "user@host:pid" */
+    once_bytes what, key, note;
+    uint64_t letter; /* 0: none */
+} once_audited;
+
+typedef bool once_audited_visit(void *user, const once_audited *record);
+ONCE_API int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, void *user, once_error *err);
+
+/* Why a message at these coordinates was skipped, or what became of it. */
+typedef struct once_fate {
+    const char *fate; /* one of the words below */
+    once_scope scope; /* empty when it has no key */
+    once_bytes key;
+    once_bytes reason;  /* of a letter, or why it has no key; may be empty */
+    uint64_t letter;    /* the dead letter of this very message; 0: none */
+} once_fate;
+/* "first"      the entry of its key was made by this message
+ * "duplicate"  by another one with the same content
+ * "conflict"   by another one with other content
+ * "letter"     it is a dead letter
+ * "malformed"  it has no key, and no letter either
+ * "unseen"     nothing is known of its key: it was not delivered, or it is forgotten */
+
+/* Reads the message again from a file source (not standard input). `fate` is told first, then, when there is a key, what is known
+ * of it as by once_pipeline_explain. ONCE_E_USAGE: no such place, or nothing is there. */
+typedef void once_fate_visit(void *user, const once_fate *fate);
+ONCE_API int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point, once_fate_visit *fate,
+                                           once_explain_visit *visit, void *user, once_error *err);
+
+/* --- dead letters --- */
+
+/*    name, does the letter leave the dead letters, what it means */
+#define ONCE_REPLAY_MAP(X)                                                                                            \
+    X(run, true, "goes back to work")                                                                                 \
+    X(forced, true, "goes back to work although its key is finished, or the message too old")                         \
+    X(duplicate, true, "the same message is finished already: suppressed")                                            \
+    X(waiting, true, "the same message is at work already")                                                           \
+    X(stale, true, "a newer version came first: recorded as stale")                                                   \
+    X(conflict, false, "its key was used with other content")                                                         \
+    X(too_old, false, "older than what is remembered")                                                                \
+    X(no_handler, false, "nobody handles its type")                                                                   \
+    X(still_dead, false, "it would die again, or its key has another letter")                                         \
+    X(gone, false, "there is no such letter any more")
+
+typedef enum once_replay_verdict {
+#define ONCE_REPLAY_ENUM(name, leaves, text) ONCE_REPLAY_##name,
+    ONCE_REPLAY_MAP(ONCE_REPLAY_ENUM)
+#undef ONCE_REPLAY_ENUM
+    ONCE_REPLAY_VERDICTS
+} once_replay_verdict;
+
+ONCE_API const char *once_replay_verdict_name(once_replay_verdict verdict);
+ONCE_API const char *once_replay_verdict_text(once_replay_verdict verdict);
+ONCE_API bool once_replay_verdict_leaves(once_replay_verdict verdict);
+
+typedef struct once_replayed {
+    uint64_t letter;
+    once_replay_verdict verdict;
+    once_bytes key, type, place, point; /* may be empty */
+    once_bytes reason; /* no_handler, still_dead: why; otherwise why it had died */
+} once_replayed;
+
+/* How far it is: letters looked at, out of how many. */
+typedef void once_replay_progress(void *user, uint64_t looked_at, uint64_t total, double seconds);
+
+typedef struct once_replay_options {
+    size_t size; /* sizeof(once_replay_options) */
+    const uint64_t *ids; /* only these; NULL: all that fit the rest */
+    size_t n_ids;
+    once_bytes reason; /* a part of the reason; empty: any */
+    once_bytes type;   /* the type; empty: any */
+    int64_t since_ms, until_ms; /* buried in [since, until); ONCE_NO_TIME: no bound */
+    bool dry_run; /* judge everything, change nothing */
+    bool force;   /* also what is finished or too old; never what somebody works on */
+    uint32_t rate; /* letters a second that may go back to work; 0: no limit */
+    void (*visit)(void *user, const once_replayed *letter); /* each one, after it is durable; may be NULL */
+    once_replay_progress *progress;                         /* may be NULL */
+    void *user;
+} once_replay_options;
+
+typedef struct once_replay_counts {
+    uint64_t verdicts[ONCE_REPLAY_VERDICTS];
+    bool stopped; /* by once_pipeline_stop; what is left is still there */
+} once_replay_counts;
+
+/* Dead letters back to work: the next run, or one that is running, takes them. Letters move in small transactions, so it may
+ * be ended anywhere and started again. A dry run judges with the same code, and takes it back. Memory does not grow with the
+ * number of letters, but for a dry run's, which keeps 24 to 96 bytes of each. */
+ONCE_API int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err);
+
+/* The letters are given up: their bodies are dropped, and the keys that died with them are rejected. `found[i]`: there was
+ * such a letter. All or nothing. */
+ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size_t n, bool *found, once_error *err);
+
+/* --- keys --- */
+
+/* `operation` may be empty when only one operation of the pipeline knows the key; otherwise ONCE_E_USAGE says which do. */
+
+/* An unknown one: ONCE_DONE, ONCE_RETRY or ONCE_DEAD. ONCE_E_USAGE: it is not unknown, or there is no body to retry with. */
+ONCE_API int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key,
+                                   once_outcome outcome, once_error *err);
+
+/* Nothing is known of the key any more: the next message with it runs. `was` gets the state it had; "absent" when nothing was
+ * known. A body that the store owned for it is dropped. */
+ONCE_API int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key,
+                                  const char **was, once_error *err);
+
+/* --- expired entries --- */
+
+/* Drops everything that has expired, step by step; `progress` (may be NULL) hears what was dropped so far. */
+typedef void once_sweep_progress(void *user, uint64_t dropped, double seconds);
+ONCE_API int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, void *user, uint64_t *dropped, once_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

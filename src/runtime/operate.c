@@ -1,0 +1,836 @@
+/* What operators do: look at a store, replay and discard dead letters, resolve, forget, sweep.
+ *
+ * Nothing here decides about an entry: core/entry.c does, through the store's verbs. A letter that died with its entry is
+ * exhumed; every other letter is a message that comes once more, through intake and accept, so that it gets the same answer as
+ * a delivery from the source. The act, the end of the letter and the audit record are one transaction. A dry run does all of
+ * it and rolls back. */
+#include <assert.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/duration.h"
+#include "base/failpoint.h"
+#include "core/intake.h"
+#include "once/operate.h"
+#include "runtime/runtime.h"
+
+#include "base/banned.h"
+
+enum {
+    BATCH = 256,       /* letters in one transaction */
+    PAGE = 4096,       /* letters looked at in one go */
+    SWEEP_STEP = 20000, /* records dropped in one step */
+    WHO = 200
+};
+
+static once_bytes text_of(const char *text) { return (once_bytes){text, strlen(text)}; }
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; }
+
+int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err)
+{
+    int64_t ago_ms;
+    if (once_time_parse(text, ret_ms, NULL) == ONCE_OK) return ONCE_OK;
+    if (once_duration_parse(text, &ago_ms, NULL) != ONCE_OK || ago_ms == ONCE_FOREVER)
+        return once_fail(err, ONCE_E_USAGE, "neither a time (2026-01-31T12:00:00Z, epoch milliseconds) nor a duration (2h: that long ago)");
+    *ret_ms = once_env_wall_ms(once_env_real()) - ago_ms;
+    return ONCE_OK;
+}
+
+/* --- the store, and who we are --- */
+
+static int open_store(once_pipeline *pipeline, once_store **out, once_error *err)
+{
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env};
+    once_error why;
+    const int rc = once__store_open(pipeline->store_url, &options, out, &why);
+    if (rc == ONCE_OK) return rc;
+    return once_fail(err, rc, "%.*s:%d: %s", show(pipeline->spec->file), pipeline->spec->file.data, pipeline->spec->store_line, why.text);
+}
+
+static void write_who(char *out, size_t len)
+{
+    char host[80] = "", buffer[2000];
+    struct passwd entry, *found = NULL;
+    if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
+    getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found);
+    if (found) snprintf(out, len, "%.60s@%s:%ld", found->pw_name, host, (long)getpid());
+    else snprintf(out, len, "%lu@%s:%ld", (unsigned long)geteuid(), host, (long)getpid());
+}
+
+/* `who`: as write_who has it; NULL: find out. */
+static int audit(once_pipeline *pipeline, once_store *store, const char *who, const char *what, once_bytes key, uint64_t letter,
+                 const char *note, once_error *err)
+{
+    char found[WHO];
+    if (!who) {
+        write_who(found, sizeof found);
+        who = found;
+    }
+    const once_audit record = {
+        .consumer = pipeline->spec->consumer,
+        .who = text_of(who),
+        .what = text_of(what),
+        .key = key,
+        .letter = letter,
+        .note = text_of(note),
+    };
+    return store->ops->audit(store, &record, err);
+}
+
+static int finish_tx(once_store *store, int rc, once_error *err)
+{
+    if (rc == ONCE_OK) return store->ops->commit(store, err);
+    store->ops->rollback(store);
+    return rc;
+}
+
+/* --- standing --- */
+
+typedef struct oldest {
+    int64_t now_ms, oldest_ms;
+    uint64_t n, due;
+} oldest;
+
+static bool look_at_entry(void *user, const once_entry *entry)
+{
+    oldest *o = user;
+    o->n++;
+    if (o->oldest_ms == ONCE_NO_TIME || entry->seen_ms < o->oldest_ms) o->oldest_ms = entry->seen_ms;
+    if (entry->due_ms <= o->now_ms && entry->has_message) o->due++;
+    return true;
+}
+
+static bool look_at_first_letter(void *user, const once_letter *letter)
+{
+    *(int64_t *)user = letter->buried_ms;
+    return false;
+}
+
+static int count_finished(once_store *store, once_bytes consumer, once_standing *out, once_error *err)
+{
+    const struct {
+        once_state state;
+        uint64_t *n;
+    } counts[] = {{ONCE_STATE_DONE, &out->done}, {ONCE_STATE_ALREADY, &out->already}, {ONCE_STATE_REJECTED, &out->rejected}, {ONCE_STATE_STALE, &out->stale}};
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && rc == ONCE_OK; i++) {
+        oldest seen = {.oldest_ms = ONCE_NO_TIME};
+        rc = store->ops->list(store, consumer, counts[i].state, look_at_entry, &seen, err);
+        *counts[i].n = seen.n;
+    }
+    return rc;
+}
+
+int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err)
+{
+    once_store *store;
+    int rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes consumer = pipeline->spec->consumer;
+    const int64_t now_ms = once_env_wall_ms(pipeline->env);
+    oldest waiting = {.now_ms = now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting;
+    once_stats stats = {0};
+    *out = (once_standing){.now_ms = now_ms, .oldest_dead_ms = ONCE_NO_TIME};
+    rc = store->ops->stats(store, consumer, &stats, err);
+    if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_WAITING, look_at_entry, &waiting, err);
+    if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_UNKNOWN, look_at_entry, &unknown, err);
+    if (rc == ONCE_OK) rc = store->ops->letters(store, consumer, 0, look_at_first_letter, &out->oldest_dead_ms, err);
+    if (rc == ONCE_OK && finished) rc = count_finished(store, consumer, out, err);
+    out->waiting = stats.waiting;
+    out->busy = stats.claimed;
+    out->unknown = stats.unknown;
+    out->dead = stats.dead;
+    out->backlog = waiting.due;
+    out->oldest_waiting_ms = waiting.oldest_ms;
+    out->oldest_unknown_ms = unknown.oldest_ms;
+    out->wait_ms = stats.wait_ms == ONCE_NEVER ? -1 : stats.wait_ms;
+    once__store_close(store);
+    return rc;
+}
+
+/* --- list --- */
+
+typedef struct listing {
+    once_list_visit *visit;
+    void *user;
+    bool over;
+} listing;
+
+static bool list_entry(void *user, const once_entry *e)
+{
+    listing *l = user;
+    const bool due = e->state != ONCE_STATE_UNKNOWN && e->due_ms != ONCE_NEVER;
+    const once_listed item = {
+        .state = e->state == ONCE_STATE_CLAIMED ? "busy" : once_state_name(e->state),
+        .scope = e->scope,
+        .key = e->key,
+        .type = e->message.type,
+        .place = e->at.place,
+        .point = e->at.point,
+        .attempt = e->attempt,
+        .failures = e->failures,
+        .seen_ms = e->seen_ms,
+        .changed_ms = e->changed_ms,
+        .due_ms = due ? e->due_ms : ONCE_NO_TIME,
+        .reason = e->reason,
+        .has_body = e->has_message,
+        .body = e->message.body,
+        .headers = e->message.headers,
+    };
+    l->over = !l->visit(l->user, &item);
+    return !l->over;
+}
+
+static const char *kind_of(const once_letter *letter)
+{
+    if (letter->kind == ONCE_ANSWER_DEAD && letter->key.len == 0) return "malformed";
+    return once_answer_name(letter->kind);
+}
+
+static bool list_letter(void *user, const once_letter *letter)
+{
+    listing *l = user;
+    const once_listed item = {
+        .state = "dead",
+        .letter = letter->id,
+        .kind = kind_of(letter),
+        .scope = letter->scope,
+        .key = letter->key,
+        .type = letter->message.type,
+        .place = letter->message.at.place,
+        .point = letter->message.at.point,
+        .attempt = letter->attempt,
+        .failures = letter->failures,
+        .seen_ms = letter->seen_ms,
+        .changed_ms = letter->buried_ms,
+        .due_ms = ONCE_NO_TIME,
+        .reason = letter->reason,
+        .has_body = true,
+        .body = letter->message.body,
+        .headers = letter->message.headers,
+    };
+    l->over = !l->visit(l->user, &item);
+    return !l->over;
+}
+
+int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *visit, void *user, once_error *err)
+{
+    static const struct {
+        unsigned what;
+        once_state state;
+    } lists[] = {{ONCE_LIST_WAITING, ONCE_STATE_WAITING}, {ONCE_LIST_BUSY, ONCE_STATE_CLAIMED}, {ONCE_LIST_UNKNOWN, ONCE_STATE_UNKNOWN}};
+    once_store *store;
+    int rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    listing l = {.visit = visit, .user = user};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
+        if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
+    if (rc == ONCE_OK && !l.over && (what & ONCE_LIST_DEAD))
+        rc = store->ops->letters(store, pipeline->spec->consumer, 0, list_letter, &l, err);
+    once__store_close(store);
+    return rc;
+}
+
+typedef struct auditing {
+    once_audited_visit *visit;
+    void *user;
+} auditing;
+
+static bool list_audit(void *user, const once_audit *a)
+{
+    const auditing *l = user;
+    const once_audited record = {.time_ms = a->time_ms, .who = a->who, .what = a->what, .key = a->key, .note = a->note, .letter = a->letter};
+    return l->visit(l->user, &record);
+}
+
+int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, void *user, once_error *err)
+{
+    once_store *store;
+    int rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    auditing l = {visit, user};
+    rc = store->ops->audits(store, pipeline->spec->consumer, list_audit, &l, err);
+    once__store_close(store);
+    return rc;
+}
+
+/* --- replay --- */
+
+static const struct {
+    const char *name, *text;
+    bool leaves;
+} verdicts[] = {
+#define ROW(name, leaves, text) {#name, text, leaves},
+    ONCE_REPLAY_MAP(ROW)
+#undef ROW
+};
+
+const char *once_replay_verdict_name(once_replay_verdict verdict)
+{
+    return (unsigned)verdict < ONCE_REPLAY_VERDICTS ? verdicts[verdict].name : "?";
+}
+
+const char *once_replay_verdict_text(once_replay_verdict verdict)
+{
+    return (unsigned)verdict < ONCE_REPLAY_VERDICTS ? verdicts[verdict].text : "?";
+}
+
+bool once_replay_verdict_leaves(once_replay_verdict verdict)
+{
+    return (unsigned)verdict < ONCE_REPLAY_VERDICTS && verdicts[verdict].leaves;
+}
+
+/* What a dry run said of a key, so that a second letter of that key in a later transaction hears what it would meet then. The id is a
+ * keyed hash, and half of it is enough. */
+typedef struct said {
+    uint64_t id; /* 0: free */
+    uint64_t print;
+    bool stale;
+} said;
+
+typedef struct said_table { /* open addressing */
+    said *at;
+    size_t n, size;
+} said_table;
+
+static said *said_find(const said_table *t, uint64_t id)
+{
+    size_t at = id & (t->size - 1);
+    while (t->at[at].id && t->at[at].id != id) at = (at + 1) & (t->size - 1);
+    return &t->at[at];
+}
+
+static bool said_put(said_table *t, said what)
+{
+    if (t->n * 2 >= t->size) {
+        said_table grown = {.n = t->n, .size = t->size ? t->size * 2 : 1024};
+        grown.at = calloc(grown.size, sizeof *grown.at);
+        if (!grown.at) return false;
+        for (size_t i = 0; i < t->size; i++)
+            if (t->at[i].id) *said_find(&grown, t->at[i].id) = t->at[i];
+        free(t->at);
+        *t = grown;
+    }
+    said *place = said_find(t, what.id);
+    t->n += !place->id;
+    *place = what;
+    return true;
+}
+
+typedef struct replaying {
+    once_pipeline *pipeline;
+    once_store *store;
+    const once_replay_options *options;
+    once_replay_counts *counts;
+    char who[WHO];
+    once_intake intake;
+    once_batch batch;              /* owns what belongs to one transaction */
+    once_replayed results[BATCH];  /* told after the commit */
+    said would[BATCH];             /* dry run: what they would leave; id 0: nothing new */
+    said_table said;               /* dry run: of the transactions before */
+    size_t n;
+
+    uint64_t ids[BATCH]; /* of the next transaction */
+    size_t n_ids, max;
+    uint64_t after, looked_at, total, paced;
+    size_t scanned;
+    int64_t begun_ns;
+} replaying;
+
+static bool contains(once_bytes text, once_bytes part) { return part.len == 0 || (text.len >= part.len && memmem(text.data, text.len, part.data, part.len)); }
+
+static bool is_wanted(const once_replay_options *o, const once_letter *letter)
+{
+    if (!contains(letter->reason, o->reason)) return false;
+    if (o->type.len && !same(letter->message.type, o->type)) return false;
+    if (o->since_ms != ONCE_NO_TIME && letter->buried_ms < o->since_ms) return false;
+    return o->until_ms == ONCE_NO_TIME || letter->buried_ms < o->until_ms;
+}
+
+/* What the letter's message would get if it came now. Fills item. */
+static int take_in(replaying *r, const once_letter *letter, once_item *item, once_error *err)
+{
+    *item = (once_item){.batch = &r->batch, .message = letter->message};
+    const int rc = once_intake_fetched(&r->intake, item, err);
+    item->request.scope = &item->scope;
+    once_env_random(r->pipeline->env, &item->request.token, sizeof item->request.token);
+    return rc;
+}
+
+static once_replay_verdict verdict_of(once_answer answer)
+{
+    switch (answer) {
+    case ONCE_ANSWER_RUN:
+    case ONCE_ANSWER_WAITING: return ONCE_REPLAY_run;
+    case ONCE_ANSWER_DUPLICATE: return ONCE_REPLAY_duplicate;
+    case ONCE_ANSWER_STALE: return ONCE_REPLAY_stale;
+    case ONCE_ANSWER_CONFLICT: return ONCE_REPLAY_conflict;
+    case ONCE_ANSWER_TOO_OLD: return ONCE_REPLAY_too_old;
+    case ONCE_ANSWER_DEAD: return ONCE_REPLAY_still_dead;
+    default: return ONCE_REPLAY_waiting; /* busy, later, gap, unknown: the store has the body */
+    }
+}
+
+/* As a delivery from the source, but into the store. */
+static int come_again(replaying *r, once_item *item, once_replayed *out, once_error *err)
+{
+    const once_request *request = &item->request;
+    const once_message *message = &item->message;
+    once_decision decision;
+    int rc = r->store->ops->accept(r->store, &request, &message, 1, &decision, &r->batch.arena, err);
+    if (rc != ONCE_OK) return rc;
+    out->verdict = verdict_of(decision.answer);
+    if (decision.answer == ONCE_ANSWER_DEAD) out->reason = ONCE_BYTES("its key has another dead letter");
+    if (decision.answer != ONCE_ANSWER_TOO_OLD || !r->options->force) return ONCE_OK;
+    item->request.sent_ms = ONCE_NO_TIME;
+    rc = r->store->ops->accept(r->store, &request, &message, 1, &decision, &r->batch.arena, err);
+    if (rc == ONCE_OK) out->verdict = verdict_of(decision.answer) == ONCE_REPLAY_run ? ONCE_REPLAY_forced : verdict_of(decision.answer);
+    return rc;
+}
+
+static said said_of(const once_request *r) { return (said){.id = r->id.a ? r->id.a : 1, .print = r->fingerprint.a}; }
+
+/* A letter of the same key that is before this one would have moved by then. */
+static bool is_behind_another(const replaying *r, const once_request *request, once_replayed *out)
+{
+    const said mine = said_of(request);
+    const said *other = r->said.n ? said_find(&r->said, mine.id) : NULL;
+    if (!other || !other->id) return false;
+    if (other->stale && r->options->force) out->verdict = ONCE_REPLAY_forced;
+    else if (mine.print && other->print && mine.print != other->print) out->verdict = ONCE_REPLAY_conflict;
+    else out->verdict = other->stale ? ONCE_REPLAY_duplicate : ONCE_REPLAY_waiting;
+    return true;
+}
+
+/* Judges the letter and moves it, without ending the letter itself unless *ended. */
+static int move(replaying *r, const once_letter *letter, once_replayed *out, bool *ended, once_error *err)
+{
+    once_item *item = once_arena_new(&r->batch.arena, once_item, 1);
+    if (!item) return once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
+    int rc = take_in(r, letter, item, err);
+    if (rc != ONCE_OK) return rc;
+    if (item->reason.len) { /* no key, or an effect that cannot run */
+        out->verdict = once_intake_lacks_handler(item) ? ONCE_REPLAY_no_handler : ONCE_REPLAY_still_dead;
+        out->reason = item->reason;
+        return ONCE_OK;
+    }
+    out->key = item->request.key;
+    out->type = item->message.type;
+    r->would[r->n - 1] = said_of(&item->request);
+    if (is_behind_another(r, &item->request, out)) return ONCE_OK;
+    once_entry entry;
+    rc = r->store->ops->get(r->store, item->request.id, &entry, &r->batch.arena, err);
+    if (rc != ONCE_OK) return rc;
+    if (once__letter_is_of(letter, &entry)) {
+        out->verdict = ONCE_REPLAY_run;
+        return r->store->ops->exhume(r->store, letter->id, ended, err);
+    }
+    if (r->options->force && once_state_finished(entry.state)) {
+        bool done;
+        rc = r->store->ops->revive(r->store, &item->request, &item->message, &done, err);
+        out->verdict = ONCE_REPLAY_forced;
+        assert(rc != ONCE_OK || done);
+        return rc;
+    }
+    return come_again(r, item, out, err);
+}
+
+static int replay_one(replaying *r, uint64_t id, once_error *err)
+{
+    once_replayed *out = &r->results[r->n];
+    once_letter letter;
+    bool found, ended = false;
+    *out = (once_replayed){.letter = id, .verdict = ONCE_REPLAY_gone};
+    int rc = r->store->ops->letter_get(r->store, id, &letter, &found, &r->batch.arena, err);
+    if (rc != ONCE_OK) return rc;
+    r->would[r->n++] = (said){0};
+    if (!found || !same(letter.scope.consumer, r->pipeline->spec->consumer)) return ONCE_OK;
+    out->key = letter.key;
+    out->type = letter.message.type;
+    out->place = letter.message.at.place;
+    out->point = letter.message.at.point;
+    out->reason = letter.reason;
+    rc = move(r, &letter, out, &ended, err);
+    if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
+    if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
+    if (rc == ONCE_OK)
+        rc = audit(r->pipeline, r->store, r->who, out->verdict == ONCE_REPLAY_forced ? "replay --force" : "replay", out->key, id, verdicts[out->verdict].text, err);
+    if (rc == ONCE_OK && ONCE_FAIL_AT(replay_between)) rc = once_fail(err, ONCE_E_IO, "failpoint replay_between");
+    return rc;
+}
+
+static double seconds_since(const replaying *r) { return (double)(once_env_mono_ns(r->pipeline->env) - r->begun_ns) / 1e9; }
+
+/* Keeps what the letters of this transaction would have left. */
+static int remember_said(replaying *r, once_error *err)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const once_replay_verdict verdict = r->results[i].verdict;
+        if (!r->would[i].id || (verdict != ONCE_REPLAY_run && verdict != ONCE_REPLAY_forced && verdict != ONCE_REPLAY_stale)) continue;
+        r->would[i].stale = verdict == ONCE_REPLAY_stale;
+        if (!said_put(&r->said, r->would[i])) return once_fail(err, ONCE_E_NOMEM, "out of memory for a dry run");
+    }
+    return ONCE_OK;
+}
+
+static void tell(replaying *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        r->counts->verdicts[r->results[i].verdict]++;
+        r->paced += verdicts[r->results[i].verdict].leaves;
+        if (r->options->visit) r->options->visit(r->options->user, &r->results[i]);
+    }
+    r->n = 0;
+    if (r->options->progress) r->options->progress(r->options->user, r->looked_at, r->total, seconds_since(r));
+}
+
+/* The letters of ids[], in one transaction. */
+static int replay_batch(replaying *r, once_error *err)
+{
+    if (r->n_ids == 0) return ONCE_OK;
+    if (ONCE_FAIL_AT(replay_before)) return once_fail(err, ONCE_E_IO, "failpoint replay_before");
+    once_store *store = r->store;
+    once_arena_reset(&r->batch.arena);
+    r->n = 0;
+    int rc = store->ops->begin(store, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < r->n_ids && rc == ONCE_OK; i++) rc = replay_one(r, r->ids[i], err);
+    r->n_ids = 0;
+    if (r->options->dry_run && rc == ONCE_OK) {
+        store->ops->rollback(store);
+        rc = remember_said(r, err);
+    } else {
+        rc = finish_tx(store, rc, err);
+    }
+    if (rc == ONCE_OK) tell(r);
+    return rc;
+}
+
+/* Not faster than the rate that was asked for. */
+static void keep_pace(replaying *r)
+{
+    if (!r->options->rate || r->options->dry_run) return;
+    const double ahead_s = (double)r->paced / (double)r->options->rate - seconds_since(r);
+    for (int64_t left_ms = (int64_t)(ahead_s * 1000); left_ms > 0 && !atomic_load(&r->pipeline->stop); left_ms -= 100)
+        once_env_sleep_ms(r->pipeline->env, left_ms < 100 ? left_ms : 100);
+}
+
+static bool collect(void *user, const once_letter *letter)
+{
+    replaying *r = user;
+    r->after = letter->id;
+    r->scanned++;
+    if (is_wanted(r->options, letter)) r->ids[r->n_ids++] = letter->id;
+    return r->n_ids < r->max && r->scanned < PAGE;
+}
+
+static int replay_found(replaying *r, uint64_t last, once_error *err)
+{
+    int rc = ONCE_OK;
+    do {
+        r->scanned = 0;
+        rc = r->store->ops->letters(r->store, r->pipeline->spec->consumer, r->after, collect, r, err);
+        while (r->n_ids && r->ids[r->n_ids - 1] > last) r->n_ids--; /* buried since: the next replay's */
+        r->looked_at += r->scanned;
+        if (rc == ONCE_OK) rc = replay_batch(r, err);
+        if (rc == ONCE_OK) keep_pace(r);
+    } while (rc == ONCE_OK && r->scanned && r->after < last && !atomic_load(&r->pipeline->stop));
+    r->counts->stopped = r->scanned && r->after < last;
+    return rc;
+}
+
+static int replay_named(replaying *r, once_error *err)
+{
+    const once_replay_options *o = r->options;
+    int rc = ONCE_OK;
+    size_t at = 0;
+    while (at < o->n_ids && rc == ONCE_OK && !atomic_load(&r->pipeline->stop)) {
+        while (at < o->n_ids && r->n_ids < r->max) r->ids[r->n_ids++] = o->ids[at++];
+        r->looked_at = at;
+        rc = replay_batch(r, err);
+        if (rc == ONCE_OK) keep_pace(r);
+    }
+    r->counts->stopped = at < o->n_ids;
+    return rc;
+}
+
+typedef struct last_letter {
+    uint64_t id, n;
+} last_letter;
+
+static bool note_last(void *user, const once_letter *letter)
+{
+    last_letter *last = user;
+    last->id = letter->id;
+    last->n++;
+    return true;
+}
+
+static int replay_all(replaying *r, once_error *err)
+{
+    const once_replay_options *o = r->options;
+    r->max = o->rate && o->rate / 4 < BATCH ? (o->rate < 4 ? 1 : o->rate / 4) : BATCH;
+    r->begun_ns = once_env_mono_ns(r->pipeline->env);
+    if (o->ids) {
+        r->total = o->n_ids;
+        return replay_named(r, err);
+    }
+    last_letter last = {0};
+    const int rc = r->store->ops->letters(r->store, r->pipeline->spec->consumer, 0, note_last, &last, err);
+    if (rc != ONCE_OK) return rc;
+    r->total = last.n;
+    return replay_found(r, last.id, err);
+}
+
+int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err)
+{
+    assert(options && options->size == sizeof *options);
+    *out = (once_replay_counts){0};
+    replaying *r = calloc(1, sizeof *r);
+    if (!r) return once_fail(err, ONCE_E_NOMEM, "out of memory for a replay");
+    r->pipeline = pipeline;
+    r->options = options;
+    r->counts = out;
+    write_who(r->who, sizeof r->who);
+    int rc = open_store(pipeline, &r->store, err);
+    if (rc == ONCE_OK) {
+        once_intake_init(&r->intake, pipeline->spec, r->store->secret, 0, once_effect_prepare);
+        /* With other keys than the messages had, what was done before would run again. */
+        rc = once__memory_check_scope(pipeline, r->store, ONCE_SCOPE_LOOK, err);
+        if (rc == ONCE_OK) rc = replay_all(r, err);
+        once_intake_release(&r->intake);
+        once_arena_release(&r->batch.arena);
+        once__store_close(r->store);
+    }
+    free(r->said.at);
+    free(r);
+    return rc;
+}
+
+/* --- discard --- */
+
+int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size_t n, bool *found, once_error *err)
+{
+    once_store *store;
+    once_arena arena = {0};
+    int rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    rc = store->ops->begin(store, err);
+    if (rc == ONCE_OK) {
+        for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+            once_letter letter;
+            once_arena_reset(&arena);
+            rc = store->ops->letter_get(store, letters[i], &letter, &found[i], &arena, err);
+            if (rc != ONCE_OK) break;
+            if (found[i] && !same(letter.scope.consumer, pipeline->spec->consumer)) found[i] = false;
+            if (!found[i]) continue;
+            rc = store->ops->discard(store, letters[i], &found[i], err);
+            if (rc == ONCE_OK) rc = audit(pipeline, store, NULL, "discard", letter.key, letters[i], "", err);
+        }
+        rc = finish_tx(store, rc, err);
+    }
+    once_arena_release(&arena);
+    once__store_close(store);
+    return rc;
+}
+
+/* --- resolve, forget --- */
+
+/* The entry of a key in the operation that is meant. Inside a transaction. */
+static int find_entry(once_pipeline *pipeline, once_store *store, once_bytes tenant, once_bytes operation, once_bytes key,
+                      once_entry *out, once_arena *arena, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    size_t known = 0;
+    *out = (once_entry){.state = ONCE_STATE_ABSENT};
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_scope scope = {tenant, spec->consumer, spec->handlers[i].operation};
+        if (once_spec_handler_by_operation(spec, scope.operation) != &spec->handlers[i]) continue; /* shares its keys */
+        if (operation.len && !same(operation, scope.operation)) continue;
+        once_entry entry;
+        const int rc = store->ops->get(store, once_key_id(store->secret, &scope, key), &entry, arena, err);
+        if (rc != ONCE_OK) return rc;
+        if (entry.state == ONCE_STATE_ABSENT) continue;
+        if (known++)
+            return once_fail(err, ONCE_E_USAGE, "operations '%.*s' and '%.*s' both know key '%.*s'; say --operation NAME",
+                             show(out->scope.operation), out->scope.operation.data, show(scope.operation), scope.operation.data, show(key), key.data);
+        *out = entry;
+        out->scope = scope;
+    }
+    return ONCE_OK;
+}
+
+static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_entry *entry, once_bytes key, once_outcome outcome, once_error *err)
+{
+    if (entry->state != ONCE_STATE_UNKNOWN)
+        return once_fail(err, ONCE_E_USAGE, "key '%.*s' is %s, not unknown; there is nothing to resolve", show(key), key.data, once_state_name(entry->state));
+    if (outcome == ONCE_RETRY && !entry->has_message)
+        return once_fail(err, ONCE_E_USAGE, "key '%.*s' has no message in the store to try again with; 'forget' lets its next delivery run", show(key), key.data);
+    char note[60];
+    bool done;
+    snprintf(note, sizeof note, "resolved as %s by an operator", once_outcome_name(outcome));
+    const int rc = store->ops->resolve(store, entry->id, outcome, text_of(note), &done, err);
+    assert(rc != ONCE_OK || done);
+    return rc == ONCE_OK ? audit(pipeline, store, NULL, "resolve", key, 0, note, err) : rc;
+}
+
+int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key, once_outcome outcome,
+                          once_error *err)
+{
+    if (outcome != ONCE_DONE && outcome != ONCE_RETRY && outcome != ONCE_DEAD)
+        return once_fail(err, ONCE_E_USAGE, "an unknown message can be resolved as done, retry or dead");
+    once_store *store;
+    once_arena arena = {0};
+    once_entry entry;
+    int rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    rc = store->ops->begin(store, err);
+    if (rc == ONCE_OK) {
+        rc = find_entry(pipeline, store, tenant, operation, key, &entry, &arena, err);
+        if (rc == ONCE_OK) rc = resolve_entry(pipeline, store, &entry, key, outcome, err);
+        rc = finish_tx(store, rc, err);
+    }
+    once_arena_release(&arena);
+    once__store_close(store);
+    return rc;
+}
+
+int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key, const char **was, once_error *err)
+{
+    once_store *store;
+    once_arena arena = {0};
+    once_entry entry = {0};
+    int rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    rc = store->ops->begin(store, err);
+    if (rc == ONCE_OK) {
+        rc = find_entry(pipeline, store, tenant, operation, key, &entry, &arena, err);
+        if (rc == ONCE_OK && entry.state != ONCE_STATE_ABSENT) {
+            char note[60];
+            bool found;
+            snprintf(note, sizeof note, "it was %s", once_state_name(entry.state));
+            rc = store->ops->forget(store, entry.id, &found, err);
+            if (rc == ONCE_OK) rc = audit(pipeline, store, NULL, "forget", key, 0, note, err);
+        }
+        rc = finish_tx(store, rc, err);
+    }
+    if (rc == ONCE_OK) *was = once_state_name(entry.state);
+    once_arena_release(&arena);
+    once__store_close(store);
+    return rc;
+}
+
+/* --- sweep --- */
+
+int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, void *user, uint64_t *dropped, once_error *err)
+{
+    once_store *store;
+    once_sweep_result step = {.more = true};
+    const int64_t begun_ns = once_env_mono_ns(pipeline->env);
+    *dropped = 0;
+    int rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    while (rc == ONCE_OK && step.more && !atomic_load(&pipeline->stop)) {
+        rc = store->ops->sweep(store, SWEEP_STEP, &step, err);
+        if (rc != ONCE_OK) break;
+        *dropped += step.dropped;
+        if (progress) progress(user, *dropped, (double)(once_env_mono_ns(pipeline->env) - begun_ns) / 1e9);
+    }
+    once__store_close(store);
+    return rc;
+}
+
+/* --- explain by coordinates --- */
+
+/* Reads the source from its beginning until the message is found; the batch then holds it. */
+static int read_again(once_pipeline *pipeline, once_bytes place, once_bytes point, once_batch *batch, once_item **out, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    *out = NULL;
+    if (!same(place, spec->source.path) || same(place, ONCE_BYTES("-")))
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the file that this pipeline reads ('%.*s')", show(place), place.data,
+                         show(spec->source.path), spec->source.path.data);
+    once_source *source;
+    int rc = once_source_file.open(spec, pipeline->env, &source, err);
+    if (rc != ONCE_OK) return rc;
+    bool at_end = false;
+    while (rc == ONCE_OK && !at_end && !*out) {
+        once_arena_reset(&batch->arena);
+        rc = source->ops->fetch(source, 1024, batch, &at_end, err);
+        for (size_t i = 0; rc == ONCE_OK && i < batch->n && !*out; i++)
+            if (same(batch->items[i].message.at.point, point)) *out = &batch->items[i];
+        if (batch->n == 0) break; /* a followed file has no end */
+    }
+    source->ops->close(source);
+    if (rc == ONCE_OK && !*out)
+        rc = once_fail(err, ONCE_E_USAGE, "'%.*s' has no message at '%.*s'", show(place), place.data, show(point), point.data);
+    return rc;
+}
+
+typedef struct letter_search {
+    once_bytes place, point;
+    once_arena *arena;
+    once_bytes reason;
+    uint64_t id;
+    bool failed;
+} letter_search;
+
+static bool at_these_coordinates(void *user, const once_letter *letter)
+{
+    letter_search *s = user;
+    if (!same(letter->message.at.place, s->place) || !same(letter->message.at.point, s->point)) return true;
+    s->id = letter->id;
+    s->failed = !once_arena_copy(s->arena, letter->reason, &s->reason);
+    return false;
+}
+
+static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter)
+{
+    if (letter->id) return "letter";
+    if (once_hash_is_zero(item->request.id)) return "malformed";
+    if (entry->state == ONCE_STATE_ABSENT) return "unseen";
+    if (!once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(item->request.fingerprint) &&
+        !once_hash_equal(entry->fingerprint, item->request.fingerprint))
+        return "conflict";
+    return same(entry->at.place, item->message.at.place) && same(entry->at.point, item->message.at.point) ? "first" : "duplicate";
+}
+
+int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point, once_fate_visit *fate,
+                                  once_explain_visit *visit, void *user, once_error *err)
+{
+    once_batch batch = {0};
+    once_item *item;
+    once_entry entry = {0};
+    once_store *store = NULL;
+    letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
+    int rc = read_again(pipeline, place, point, &batch, &item, err);
+    if (rc == ONCE_OK) rc = open_store(pipeline, &store, err);
+    if (rc == ONCE_OK) {
+        once_intake intake;
+        once_intake_init(&intake, pipeline->spec, store->secret, 0, once_effect_prepare);
+        rc = once_intake_fetched(&intake, item, err);
+        once_intake_release(&intake);
+    }
+    if (rc == ONCE_OK) rc = store->ops->letters(store, pipeline->spec->consumer, 0, at_these_coordinates, &letter, err);
+    if (rc == ONCE_OK && letter.failed) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
+    const bool has_key = rc == ONCE_OK && !once_hash_is_zero(item->request.id);
+    if (has_key) rc = store->ops->get(store, item->request.id, &entry, &batch.arena, err);
+    once__store_close(store);
+    if (rc == ONCE_OK) {
+        const once_fate told = {
+            .fate = fate_of(item, &entry, &letter),
+            .scope = item->scope,
+            .key = item->request.key,
+            .reason = letter.id ? letter.reason : item->reason,
+            .letter = letter.id,
+        };
+        fate(user, &told);
+        if (has_key) rc = once_pipeline_explain(pipeline, item->scope.tenant, item->request.key, visit, user, err);
+    }
+    once_arena_release(&batch.arena);
+    return rc;
+}

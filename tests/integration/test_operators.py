@@ -1,0 +1,568 @@
+"""Operators: looking at a store, bringing dead letters back to work, deciding what is unknown."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import ONCE, Pipeline, counts, once, read_terminal
+
+TABLE = "CREATE TABLE t(n INTEGER PRIMARY KEY, id TEXT, amount INTEGER);"
+STRICT = """
+key: "${/id}"
+type: "${/type}"
+time: "${/at}"
+remember: 7d
+handlers:
+  pay:
+    sql: [{do: "INSERT INTO t(id, amount) SELECT :id, :amount FROM gate WHERE is_open", rows: 1, else: dead}]
+"""
+GATE = TABLE + "CREATE TABLE gate(is_open INTEGER); INSERT INTO gate VALUES (0);"
+DAY_MS = 24 * 3600 * 1000
+
+
+def now_ms():
+    return int(time.time() * 1000)
+
+
+def pay(id, amount=1, **more):
+    return {"id": id, "type": "pay", "amount": amount, "at": now_ms(), **more}
+
+
+def gated(folder, *messages):
+    """A pipeline whose handler fails for good until the gate is opened."""
+    p = Pipeline(folder, STRICT, GATE)
+    p.write(*messages)
+    return p
+
+
+def open_gate(p):
+    p.execute("UPDATE gate SET is_open = 1")
+
+
+def letters(p, *arguments):
+    ended = p.once("list", "--dead", "--json", *arguments, p.name)
+    assert ended.status == 0, ended
+    return ended.json["messages"]
+
+
+def audits(p):
+    return p.once("list", "--audit", "--json", p.name).json["audit"]
+
+
+def replay(p, *arguments, status=0, **more):
+    ended = p.once("replay", p.name, "--json", *arguments, **more)
+    assert ended.status == status, ended
+    return ended.json
+
+
+def verdicts(result):
+    return {letter["letter"]: letter["verdict"] for letter in result["letters"]}
+
+
+def effects(p):
+    return sorted(p.rows("SELECT id, amount FROM t"))
+
+
+def everything(folder):
+    """One letter of each kind; returns the pipeline and the ids by name."""
+    p = Pipeline(folder, STRICT, GATE)
+    open_gate(p)
+    p.write(pay("done", 1))
+    counts(p.run(status=0), received=1, done=1)
+    p.execute("UPDATE gate SET is_open = 0")
+    p.write(pay("a"), pay("done", 2), "nonsense", {**pay("x"), "type": "other"}, pay("old", at=now_ms() - 8 * DAY_MS))
+    p.run(status=1)
+    names = {1: "a", 2: "conflict", 3: "malformed", 4: "no_handler", 5: "old"}
+    return p, {names[int(letter["point"])]: letter["letter"] for letter in letters(p)}
+
+
+# ---- status and list ----
+
+def test_status_counts_what_is_there(tmp_path):
+    p, _ = everything(tmp_path)
+    ended = p.once("status", "--json", "--finished", p.name)
+    assert ended.status == 1, ended
+    standing = ended.json
+    assert (standing["dead"], standing["waiting"], standing["busy"], standing["unknown"], standing["done"]) == (5, 0, 0, 0, 1)
+    assert abs(standing["oldest_dead_ms"] - now_ms()) < 60000 and standing["oldest_waiting_ms"] is None
+    text = p.once("status", p.name)
+    assert text.status == 1 and re.search(r"dead +5 +dead letters; the oldest was buried 20", text.out)
+    assert "done" not in p.once("status", "--json", p.name).json
+
+
+def test_status_of_a_clean_store_is_0(tmp_path):
+    p = gated(tmp_path)
+    p.run(status=0)
+    assert p.once("status", p.name).status == 0
+
+
+def test_status_shows_what_waits(tmp_path):
+    p = gated(tmp_path, pay("a"), pay("b"))
+    p.run(status=1)
+    replay(p, "--all")
+    standing = p.once("status", "--json", p.name).json
+    assert (standing["waiting"], standing["backlog"], standing["dead"]) == (2, 2, 0)
+    assert standing["oldest_waiting_ms"] <= now_ms() and standing["wait_ms"] == 0
+
+
+def test_list_shows_bodies_only_when_asked(tmp_path):
+    p, ids = everything(tmp_path)
+    listed = {letter["letter"]: letter for letter in letters(p)}
+    assert len(listed) == 5 and not any("body" in letter for letter in listed.values())
+    assert {name: listed[id]["kind"] for name, id in ids.items()} == {
+        "a": "dead", "conflict": "conflict", "malformed": "malformed", "no_handler": "malformed", "old": "too_old"}
+    bodies = {letter["letter"]: letter["body"] for letter in letters(p, "--body")}
+    assert bodies[ids["malformed"]] == "nonsense" and json.loads(bodies[ids["a"]])["id"] == "a"
+    text = p.once("list", p.name).out
+    assert "nonsense" not in text and "key 'a'" in text and "in.ndjson:1" in text
+    assert "nonsense" in p.once("list", "--body", p.name).out
+
+
+def test_list_by_state(tmp_path):
+    p = gated(tmp_path, pay("a"), pay("b"))
+    p.run(status=1)
+    replay(p, letters(p)[0]["letter"])
+    assert [m["state"] for m in p.once("list", "--json", p.name).json["messages"]] == ["waiting", "dead"]
+    assert [m["key"] for m in p.once("list", "--waiting", "--json", p.name).json["messages"]] == ["a"]
+    for option in ("--busy", "--unknown"):
+        assert p.once("list", option, "--json", p.name).json["messages"] == []
+
+
+def test_list_cannot_steer_a_terminal(tmp_path):
+    p = gated(tmp_path, pay("\x1b[2Jgone\x9b2J"))
+    p.run(status=1)
+    shown = p.once("list", "--body", p.name).out
+    assert "gone" in shown and "\x1b" not in shown and "\x9b" not in shown
+
+
+# ---- replay ----
+
+def test_replayed_letters_take_effect_once(tmp_path):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(10)])
+    counts(p.run(status=1), received=10, dead=10)
+    open_gate(p)
+    result = replay(p, "--all")
+    assert result["counts"]["run"] == 10 and not result["dry_run"] and not result["stopped"]
+    assert letters(p) == [] and effects(p) == []
+    counts(p.run(status=0), received=10, resumed=10, done=10, duplicates=10)
+    assert effects(p) == sorted((f"p{i}", i) for i in range(10))
+    counts(p.run(status=0), received=10, duplicates=10)
+    assert replay(p, "--all")["letters"] == []
+
+
+def test_every_verdict_and_the_dry_run_says_the_same(tmp_path):
+    p, ids = everything(tmp_path)
+    before = p.rows("SELECT * FROM once_letter"), p.rows("SELECT * FROM once_entry"), p.rows("SELECT * FROM once_audit")
+    said = replay(p, "--all", "--dry-run", status=1)
+    assert said["dry_run"]
+    assert verdicts(said) == {ids["a"]: "run", ids["conflict"]: "conflict", ids["malformed"]: "still_dead", ids["no_handler"]: "no_handler",
+                              ids["old"]: "too_old"}
+    assert before == (p.rows("SELECT * FROM once_letter"), p.rows("SELECT * FROM once_entry"), p.rows("SELECT * FROM once_audit"))
+    did = replay(p, "--all", status=1)
+    assert (did["letters"], did["counts"]) == (said["letters"], said["counts"])
+    assert {letter["letter"] for letter in letters(p)} == set(ids.values()) - {ids["a"]}, "what cannot run stays"
+
+
+def test_dry_run_is_true_with_force_too(tmp_path):
+    p, ids = everything(tmp_path)
+    said = replay(p, "--all", "--dry-run", "--force", status=1)
+    did = replay(p, "--all", "--force", status=1)
+    assert said["letters"] == did["letters"]
+    assert {name: verdicts(did)[id] for name, id in ids.items()} == {
+        "a": "run", "conflict": "forced", "malformed": "still_dead", "no_handler": "no_handler", "old": "forced"}
+    open_gate(p)
+    p.write()
+    counts(p.run(status=1), received=0, resumed=3, done=3)
+    assert effects(p) == [("a", 1), ("done", 1), ("done", 2), ("old", 1)]
+
+
+def test_f34_a_completed_key_is_suppressed_unless_forced_and_that_is_audited(tmp_path):
+    p = gated(tmp_path, pay("a", 1))
+    p.run(status=1)
+    assert p.once("forget", p.name, "a").status == 0
+    open_gate(p)
+    counts(p.run(), received=1, done=1)  # the same message, delivered again
+    assert effects(p) == [("a", 1)]
+    said = replay(p, "--all", "--dry-run")
+    assert list(verdicts(said).values()) == ["duplicate"]
+    letter = letters(p)[0]["letter"]
+    copy = p.database + ".copy"
+    p.execute(f"VACUUM INTO '{copy}'")
+
+    assert list(verdicts(replay(p, letter)).values()) == ["duplicate"]
+    counts(p.run(status=0), received=1, duplicates=1)
+    assert effects(p) == [("a", 1)] and letters(p) == []
+    assert [(a["what"], a["note"]) for a in audits(p)][1:] == [("replay", "the same message is finished already: suppressed")]
+
+    for suffix in ("", "-wal", "-shm"):
+        if os.path.exists(p.database + suffix):
+            os.remove(p.database + suffix)
+    os.rename(copy, p.database)
+    assert list(verdicts(replay(p, letter, "--force")).values()) == ["forced"]
+    counts(p.run(status=0), received=1, resumed=1, done=1, duplicates=1)
+    assert effects(p) == [("a", 1), ("a", 1)]
+    forced = audits(p)[-1]
+    assert forced["what"] == "replay --force" and forced["key"] == "a" and forced["letter"] == letter
+    assert re.fullmatch(r"[^@]+@.*:\d+", forced["who"]) and abs(forced["time_ms"] - now_ms()) < 60000
+    assert p.explain("a")[0]["attempt"] == 2
+    assert "replay --force  letter 1  key 'a'" in p.once("list", "--audit", p.name).out
+
+
+def test_f34_a_conflict_runs_only_when_forced_and_then_counts(tmp_path):
+    p, ids = everything(tmp_path)
+    assert verdicts(replay(p, ids["conflict"], status=1)) == {ids["conflict"]: "conflict"}
+    open_gate(p)
+    assert verdicts(replay(p, ids["conflict"], "--force")) == {ids["conflict"]: "forced"}
+    p.write()
+    counts(p.run(status=1), received=0, resumed=1, done=1)
+    assert effects(p) == [("done", 1), ("done", 2)]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_an_old_letter_of_a_key_that_died_again_stays(tmp_path, same):
+    message = pay("a", 1)
+    p = gated(tmp_path, message)
+    p.run(status=1)
+    p.once("forget", p.name, "a")
+    p.write(message if same else pay("a", 2))
+    p.run(status=1)
+    first, second = (letter["letter"] for letter in letters(p))
+    assert verdicts(replay(p, first, status=1)) == {first: "still_dead" if same else "conflict"}
+    assert verdicts(replay(p, second)) == {second: "run"}
+    assert verdicts(replay(p, first, status=0 if same else 1)) == {first: "waiting" if same else "conflict"}
+
+
+def test_a_letter_whose_key_was_forgotten_comes_as_new(tmp_path):
+    p = gated(tmp_path, pay("a", 1))
+    p.run(status=1)
+    p.once("forget", p.name, "a")
+    open_gate(p)
+    assert verdicts(replay(p, "--all")) == {1: "run"}
+    counts(p.run(status=0), received=1, resumed=1, done=1, duplicates=1)
+
+
+def test_a_handler_that_came_later_gets_its_letters(tmp_path):
+    p, ids = everything(tmp_path)
+    p.configure(STRICT.replace("  pay:", '  other: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}\n  pay:'))
+    assert verdicts(replay(p, ids["no_handler"])) == {ids["no_handler"]: "run"}
+    p.write()
+    counts(p.run(status=1), received=0, resumed=1, done=1)
+    assert ("x", 1) in effects(p)
+
+
+def test_dry_run_is_true_for_letters_of_one_key(tmp_path):
+    """The same messages of a type that nobody handled came again and again: each delivery has a letter."""
+    p = Pipeline(tmp_path, STRICT, GATE)
+    messages = [{**pay(f"x{i}", 1), "type": "other"} for i in range(100)]
+    p.write(*messages, *messages, *messages[:70], *[{**message, "amount": 2} for message in messages[:5]], *messages)
+    p.run(status=1)
+    p.configure(STRICT.replace("  pay:", '  other: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}\n  pay:'))
+    said = replay(p, "--all", "--dry-run", status=1)
+    assert {name: n for name, n in said["counts"].items() if n} == {"run": 100, "waiting": 270, "conflict": 5}
+    did = replay(p, "--all", status=1)
+    assert did["letters"] == said["letters"]
+    p.write()
+    counts(p.run(status=1), received=0, resumed=100, done=100)
+    assert len(effects(p)) == 100
+
+
+def test_replay_by_reason_type_and_time(tmp_path):
+    p, ids = everything(tmp_path)
+    assert set(verdicts(replay(p, "--dry-run", "--reason", "conflict", status=1))) == {ids["conflict"]}
+    assert set(verdicts(replay(p, "--dry-run", "--type", "pay", status=1))) == {ids["a"], ids["conflict"], ids["old"]}
+    assert set(verdicts(replay(p, "--dry-run", "--type", "pay", "--reason", "old", status=1))) == {ids["old"]}
+    assert len(verdicts(replay(p, "--dry-run", "--since", "1h", status=1))) == 5
+    assert verdicts(replay(p, "--dry-run", "--until", "1h")) == {}
+    assert verdicts(replay(p, "--dry-run", "--since", "2100-01-01T00:00:00Z")) == {}
+    assert len(verdicts(replay(p, "--dry-run", "--until", now_ms() + DAY_MS, status=1))) == 5
+
+
+def test_replay_of_more_than_one_transaction(tmp_path):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(1500)])
+    p.run(status=1)
+    open_gate(p)
+    assert len(replay(p, "--all", "--dry-run")["letters"]) == 1500
+    assert replay(p, "--all")["counts"]["run"] == 1500
+    p.write()
+    counts(p.run(status=0), received=0, resumed=1500, done=1500)
+    assert len(effects(p)) == 1500 and p.value("SELECT count(*) FROM once_audit") == 1500
+
+
+def test_replay_keeps_to_its_rate(tmp_path):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(40)])
+    p.run(status=1)
+    begun = time.monotonic()
+    replay(p, "--all", "--rate", 40)
+    assert time.monotonic() - begun >= 0.9
+
+
+def test_f35_replay_that_is_told_to_stop_goes_on_later(tmp_path):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(100)])
+    p.run(status=1)
+    process = subprocess.Popen([ONCE, "replay", p.name, "--all", "--rate", "20", "--json"], cwd=p.folder, stdout=subprocess.PIPE)
+    time.sleep(0.7)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=20)
+    result = json.loads(out)
+    assert process.returncode == 1 and result["stopped"] and 0 < result["counts"]["run"] < 100
+    assert replay(p, "--all")["counts"]["run"] == 100 - result["counts"]["run"]
+    assert p.value("SELECT count(*) FROM once_audit") == 100
+
+
+@pytest.mark.parametrize("point", ["replay_before", "replay_between", "commit"])
+def test_f35_killed_during_replay(tmp_path, point):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(600)])
+    p.run(status=1)
+    open_gate(p)
+    hit = {"replay_before": 2, "replay_between": 300, "commit": 257}[point]
+    ended = p.once("replay", p.name, "--all", failpoint=f"{'replay_between' if point == 'commit' else point}:kill:{hit}")
+    assert ended.killed, ended
+    moved = p.value("SELECT count(*) FROM once_entry WHERE state = 2")
+    assert moved == 256 and p.value("SELECT count(*) FROM once_letter") == 600 - moved, "a letter or a waiting message, never both or none"
+    assert p.value("SELECT count(*) FROM once_audit") == moved
+    assert replay(p, "--all")["counts"]["run"] == 600 - moved
+    counts(p.run(status=0), received=600, resumed=600, done=600, duplicates=600)
+    assert len(effects(p)) == 600
+
+
+def test_replay_beside_a_run_that_goes_on(tmp_path):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(50)])
+    p.configure(STRICT, source="{path: in.ndjson, follow: true}")
+    with p.start() as running:
+        end = time.monotonic() + 20
+        while p.once("status", "--json", p.name).json.get("dead") != 50:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        open_gate(p)
+        assert replay(p, "--all")["counts"]["run"] == 50
+        while len(effects(p)) < 50:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        running.send(signal.SIGTERM)
+        assert running.end().status == 0
+    assert len(effects(p)) == 50
+
+
+def test_replay_shows_its_way_on_a_terminal(tmp_path):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(30)])
+    p.run(status=1)
+    master, slave = pty.openpty()
+    process = subprocess.Popen([ONCE, "replay", p.name, "--all", "--rate", "40"], cwd=p.folder, stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    shown = read_terminal(master, process)
+    os.close(master)
+    assert "of 30 letters" in shown and "left: " in shown
+    assert process.stdout.read().startswith(b"30 letters, 30 left the dead letters")
+    process.stdout.close()
+    assert process.wait(10) == 0
+
+
+def test_replay_in_words(tmp_path):
+    p, ids = everything(tmp_path)
+    text = p.once("replay", p.name, "--all", "--dry-run")
+    assert text.status == 1
+    assert f"letter {ids['a']}  run: goes back to work  in.ndjson:1" in text.out
+    assert f"letter {ids['no_handler']}  no_handler: nobody handles its type  in.ndjson:4  (no handler for type 'other')" in text.out
+    assert "5 letters in a dry run, 1 would leave the dead letters" in text.out
+
+
+def test_replay_of_a_letter_that_is_not_there(tmp_path):
+    p, ids = everything(tmp_path)
+    assert verdicts(replay(p, 999, status=1)) == {999: "gone"}
+    other = Pipeline(tmp_path, STRICT, consumer="other", name="other.yaml", source="{path: none.ndjson}")
+    open(os.path.join(tmp_path, "none.ndjson"), "w").close()
+    assert verdicts(replay(other, ids["a"], status=1)) == {ids["a"]: "gone"}, "another consumer's letter"
+    assert len(letters(p)) == 5 and letters(other) == []
+
+
+def test_replay_with_other_keys_is_refused(tmp_path):
+    p, _ = everything(tmp_path)
+    p.configure(STRICT.replace("${/id}", "${/amount}"))
+    ended = p.once("replay", p.name, "--all")
+    assert ended.status == 2 and "would run again" in ended.err
+    assert len(letters(p)) == 5
+
+
+# ---- discard, forget, resolve, sweep ----
+
+def test_discarded_letters_are_gone_and_audited(tmp_path):
+    p, ids = everything(tmp_path)
+    ended = p.once("discard", p.name, ids["a"], ids["malformed"], 999, "--json")
+    assert ended.status == 1
+    assert [letter["discarded"] for letter in ended.json["letters"]] == [True, True, False]
+    assert {letter["letter"] for letter in letters(p)} == {ids["conflict"], ids["no_handler"], ids["old"]}
+    assert p.explain("a")[0]["state"] == "rejected"
+    assert [(a["what"], a["letter"]) for a in audits(p)] == [("discard", ids["a"]), ("discard", ids["malformed"])]
+    text = p.once("discard", p.name, ids["old"])
+    assert (text.status, text.out) == (0, f"letter {ids['old']}: discarded\n")
+    p.run(status=1)
+    assert effects(p) == [("done", 1)], "what was given up does not run"
+
+
+def test_forget_lets_the_next_one_run_and_is_audited(tmp_path):
+    p = gated(tmp_path, pay("a"))
+    open_gate(p)
+    p.run(status=0)
+    ended = p.once("forget", p.name, "a", "--json")
+    assert ended.status == 0 and ended.json == {"key": "a", "forgotten": True, "was": "done"}
+    counts(p.run(status=0), received=1, done=1)
+    assert effects(p) == [("a", 1), ("a", 1)]
+    assert p.once("forget", p.name, "a").out == "key 'a': forgotten; it was done\n"
+    nothing = p.once("forget", p.name, "a")
+    assert nothing.status == 1 and "nothing was known" in nothing.out
+    assert [(a["what"], a["key"], a["note"]) for a in audits(p)] == [("forget", "a", "it was done")] * 2
+
+
+def test_forget_of_a_key_that_two_operations_know(tmp_path):
+    p = Pipeline(tmp_path, """
+key: "${/id}"
+type: "${/type}"
+handlers:
+  one: {sql: ["INSERT INTO t(id) VALUES (:id)"]}
+  two: {sql: ["INSERT INTO t(id) VALUES (:id)"]}
+""", TABLE)
+    p.write({"id": "a", "type": "one"}, {"id": "a", "type": "two"})
+    counts(p.run(status=0), received=2, done=2)
+    ended = p.once("forget", p.name, "a")
+    assert ended.status == 2 and "'one' and 'two'" in ended.err and "--operation" in ended.err
+    assert p.once("forget", p.name, "a", "--operation", "two").status == 0
+    counts(p.run(status=0), received=2, done=1, duplicates=1)
+
+
+def unknown(p, key):
+    """The entry of a waiting message becomes unknown, as a lost reply would leave it."""
+    p.execute(f"UPDATE once_entry SET state = 3, due_ms = 9223372036854775807 WHERE key = CAST('{key}' AS BLOB) AND state = 2")
+    assert p.explain(key)[0]["state"] == "unknown"
+
+
+@pytest.mark.parametrize("outcome", ["done", "retry", "dead"])
+def test_resolve(tmp_path, outcome):
+    p = gated(tmp_path, pay("a"))
+    p.run(status=1)
+    replay(p, "--all")
+    unknown(p, "a")
+    open_gate(p)
+    assert p.once("status", "--json", p.name).json["unknown"] == 1
+    ended = p.once("resolve", p.name, "a", outcome, "--json")
+    assert ended.status == 0 and ended.json == {"key": "a", "resolved": outcome}
+    assert (audits(p)[-1]["what"], audits(p)[-1]["note"]) == ("resolve", f"resolved as {outcome} by an operator")
+    p.write()
+    if outcome == "retry":
+        counts(p.run(status=0), received=0, resumed=1, done=1)
+    else:
+        counts(p.run(status=1 if outcome == "dead" else 0), received=0)
+    assert effects(p) == ([("a", 1)] if outcome == "retry" else [])
+    assert p.explain("a")[0]["state"] == ("done" if outcome == "retry" else outcome)
+    assert len(letters(p)) == (1 if outcome == "dead" else 0)
+    again = p.once("resolve", p.name, "a", outcome)
+    assert again.status == 2 and "not unknown" in again.err
+
+
+def test_resolve_without_a_body_says_what_to_do(tmp_path):
+    p = gated(tmp_path, pay("a"))
+    p.run(status=1)
+    replay(p, "--all")
+    unknown(p, "a")
+    p.execute("UPDATE once_entry SET owned = 0; DELETE FROM once_body")
+    ended = p.once("resolve", p.name, "a", "retry")
+    assert ended.status == 2 and "forget" in ended.err
+    assert p.once("resolve", p.name, "a", "done").out == "key 'a': resolved as done\n"
+
+
+def test_sweep_drops_what_has_expired(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\nremember: 1ms\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n', TABLE)
+    p.write(*[{"id": i} for i in range(300)])
+    p.run(status=0)
+    time.sleep(0.05)
+    ended = p.once("sweep", p.name, "--json")
+    assert ended.status == 0 and 0 <= ended.json["dropped"] <= 300
+    again = p.once("sweep", p.name)
+    assert again.status == 0 and again.out == "0 expired records dropped\n"
+    assert p.once("status", "--finished", "--json", p.name).json["done"] == 0
+
+
+# ---- explain by coordinates ----
+
+def fate(p, line):
+    ended = p.once("explain", p.name, "--message", f"in.ndjson:{line}", "--json")
+    assert ended.status == 0, ended
+    return ended.json
+
+
+def test_explain_why_a_message_was_skipped(tmp_path):
+    p = Pipeline(tmp_path, STRICT, GATE)
+    open_gate(p)
+    first = pay("a", 1)
+    p.write(first, "", first, {**first, "amount": 2}, "nonsense")
+    p.run(status=1)
+    p.append(pay("new"))
+    assert [fate(p, line)["message"]["fate"] for line in (1, 3, 4, 5, 6)] == ["first", "duplicate", "letter", "letter", "unseen"]
+    told = fate(p, 4)
+    assert told["message"]["letter"] > 0 and "conflict" in told["message"]["reason"]
+    assert (told["entries"][0]["state"], told["entries"][0]["point"]) == ("done", "1")
+    assert fate(p, 5)["entries"] == []
+    p.once("discard", p.name, told["message"]["letter"])
+    assert fate(p, 4)["message"]["fate"] == "conflict"
+    text = p.once("explain", p.name, "--message", "in.ndjson:3").out
+    assert "so this one is a duplicate" in text and "First seen" in text and "in.ndjson:1" in text
+
+
+def test_explain_coordinates_that_are_none(tmp_path):
+    p = gated(tmp_path, pay("a"))
+    p.run(status=1)
+    for coordinates, text in (("in.ndjson", "PLACE:POINT"), (":1", "PLACE:POINT"), ("in.ndjson:", "PLACE:POINT"), ("in.ndjson:9", "no message at '9'"),
+                              ("other:1", "not the file")):
+        ended = p.once("explain", p.name, "--message", coordinates)
+        assert ended.status == 2 and text in ended.err, ended
+        assert "error" in p.once("explain", p.name, "--json", "--message", coordinates).json
+
+
+# ---- wrong arguments ----
+
+@pytest.mark.parametrize("arguments, text", [
+    (["status"], "argument is missing"),
+    (["list", "FILE", "--audit", "--dead"], "alone"),
+    (["replay", "FILE"], "which letters"),
+    (["replay", "FILE", "1", "--all"], "which letters"),
+    (["replay", "FILE", "--all", "--reason", "x"], "which letters"),
+    (["replay", "FILE", "one"], "'one' is not the id"),
+    (["replay", "FILE", "0"], "'0' is not the id"),
+    (["replay", "FILE", "--", "-1"], "'-1' is not the id"),
+    (["replay", "FILE", "--all", "--rate", "fast"], "--rate 'fast'"),
+    (["replay", "FILE", "--all", "--rate", "0"], "--rate '0'"),
+    (["replay", "FILE", "--since", "yesterday"], "neither a time"),
+    (["discard", "FILE"], "argument is missing"),
+    (["discard", "FILE", "x"], "not the id"),
+    (["resolve", "FILE", "a"], "argument is missing"),
+    (["resolve", "FILE", "a", "maybe"], "none of done, retry, dead"),
+    (["forget", "FILE"], "argument is missing"),
+    (["explain", "FILE"], "KEY or --message"),
+    (["explain", "FILE", "a", "--message", "in.ndjson:1"], "KEY or --message"),
+    (["sweep", "FILE", "more"], "too many"),
+])
+def test_wrong_arguments_are_refused(tmp_path, arguments, text):
+    p = gated(tmp_path)
+    p.run(status=0)
+    ended = p.once(*[p.name if argument == "FILE" else argument for argument in arguments])
+    assert ended.status == 2 and text in ended.err and ended.out == "", ended
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["list"], ["replay", "--all"], ["discard", "1"], ["resolve", "a", "done"], ["forget", "a"], ["sweep"]])
+def test_a_store_that_is_missing_is_not_made(tmp_path, arguments):
+    p = Pipeline(tmp_path, STRICT)
+    verb, *rest = arguments
+    ended = p.once(verb, p.name, *rest, "--json")
+    assert ended.status in (2, 3) and "error" in ended.json, ended
+    assert not os.path.exists(p.database)
+
+
+def test_every_verb_has_help():
+    for verb in ("status", "list", "replay", "discard", "resolve", "forget", "sweep"):
+        ended = once("help", verb)
+        assert ended.status == 0 and ended.out.startswith(f"once {verb} FILE") and "--json" in ended.out

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/banned.h"
 
@@ -227,6 +228,21 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
     return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': cannot be opened; check the path and the permissions", path);
 }
 
+/* Waits for a lock in short, uneven naps. SQLite's own handler naps for up to 100 ms, and then a process that commits in a loop
+ * leaves it no chance: it lets the lock go for a moment only. */
+static int on_busy(void *user, int tries)
+{
+    once_db *db = user;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    if (tries == 0) db->busy_since_ns = now_ns;
+    if (now_ns - db->busy_since_ns >= (int64_t)db->busy_ms * 1000000) return 0;
+    const long nap_us = 100 + (long)((now.tv_nsec / 64) % 900); /* uneven is enough; it need not be random */
+    nanosleep(&(struct timespec){.tv_nsec = nap_us * 1000}, NULL);
+    return 1;
+}
+
 int once__sqlite_open(const char *path, const once_sqlite_options *options, once_db **out, once_error *err)
 {
     assert(path && options && out);
@@ -254,7 +270,8 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
         once__sqlite_close(db);
         return status;
     }
-    sqlite3_busy_timeout(db->handle, options->busy_ms);
+    db->busy_ms = options->busy_ms;
+    sqlite3_busy_handler(db->handle, on_busy, db);
     code = sqlite3_set_authorizer(db->handle, authorize, db);
     if (code == SQLITE_OK && !options->readonly && sqlite3_db_readonly(db->handle, "main") == 1) code = SQLITE_READONLY;
     if (code != SQLITE_OK) {

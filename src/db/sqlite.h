@@ -22,6 +22,8 @@ struct once_db {
     char refused[200];  /* why the authorizer said no to it */
     bool borrowed;      /* the caller's own: not configured by us, no authorizer, not closed */
     unsigned savepoints; /* open ones */
+    int busy_ms;         /* how long to wait for a lock ... */
+    int64_t busy_since_ns; /* ... since the first try */
     sqlite3_stmt *mark, *unmark; /* SAVEPOINT, RELEASE; made when first needed */
 };
 

@@ -15,26 +15,21 @@
  * database is checked afterwards. --full adds ten times as many messages, to see memory and cost grow.
  *
  * Ends with 0 whatever the figures are; 3 when something could not be measured. */
-#include <ftw.h>
 #include <getopt.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
 #include "peers.h"
-#include "process.h"
+#include "scene.h"
 #include "table.h"
 #include "workload.h"
 
 #include "base/banned.h"
 
 #define CLASSIC_MESSAGES 50000
-#define ROUNDS_MAX 15
 #define FULL_FACTOR 10
 #define FAILING_PERMILLE 10
 #define FLAT 1.25 /* a peak that grows by less than this is called flat */
@@ -45,13 +40,13 @@ enum { A_CLASSIC, B_BATCH, C_EFFECT, D_ONCE, E_LOOK_UP, F_ONCE_AGAIN, G_FAIL_FIR
 typedef struct options {
     uint64_t messages;
     unsigned rounds;
-    bool keys[KEYS], full, json, keep;
-    const char *once, *folder;
+    bool keys[KEYS], full, json;
+    scene_options scene;
 } options;
 
 typedef struct column {
-    double rate[ENTRANTS][ROUNDS_MAX];
-    double cpu_us[ROUNDS_MAX], peak_mib[ROUNDS_MAX], stored_once[ROUNDS_MAX], stored_batch[ROUNDS_MAX];
+    double rate[ENTRANTS][SCENE_ROUNDS_MAX];
+    double cpu_us[SCENE_ROUNDS_MAX], peak_mib[SCENE_ROUNDS_MAX], stored_once[SCENE_ROUNDS_MAX], stored_batch[SCENE_ROUNDS_MAX];
     workload_sums sums, failing_sums;
 } column;
 
@@ -60,66 +55,12 @@ typedef struct growth {
 } growth;
 
 static options opt = {.messages = 1000000, .rounds = 3, .keys = {true, true}};
-static char folder[PATH_MAX];
-static pid_t owner;
-
-/* ---- the folder ---- */
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-    (void)st, (void)kind, (void)at;
-    return remove(path);
-}
-
-static void remove_folder(void)
-{
-    if (getpid() != owner || !folder[0] || opt.keep) return;
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static void make_folder(void)
-{
-    const char *base = opt.folder ? opt.folder : getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/once-bench-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(folder)) {
-        folder[0] = '\0';
-        bench_die_errno("cannot make a temporary folder");
-    }
-    owner = getpid();
-    atexit(remove_folder);
-}
-
-/* A path in the folder. Good until four more were asked for. */
-static const char *in_folder(const char *name)
-{
-    static char paths[4][PATH_MAX + 64];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
 
 static const char *file_of(int keys, const char *name)
 {
     char full[64];
     snprintf(full, sizeof full, "%s-%s", keys == ORDERED ? "uuid7" : "uuid4", name);
-    return in_folder(full);
-}
-
-static uint64_t size_of(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
-}
-
-static void remove_database(const char *path)
-{
-    char other[PATH_MAX + 80];
-    snprintf(other, sizeof other, "%s-wal", path);
-    unlink(other);
-    snprintf(other, sizeof other, "%s-shm", path);
-    unlink(other);
-    unlink(path);
+    return scene_path(full);
 }
 
 /* ---- parts that run in a process of their own ---- */
@@ -192,7 +133,7 @@ static void write_workload(const char *label, int keys, const char *messages, ui
 static void make_tables(job *j, peer_check check)
 {
     process_result result;
-    remove_database(j->database);
+    scene_remove_database(j->database);
     j->check = check;
     process_run("making tables", do_tables, j, NULL, 0, &result);
     sync(); /* what went before is not to be paid by what comes now */
@@ -254,50 +195,15 @@ static void write_config(const char *path, const char *database, const char *mes
     if (fclose(to) != 0) bench_die_errno("cannot write the config");
 }
 
-typedef struct run_answer {
-    int64_t received, done, duplicates, dead;
-} run_answer;
-
-static int64_t count_in(const once_json *json, once_bytes name)
-{
-    int64_t count = -1;
-    once_json_int64(once_json_member(json, once_json_root(json), name), &count);
-    return count;
-}
-
-static void read_answer(const char *path, run_answer *answer)
-{
-    char text[4096];
-    once_json json;
-    FILE *from = fopen(path, "re");
-    if (!from) bench_die_errno("cannot read the summary of once");
-    const size_t len = fread(text, 1, sizeof text, from);
-    fclose(from);
-    once_json_init(&json);
-    if (once_json_parse(&json, (once_bytes){text, len}, NULL, NULL) != ONCE_OK) bench_die("the summary of once is not JSON");
-    *answer = (run_answer){
-        .received = count_in(&json, ONCE_BYTES("received")),
-        .done = count_in(&json, ONCE_BYTES("done")),
-        .duplicates = count_in(&json, ONCE_BYTES("duplicates")),
-        .dead = count_in(&json, ONCE_BYTES("dead")),
-    };
-    once_json_release(&json);
-}
-
 /* Runs it on a database that is there. `fresh`: how many messages must be new, `failing` of them dead. */
 static double run_once(const char *label, const job *j, uint64_t n, uint64_t fresh, uint64_t failing, process_result *result)
 {
-    run_answer answer;
-    char config[PATH_MAX + 64];
-    snprintf(config, sizeof config, "%s", in_folder("pipeline.yaml"));
+    const char *config = scene_path("pipeline.yaml");
+    const char *const arguments[] = {"run", "--json", config, NULL};
     write_config(config, j->database, j->messages);
-    char *const argv[] = {(char *)(uintptr_t)opt.once, (char[]){"run"}, (char[]){"--json"}, config, NULL};
-    sync();
-    process_exec(label, argv, in_folder("summary.json"), j->messages, WORKLOAD_BYTES + 1, n, result);
-    if (result->status != (failing ? 1 : 0)) bench_die("once run failed");
-    read_answer(in_folder("summary.json"), &answer);
-    if (answer.received != (int64_t)n || answer.done != (int64_t)(fresh - failing) || answer.dead != (int64_t)failing ||
-        answer.duplicates != (int64_t)(n - fresh))
+    scene_once(label, arguments, failing ? 1 : 0, j->messages, WORKLOAD_BYTES + 1, n, result);
+    if (scene_said("/received") != (int64_t)n || scene_said("/done") != (int64_t)(fresh - failing) || scene_said("/dead") != (int64_t)failing ||
+        scene_said("/duplicates") != (int64_t)(n - fresh))
         bench_die("once counted other messages than there are");
     return (double)n / result->seconds;
 }
@@ -320,31 +226,31 @@ static void run_round(int keys, unsigned round, column *c)
     process_result result;
     const uint64_t n = opt.messages, few = n < CLASSIC_MESSAGES ? n : CLASSIC_MESSAGES;
     c->rate[A_CLASSIC][round] = run_peer("a: classic", keys, PEER_CLASSIC, "a.db", "messages", few, NULL, &result);
-    remove_database(file_of(keys, "a.db"));
+    scene_remove_database(file_of(keys, "a.db"));
     c->rate[B_BATCH][round] = run_peer("b: batches and rows", keys, PEER_BATCH, "b.db", "messages", n, &c->sums, &result);
     c->rate[C_EFFECT][round] = run_peer("c: effects alone", keys, PEER_EFFECT, "c.db", "messages", n, &c->sums, &result);
-    const double effect_size = (double)size_of(file_of(keys, "c.db")), batch_size = (double)size_of(file_of(keys, "b.db"));
-    remove_database(file_of(keys, "c.db"));
+    const double effect_size = (double)scene_size(file_of(keys, "c.db")), batch_size = (double)scene_size(file_of(keys, "b.db"));
+    scene_remove_database(file_of(keys, "c.db"));
 
     c->rate[D_ONCE][round] = run_once_fresh("d: once run", keys, "d.db", "messages", CHECK_NONE, n, &c->sums, &result);
     c->cpu_us[round] = (result.user_s + result.system_s) * 1e6 / (double)n;
     c->peak_mib[round] = (double)result.peak_kib / 1024;
-    c->stored_once[round] = ((double)size_of(file_of(keys, "d.db")) - effect_size) / (double)c->sums.keys;
+    c->stored_once[round] = ((double)scene_size(file_of(keys, "d.db")) - effect_size) / (double)c->sums.keys;
     c->stored_batch[round] = (batch_size - effect_size) / (double)c->sums.keys;
 
     c->rate[E_LOOK_UP][round] = run_look_up(keys);
-    remove_database(file_of(keys, "b.db"));
+    scene_remove_database(file_of(keys, "b.db"));
     set_paths(the_job, keys, "d.db", "messages");
     c->rate[F_ONCE_AGAIN][round] = run_once("f: once run again", the_job, n, 0, 0, &result);
-    remove_database(file_of(keys, "d.db"));
+    scene_remove_database(file_of(keys, "d.db"));
     if (keys != RANDOM) return;
 
     c->rate[G_FAIL_FIRST][round] =
         run_once_fresh("g: first statement fails", keys, "g.db", "failing", CHECK_FIRST, n, &c->failing_sums, &result);
-    remove_database(file_of(keys, "g.db"));
+    scene_remove_database(file_of(keys, "g.db"));
     c->rate[H_FAIL_SECOND][round] =
         run_once_fresh("h: second statement fails", keys, "h.db", "failing", CHECK_SECOND, n, &c->failing_sums, &result);
-    remove_database(file_of(keys, "h.db"));
+    scene_remove_database(file_of(keys, "h.db"));
 }
 
 static void run_full(growth *g)
@@ -355,37 +261,16 @@ static void run_full(growth *g)
     run_once_fresh("once run, many messages", RANDOM, "many.db", "many", CHECK_NONE, n, &sums, &g->once);
     run_peer("effects alone, many messages", RANDOM, PEER_EFFECT, "many.db", "many", n, NULL, &g->effect);
     run_peer("batches and rows, many messages", RANDOM, PEER_BATCH, "many.db", "many", n, NULL, &g->batch);
-    remove_database(file_of(RANDOM, "many.db"));
+    scene_remove_database(file_of(RANDOM, "many.db"));
 }
 
 /* ---- figures ---- */
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values)
-{
-    double sorted[ROUNDS_MAX];
-    memcpy(sorted, values, opt.rounds * sizeof *sorted);
-    qsort(sorted, opt.rounds, sizeof *sorted, compare_doubles);
-    return opt.rounds % 2 ? sorted[opt.rounds / 2] : (sorted[opt.rounds / 2 - 1] + sorted[opt.rounds / 2]) / 2;
-}
-
-static double median_ratio(const double *over, const double *under)
-{
-    double ratios[ROUNDS_MAX];
-    for (unsigned i = 0; i < opt.rounds; i++) ratios[i] = over[i] / under[i];
-    return median(ratios);
-}
 
 static void add_rate(table *t, const column *columns, int entrant, const char *name, const char *label)
 {
     row *r = table_add(t, name, label, 0);
     for (int k = 0; k < KEYS; k++)
-        if (opt.keys[k] && columns[k].rate[entrant][0] > 0) r->value[k] = median(columns[k].rate[entrant]);
+        if (opt.keys[k] && columns[k].rate[entrant][0] > 0) r->value[k] = scene_median(columns[k].rate[entrant], opt.rounds);
 }
 
 static void add_ratio(table *t, const column *columns, int over, int under, char relation, double required, const char *name, const char *label)
@@ -395,7 +280,7 @@ static void add_ratio(table *t, const column *columns, int over, int under, char
     r->required = required;
     for (int k = 0; k < KEYS; k++)
         if (opt.keys[k] && columns[k].rate[over][0] > 0 && columns[k].rate[under][0] > 0)
-            r->value[k] = median_ratio(columns[k].rate[over], columns[k].rate[under]);
+            r->value[k] = scene_median_ratio(columns[k].rate[over], columns[k].rate[under], opt.rounds);
 }
 
 static void fill(table *t, const column *columns)
@@ -419,10 +304,10 @@ static void fill(table *t, const column *columns)
     row *batch = table_add(t, "batch_stored", "b  the same", 0);
     for (int k = 0; k < KEYS; k++) {
         if (!opt.keys[k]) continue;
-        cpu->value[k] = median(columns[k].cpu_us);
-        peak->value[k] = median(columns[k].peak_mib);
-        stored->value[k] = median(columns[k].stored_once);
-        batch->value[k] = median(columns[k].stored_batch);
+        cpu->value[k] = scene_median(columns[k].cpu_us, opt.rounds);
+        peak->value[k] = scene_median(columns[k].peak_mib, opt.rounds);
+        stored->value[k] = scene_median(columns[k].stored_once, opt.rounds);
+        batch->value[k] = scene_median(columns[k].stored_batch, opt.rounds);
     }
 }
 
@@ -432,7 +317,7 @@ static void fill_full(table *t, const column *columns, const growth *g)
     row *many = table_add(t, "once_peak_many_mib", "d  peak memory for 10 x as many messages, MiB", 1);
     row *flat = table_add(t, "once_peak_growth", "   against the peak above", 2);
     many->value[RANDOM] = (double)g->once.peak_kib / 1024;
-    flat->value[RANDOM] = many->value[RANDOM] / median(columns[RANDOM].peak_mib);
+    flat->value[RANDOM] = many->value[RANDOM] / scene_median(columns[RANDOM].peak_mib, opt.rounds);
     flat->relation = 'l';
     flat->required = FLAT;
 }
@@ -508,7 +393,7 @@ static __attribute__((noreturn)) void usage(int status)
             "  --once PATH    the command to measure (the one of this build)\n"
             "  --folder DIR   where the temporary folder is made (TMPDIR, or /tmp)\n"
             "  --keep         leave that folder\n",
-            ROUNDS_MAX);
+            SCENE_ROUNDS_MAX);
     exit(status);
 }
 
@@ -530,36 +415,21 @@ static void parse_options(int argc, char **argv)
         case UUID7: opt.keys[RANDOM] = false; break;
         case FULL: opt.full = true; break;
         case JSON: opt.json = true; break;
-        case ONCE: opt.once = optarg; break;
-        case FOLDER: opt.folder = optarg; break;
-        case KEEP: opt.keep = true; break;
+        case ONCE: opt.scene.once = optarg; break;
+        case FOLDER: opt.scene.folder = optarg; break;
+        case KEEP: opt.scene.keep = true; break;
         case HELP: usage(0);
         default: usage(2);
         }
     }
     if (opt.full && !opt.keys[RANDOM]) usage(2); /* that part has random keys */
-    if (optind < argc || opt.messages < 1000 || opt.rounds < 1 || opt.rounds > ROUNDS_MAX || !(opt.keys[RANDOM] || opt.keys[ORDERED]))
+    if (optind < argc || opt.messages < 1000 || opt.rounds < 1 || opt.rounds > SCENE_ROUNDS_MAX || !(opt.keys[RANDOM] || opt.keys[ORDERED]))
         usage(2);
-}
-
-static void find_once(void)
-{
-    static char path[2 * PATH_MAX];
-    if (!opt.once) { /* build/bench/bench_run -> build/once */
-        char self[PATH_MAX];
-        const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-        if (len < 0) bench_die_errno("cannot find myself");
-        self[len] = '\0';
-        char *here = dirname(self);
-        snprintf(path, sizeof path, "%s/../once", here);
-        opt.once = path;
-    }
-    if (access(opt.once, X_OK) != 0) bench_die_errno("cannot run once; build it first, or name it with --once");
 }
 
 static void do_describe(void *arg)
 {
-    peer_describe(in_folder("describe.db"), arg, 200);
+    peer_describe(scene_path("describe.db"), arg, 200);
 }
 
 int main(int argc, char **argv)
@@ -570,9 +440,7 @@ int main(int argc, char **argv)
     static table more = {.columns = {"random keys", "time-ordered"}, .names = {"uuid4", "uuid7"}};
     process_result result;
     parse_options(argc, argv);
-    find_once();
-    process_prepare();
-    make_folder();
+    scene_open(&opt.scene);
     the_job = process_share(sizeof *the_job);
     char *settings = process_share(200);
     process_run("looking around", do_describe, settings, NULL, 0, &result);

@@ -35,14 +35,14 @@ const char *table_number(double value, int decimals, char out[32])
 void table_print(const table *t)
 {
     printf("%-52s %9s", "", "required");
-    for (int k = 0; k < TABLE_COLUMNS; k++) printf(" %12s %-3s", t->columns[k], "met");
+    for (int k = 0; k < TABLE_COLUMNS && t->columns[k]; k++) printf(" %12s %-3s", t->columns[k], "met");
     printf("\n");
     for (size_t i = 0; i < t->n; i++) {
         const row *r = &t->rows[i];
         char required[16] = "", buffer[32];
         if (r->relation) snprintf(required, sizeof required, "%s %.2f", r->relation == 'g' ? ">=" : "<=", r->required);
         printf("%-52s %9s", r->label, required);
-        for (int k = 0; k < TABLE_COLUMNS; k++)
+        for (int k = 0; k < TABLE_COLUMNS && t->columns[k]; k++)
             printf(" %12s %-3s", table_number(r->value[k], r->decimals, buffer),
                    !r->relation || r->value[k] < 0 ? "" : met(r, r->value[k]) ? "yes" : "no");
         printf("\n");

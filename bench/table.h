@@ -1,4 +1,4 @@
-/* Figures in two columns, with what is required of them and whether that was met. */
+/* Figures in one or two columns, with what is required of them and whether that was met. */
 #ifndef BENCH_TABLE_H
 #define BENCH_TABLE_H
 
@@ -16,7 +16,7 @@ typedef struct row {
 } row;
 
 typedef struct table {
-    const char *columns[TABLE_COLUMNS], *names[TABLE_COLUMNS]; /* for people, for machines */
+    const char *columns[TABLE_COLUMNS], *names[TABLE_COLUMNS]; /* for people, for machines; NULL: no such column */
     row rows[TABLE_ROWS];
     size_t n;
 } table;

@@ -11,8 +11,9 @@ static void json_time(const char *name, int64_t ms)
 
 static void as_json(const once_standing *s, bool finished)
 {
-    printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"backlog\":%" PRIu64, s->waiting, s->busy,
-           s->unknown, s->dead, s->backlog);
+    printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"backlog\":%" PRIu64
+           ",\"repeats\":%" PRIu64,
+           s->waiting, s->busy, s->unknown, s->dead, s->backlog, s->repeats);
     if (finished)
         printf(",\"done\":%" PRIu64 ",\"already\":%" PRIu64 ",\"rejected\":%" PRIu64 ",\"stale\":%" PRIu64, s->done, s->already, s->rejected, s->stale);
     json_time("oldest_waiting_ms", s->oldest_waiting_ms);
@@ -35,6 +36,7 @@ static void as_text(const once_standing *s, bool finished)
     line("backlog", s->backlog, "of the waiting: due now", "", ONCE_NO_TIME);
     line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);
     line("unknown", s->unknown, "the effect may have happened", "the oldest is from", s->oldest_unknown_ms);
+    line("repeats", s->repeats, "ever: effects started again after one that may have happened", "", ONCE_NO_TIME);
     line("dead", s->dead, "dead letters", "the oldest was buried", s->oldest_dead_ms);
     if (!finished) return;
     line("done", s->done, "remembered: the effect happened", "", ONCE_NO_TIME);

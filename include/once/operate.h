@@ -26,6 +26,7 @@ typedef struct once_standing {
     uint64_t waiting, busy, unknown; /* entries that are not finished */
     uint64_t dead;                   /* dead letters */
     uint64_t backlog;                /* of the waiting: due now */
+    uint64_t repeats;                /* ever: external effects started again after one that may have happened */
     uint64_t done, already, rejected, stale; /* remembered; counted only when asked for */
     int64_t now_ms;                  /* of this machine */
     int64_t oldest_waiting_ms;       /* first seen */
@@ -150,7 +151,7 @@ typedef struct once_replay_counts {
 
 /* Dead letters back to work: the next run, or one that is running, takes them. Letters move in small transactions, so it may
  * be ended anywhere and started again. A dry run judges with the same code, and takes it back. Memory does not grow with the
- * number of letters, but for a dry run's, which keeps 24 to 96 bytes of each. */
+ * number of letters; a dry run of more than one transaction keeps 48 to 96 bytes of each in a temporary file. */
 ONCE_API int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err);
 
 /* The letters are given up: their bodies are dropped, and the keys that died with them are rejected. `found[i]`: there was

@@ -7,14 +7,16 @@
  *     once_pipeline_free(pipeline);
  *
  * Promise, for SQL effects in the database of the store: effect and outcome commit in one transaction, so each key has one
- * effect, whatever crashes, for as long as the entry is remembered and the database keeps what it acknowledged.
+ * effect, whatever crashes, for as long as the entry is remembered and the database keeps what it acknowledged. For effects
+ * outside (commands, callbacks): never lost, every try with the same idempotency key; a try whose end is not known is held, or
+ * with `unknown: retry` repeated and counted (`repeats`).
  *
  * Thread rule: one thread at a time for a pipeline, but once_pipeline_stop may be called from any thread and from a signal
  * handler. Running starts threads of its own and ends them before it returns. No pipeline survives fork. */
 #ifndef ONCE_PIPELINE_H
 #define ONCE_PIPELINE_H
 
-#include "once/types.h"
+#include "once/handle.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -74,6 +76,12 @@ typedef void once_mistake(void *user, const char *text);
 /* Reads and checks the file; connects to nothing. Every mistake goes to `report` (may be NULL), the first one also to `err`. */
 ONCE_API int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out, once_error *err);
 ONCE_API void once_pipeline_free(once_pipeline *pipeline); /* NULL is fine */
+
+/* The function for handlers that say `callback: NAME`; before once_pipeline_run, and for each such name. It is called from threads of
+ * the pipeline, `workers` at a time at most, with a message that is claimed for it; what it returns is settled as once_handle
+ * does it. While it runs, the lease is kept; once_call_extend says E_FENCED when that was not possible: stop then.
+ * E_USAGE: no handler says that name, or it was registered before. */
+ONCE_API int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *callback, void *user, once_error *err);
 
 /* Runs until a finite source is drained and everything is settled, or once_pipeline_stop. `options` may be NULL. `summary` is
  * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. */

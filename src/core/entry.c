@@ -123,6 +123,7 @@ static void entry_begin(once_entry *entry, const once_lane *lane, const once_req
         .versioned = r->lane.versioned,
         .order = !lane ? 0 : r->lane.versioned ? r->lane.version : lane_end(lane),
         .hold = r->hold,
+        .natural = r->natural,
         .run = r->run,
         .seen_ms = now_ms,
         .scope = *r->scope,
@@ -155,23 +156,26 @@ static void finish(once_entry *entry, once_state state, int64_t remember_ms, int
     detach(entry);
 }
 
-static void start(once_entry *entry, once_token token, int64_t lease_ms, bool silent, int64_t now_ms)
+/* An orphan's attempt ended without a word, and counts now. Any other one was counted, and its `silent` said, by whoever
+ * settled it. */
+static void start(once_entry *entry, once_token token, int64_t lease_ms, bool orphan, int64_t now_ms)
 {
     assert(!once_hash_is_zero(token) && lease_ms > 0);
     entry_move(entry, ONCE_STATE_CLAIMED, later_than(now_ms, lease_ms), now_ms);
     entry->token = token;
     entry->attempt++;
-    entry->silent = silent;
-    if (silent && !ONCE_PLANTED(silent_free)) entry->failures++; /* an attempt that ended without a word */
+    if (!orphan) return;
+    entry->silent = true;
+    if (!ONCE_PLANTED(silent_free)) entry->failures++;
 }
 
 /* What the lane says to an entry of this order. RUN: nothing is in the way. A new one stands behind its equals (the same
  * version under another key, or one that came back from the dead); among known ones equals must not wait for each other. */
-static once_answer lane_answer(const once_lane *lane, bool is_new, bool versioned, int64_t order, int64_t gap_ms)
+static once_answer lane_answer(const once_lane *lane, bool is_new, bool natural, bool versioned, int64_t order, int64_t gap_ms)
 {
     if (!lane || ONCE_PLANTED(lane_ignored)) return ONCE_ANSWER_RUN;
     if (versioned && lane->has_version) {
-        if (order == lane->version) return ONCE_ANSWER_DUPLICATE;
+        if (order == lane->version && !natural) return ONCE_ANSWER_DUPLICATE;
         if (order < lane->version && !ONCE_PLANTED(stale_runs)) return ONCE_ANSWER_STALE;
     }
     const bool others = lane->tail >= 0;
@@ -184,7 +188,8 @@ static once_answer lane_answer(const once_lane *lane, bool is_new, bool versione
  * front of it meanwhile is waiting for it to end. */
 static once_answer lane_answer_to_known(const once_lane *lane, const once_entry *entry)
 {
-    const once_answer answer = lane_answer(lane, false, entry->versioned, entry->order, entry->gap ? -1 : entry->gap_ms);
+    const once_answer answer =
+        lane_answer(lane, false, entry->natural, entry->versioned, entry->order, entry->gap ? -1 : entry->gap_ms);
     if (answer == ONCE_ANSWER_DUPLICATE) return ONCE_ANSWER_STALE; /* its version settled under another key */
     if (answer == ONCE_ANSWER_LATER && entry->state == ONCE_STATE_CLAIMED && !lane->claimed) return ONCE_ANSWER_RUN;
     return answer;
@@ -192,11 +197,13 @@ static once_answer lane_answer_to_known(const once_lane *lane, const once_entry 
 
 static once_answer answer_to_new(const once_lane *lane, const once_request *r, int64_t now_ms)
 {
+    const bool remembered = !r->natural || (lane && r->lane.versioned); /* something that has expired by then */
     /* An entry made at sent_ms has expired when now - remember reaches it, so that moment is already too old. */
-    if (r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms && r->sent_ms <= now_ms - r->remember_ms && !ONCE_PLANTED(too_old_runs))
+    if (remembered && r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms && r->sent_ms <= now_ms - r->remember_ms &&
+        !ONCE_PLANTED(too_old_runs))
         return ONCE_ANSWER_TOO_OLD;
     if (!lane) return ONCE_ANSWER_RUN;
-    return lane_answer(lane, true, r->lane.versioned, r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
+    return lane_answer(lane, true, r->natural, r->lane.versioned, r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
 }
 
 /* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. */
@@ -253,12 +260,29 @@ static int advance_lane(const once_entry *entry, once_lane *lane)
     return ONCE_LANE_ADVANCED;
 }
 
-static int become_stale(once_entry *entry, once_token token, int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
+/* What a finished entry leaves: itself, or, when it is idempotent by nature, its lane's version alone. */
+static int leave(once_entry *entry, once_lane *lane, bool natural)
+{
+    assert(once_state_finished(entry->state));
+    const int advanced = entry->state == ONCE_STATE_STALE ? ONCE_UNCHANGED : advance_lane(entry, lane);
+    if (natural && !ONCE_PLANTED(natural_remembered)) entry->state = ONCE_STATE_ABSENT; /* as once_entry_forget */
+    return ONCE_ENTRY_CHANGED | lane_freed(entry) | advanced;
+}
+
+static int become_stale(once_entry *entry, once_token token, bool natural, int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
 {
     finish(entry, ONCE_STATE_STALE, remember_ms, sent_ms, now_ms);
     entry->token = token;
     entry->reason = ONCE_BYTES("a newer version came first");
-    return ONCE_ENTRY_CHANGED | lane_freed(entry);
+    return leave(entry, NULL, natural);
+}
+
+/* A new message that is too late: recorded, unless nothing is kept of it anyway. */
+static int begin_stale(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
+{
+    if (r->natural) return ONCE_UNCHANGED;
+    entry_begin(entry, lane, r, now_ms);
+    return become_stale(entry, r->token, false, r->remember_ms, r->sent_ms, now_ms);
 }
 
 /* --- the rules --- */
@@ -278,11 +302,11 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
             if (answer == ONCE_ANSWER_LATER) out->wait_ms = ONCE_NEVER;
             return ONCE_UNCHANGED;
         }
-        entry_begin(entry, lane, r, now_ms);
         if (answer == ONCE_ANSWER_STALE) {
             out->answer = answer;
-            return become_stale(entry, r->token, r->remember_ms, r->sent_ms, now_ms);
+            return begin_stale(entry, lane, r, now_ms);
         }
+        entry_begin(entry, lane, r, now_ms);
         start(entry, r->token, r->lease_ms, false, now_ms);
         describe(entry, answer, now_ms, out);
         return ONCE_ENTRY_CHANGED;
@@ -292,6 +316,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     if (again && entry->state == ONCE_STATE_CLAIMED) {
         entry->due_ms = later_than(now_ms, r->lease_ms);
         describe(entry, ONCE_ANSWER_RUN, now_ms, out);
+        out->own = true;
         return ONCE_ENTRY_CHANGED;
     }
     if (again && entry->state == ONCE_STATE_STALE) {
@@ -308,9 +333,10 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     if (answer == ONCE_ANSWER_RUN) {
         start(entry, r->token, r->lease_ms, claimed, now_ms);
         entry->hold = r->hold;
+        entry->natural = r->natural;
         changed = ONCE_ENTRY_CHANGED;
     } else if (answer == ONCE_ANSWER_STALE) {
-        changed = become_stale(entry, r->token, r->remember_ms, r->sent_ms, now_ms);
+        changed = become_stale(entry, r->token, r->natural, r->remember_ms, r->sent_ms, now_ms);
     } else if (answer == ONCE_ANSWER_UNKNOWN && claimed) {
         entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
         changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
@@ -332,9 +358,8 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
         case ONCE_ANSWER_LATER:
         case ONCE_ANSWER_GAP: break;
         case ONCE_ANSWER_STALE:
-            entry_begin(entry, lane, r, now_ms);
             out->answer = answer;
-            return become_stale(entry, r->token, r->remember_ms, r->sent_ms, now_ms);
+            return begin_stale(entry, lane, r, now_ms);
         default:
             out->answer = answer;
             if (answer == ONCE_ANSWER_DUPLICATE) out->outcome = ONCE_DONE;
@@ -384,6 +409,15 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
     return changed;
 }
 
+/* What a settlement says about its attempt. A release says that there was none, so what is known of the one before stays. */
+static void note_attempt(once_entry *entry, const once_settlement *s)
+{
+    const bool release = s->outcome == ONCE_RELEASE, retry = s->outcome == ONCE_RETRY, dead = s->outcome == ONCE_DEAD;
+    if (retry || dead || (release && ONCE_PLANTED(release_forgets))) entry->silent = s->maybe;
+    if (retry && s->maybe && ONCE_PLANTED(unknown_free)) return;
+    if (retry || (dead && s->failed) || (release && ONCE_PLANTED(release_blames))) entry->failures++;
+}
+
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *s, int64_t now_ms, bool *applied)
 {
     const once_request *r = s->request;
@@ -391,7 +425,11 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     assert(!once_hash_is_zero(r->token) && s->delay_ms >= 0);
 
     *applied = false;
-    if (is_absent(entry, now_ms)) return ONCE_UNCHANGED;
+    if (is_absent(entry, now_ms)) {
+        /* Nothing tells whether the reply to this was lost, or somebody else was here; neither asks for anything to be done. */
+        *applied = r->natural && once_state_finished(to);
+        return ONCE_UNCHANGED;
+    }
     if (!same_claim(entry, r)) return ONCE_UNCHANGED;
     if (entry->state != ONCE_STATE_CLAIMED && entry->state != ONCE_STATE_UNKNOWN) {
         *applied = entry->state == to; /* the reply was lost, and this is the settlement once more */
@@ -403,12 +441,12 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     if (once_state_finished(to)) {
         finish(entry, to, r->remember_ms, r->sent_ms, now_ms);
         entry->result = s->result;
-        return ONCE_ENTRY_CHANGED | lane_freed(entry) | (to == ONCE_STATE_STALE ? ONCE_UNCHANGED : advance_lane(entry, lane));
+        return leave(entry, lane, r->natural);
     }
 
     attach(entry, s->message);
     entry->run = r->run; /* whose count of waiting ones it is in now */
-    if (s->outcome == ONCE_RETRY || (s->outcome == ONCE_DEAD && s->failed) || (s->outcome == ONCE_RELEASE && ONCE_PLANTED(release_blames))) entry->failures++;
+    note_attempt(entry, s);
     if (to != ONCE_STATE_WAITING) entry->gap = false; /* what was waited for once is not waited for again */
     entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
     return ONCE_ENTRY_CHANGED | lane_freed(entry) | (to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED : 0);
@@ -444,7 +482,7 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
         return ONCE_ENTRY_CHANGED;
     case ONCE_ANSWER_STALE:
         out->answer = answer;
-        return become_stale(entry, token, entry->remember_ms, entry->message.sent_ms, now_ms);
+        return become_stale(entry, token, entry->natural, entry->remember_ms, entry->message.sent_ms, now_ms);
     case ONCE_ANSWER_GAP: /* the lane moved while it was away; the wait for the missing version begins now */
         entry->gap = true;
         entry->due_ms = later_than(now_ms, entry->gap_ms);
@@ -480,7 +518,7 @@ int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int6
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
     finish(entry, ONCE_STATE_REJECTED, entry->remember_ms, sent_ms, now_ms);
     entry->token = (once_token){0};
-    return ONCE_ENTRY_CHANGED | lane_freed(entry) | advance_lane(entry, lane);
+    return leave(entry, lane, entry->natural);
 }
 
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms)
@@ -489,6 +527,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     if (entry->state != ONCE_STATE_UNKNOWN) return ONCE_UNCHANGED;
     if (outcome == ONCE_RETRY && !entry->has_message) return ONCE_UNCHANGED; /* nothing to hand out */
     entry->reason = reason;
+    if (outcome != ONCE_DONE) entry->silent = true; /* nobody said that nothing happened */
     if (outcome == ONCE_DEAD) { /* the token stays: it tells the letter of this death from others */
         entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
         return ONCE_ENTRY_CHANGED | lane_freed(entry) | ONCE_LETTER_NEEDED;
@@ -496,12 +535,12 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     entry->token = (once_token){0}; /* whoever left it unknown has no say any more */
     if (outcome == ONCE_RETRY) {
         entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
-        entry->failures++; /* an unknown that is tried again counts, so nothing loops for ever */
+        if (!ONCE_PLANTED(unknown_free)) entry->failures++; /* an unknown that is tried again counts, so nothing loops for ever */
         entry->run = 0;
         return ONCE_ENTRY_CHANGED;
     }
     finish(entry, ONCE_STATE_DONE, entry->remember_ms, entry->has_message ? entry->message.sent_ms : ONCE_NO_TIME, now_ms);
-    return ONCE_ENTRY_CHANGED | lane_freed(entry) | advance_lane(entry, lane);
+    return leave(entry, lane, entry->natural);
 }
 
 int once_entry_revive(once_entry *entry, const once_lane *lane, const once_request *r, const once_message *message, int64_t now_ms)
@@ -524,6 +563,7 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     entry->order = !lane ? 0 : r->lane.versioned ? r->lane.version : lane_end(lane);
     entry->remember_ms = r->remember_ms;
     entry->hold = r->hold;
+    entry->natural = r->natural;
     attach(entry, message);
     return ONCE_ENTRY_CHANGED;
 }
@@ -532,7 +572,7 @@ int once_entry_wake(once_entry *entry, const once_lane *lane, int64_t now_ms)
 {
     if (entry->state != ONCE_STATE_WAITING || (entry->due_ms != ONCE_NEVER && !entry->gap)) return ONCE_UNCHANGED;
     if (ONCE_PLANTED(no_wake)) return ONCE_UNCHANGED;
-    switch (lane_answer(lane, false, entry->versioned, entry->order, entry->gap_ms)) {
+    switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, entry->gap_ms)) {
     case ONCE_ANSWER_LATER: return ONCE_UNCHANGED;
     case ONCE_ANSWER_GAP:
         if (entry->gap && entry->due_ms != ONCE_NEVER) return ONCE_UNCHANGED; /* its wait is running */

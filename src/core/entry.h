@@ -13,6 +13,12 @@
  *     +--accept--> waiting --take--> claimed
  *                     ^--settle retry / release; revive (a finished one, forced by an operator)
  *
+ * An effect that is idempotent by nature (`natural`) needs no memory: what would become done, already, rejected or stale
+ * becomes absent, and only its lane's version is kept. So an equal delivery runs again, in a versioned lane too, where an
+ * older one stays stale. Until then, and when it fails, it is an entry like all others, with its conflicts and its letter.
+ * It is never too old, because nothing of it could have expired; but where its lane has a version, that could have, and
+ * an older message than that would run after a newer one: so there it is too old like all others.
+ *
  * token, attempt and failures are three things on purpose: the token (random) names one claim to the store and is the
  * fence; attempt (1, 2, 3... while the entry lives) is shown to the outside; failures is what the retry budget counts. */
 #ifndef ONCE_CORE_ENTRY_H
@@ -75,6 +81,7 @@ typedef struct once_request {
     int64_t remember_ms; /* > 0, or ONCE_FOREVER */
     int64_t sent_ms;     /* the message's time, or ONCE_NO_TIME */
     bool hold;           /* a lease that runs out means unknown, not "go on" */
+    bool natural;        /* nothing is kept after success; an equal version of the lane runs again */
     uint64_t run;        /* the run that received the message */
     once_coordinates at;
 } once_request;
@@ -83,10 +90,12 @@ typedef struct once_decision {
     once_answer answer;
     uint32_t attempt;     /* RUN: which one this is */
     uint32_t failures;    /* RUN: how many failed before */
-    bool silent;          /* RUN: an earlier attempt ended without a word */
+    bool silent;          /* RUN: the attempt before may have had its effect: it ended without a word, or its settlement said so
+                           * (`maybe`), or an unknown is tried again */
     bool gap_over;        /* RUN from take: the missing version did not come in time */
     once_outcome outcome; /* DUPLICATE: how it ended */
-    bool own;             /* DUPLICATE, DEAD: settled by this very token; the reply to that had been lost */
+    bool own;             /* DUPLICATE, DEAD: settled by this very token; RUN to a claim: claimed by it. The reply to that had been
+                           * lost. A natural one that has finished left no trace and is simply RUN */
     once_bytes result;    /* DUPLICATE: what it left */
     uint64_t left_by;     /* RUN, STALE to a claim: the run that had left it waiting and counts it so; 0: none */
     int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
@@ -100,6 +109,8 @@ typedef struct once_settlement {
     int64_t delay_ms;            /* retry, release */
     const once_message *message; /* retry, release, unknown, dead: the body to keep; NULL when the entry has it */
     bool failed;                 /* dead: the attempt itself failed, and counts */
+    bool maybe;                  /* retry, dead: the effect may have happened; the next attempt is told so (decision.silent).
+                                  * A release leaves what was known before its claim */
 } once_settlement;
 
 typedef struct once_entry {
@@ -114,7 +125,8 @@ typedef struct once_entry {
     bool versioned;
     bool gap;         /* waiting for a missing version; claimed: it did not come in time */
     bool hold;        /* as in the request */
-    bool silent;      /* claimed: the attempt before ended without a word */
+    bool natural;     /* as in the request */
+    bool silent;      /* the last attempt may have had its effect; claimed: the one before this claim's */
     bool has_message; /* a dead entry has none: its letter has it */
     uint64_t run;
     int64_t seen_ms;    /* first seen */
@@ -150,25 +162,28 @@ typedef enum once_change {
 int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *request, int64_t now_ms, once_decision *out);
 int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *request, const once_message *message,
                       int64_t now_ms, once_decision *out);
+/* *applied = false: fenced. A natural one that finishes where nothing is known any more is `applied`: it may be its own
+ * settlement once more, and nothing would have been kept of it. */
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *settlement, int64_t now_ms, bool *applied);
 int once_entry_extend(once_entry *entry, const once_request *request, int64_t now_ms, bool *ours);
 
-/* For an entry that is due. Sets out->answer to RUN (claimed with `token`), STALE (recorded, hand it out for counting), or
+/* For an entry that is due. Sets out->answer to RUN (claimed with `token`), STALE (settled, hand it out for counting), or
  * to UNKNOWN, LATER or BUSY when it must not be handed out after all. */
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out);
 
 /* Nothing is known about the key any more; expires_ms stays, for drivers that must cover an older record. */
 int once_entry_forget(once_entry *entry);
-/* A dead entry goes back to work: waiting, failures 0, the attempt goes on. */
+/* A dead entry goes back to work: waiting, failures 0, the attempt goes on; so does `silent`. */
 int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *message);
 
 /* What operators decide. Each leaves an entry in another state alone.
- * A dead entry is given up: rejected, remembered as long as others. `sent_ms`: of its message, or ONCE_NO_TIME. */
+ * A dead entry is given up: rejected, remembered as others are. `sent_ms`: of its message, or ONCE_NO_TIME. */
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms);
-/* An unknown one was looked up by a person: DONE, RETRY (back to work, one failure more; not without a body) or DEAD. */
+/* An unknown one was looked up by a person: DONE, RETRY (back to work, one failure more; not without a body) or DEAD. The
+ * next attempt after RETRY or DEAD is `silent`. */
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms);
 /* A finished one is made to run once more, with this message: waiting, failures 0, the attempt goes on. It is never forgotten
- * earlier than it was promised before. A lane that has gone past its version still makes it stale. */
+ * earlier than it was promised before, unless it is natural now. A lane that has gone past its version still makes it stale. */
 int once_entry_revive(once_entry *entry, const once_lane *lane, const once_request *request, const once_message *message,
                       int64_t now_ms);
 /* The entry of a lane that may be next after another one left it: due now when nothing holds it back any more. */

@@ -157,6 +157,8 @@ static void set_terms(once_intake *intake, once_item *item)
     r->sent_ms = item->message.sent_ms;
     r->at = item->message.at;
     r->run = intake->run;
+    r->hold = item->handler->hold;
+    r->natural = item->handler->natural;
 }
 
 /* Whatever is missing for the effect is known now, but only matters when the effect would run. */
@@ -223,6 +225,17 @@ int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err)
     return ONCE_OK;
 }
 
+/* Handlers may share an operation: then the type that chose one of them chooses it again. A type that went elsewhere since does not
+ * take its keys along. */
+static const once_handler_spec *handler_of_taken(const once_spec *spec, const once_item *item)
+{
+    const once_bytes operation = item->scope.operation;
+    const once_handler_spec *handler = once_spec_handler(spec, item->message.type);
+    if (handler && handler->operation.len == operation.len && memcmp(handler->operation.data, operation.data, operation.len) == 0)
+        return handler;
+    return once_spec_handler_by_operation(spec, operation);
+}
+
 int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
 {
     assert(item->batch && !once_hash_is_zero(item->request.id));
@@ -230,7 +243,7 @@ int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
     const int64_t sent_ms = item->message.sent_ms;
     const uint64_t run = item->request.run; /* the run that received it, not ours */
     const once_coordinates at = item->request.at;
-    item->handler = once_spec_handler_by_operation(intake->spec, item->scope.operation);
+    item->handler = handler_of_taken(intake->spec, item);
     int rc = parse_body(intake, item, &why);
     if (rc == ONCE_OK && !item->handler)
         rc = once_fail(&why, ONCE_E_MESSAGE, "no handler for operation '%.*s' any more",

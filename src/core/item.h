@@ -14,6 +14,7 @@ typedef struct once_batch once_batch;
 typedef enum once_stage {
     ONCE_STAGE_CLAIM,  /* its key must be claimed, or (when `held`) its claim checked */
     ONCE_STAGE_RUN,    /* ours: the effect runs */
+    ONCE_STAGE_FLY,    /* ours, and its effect is outside: it starts when the claim is committed */
     ONCE_STAGE_SETTLE, /* it has an outcome */
     ONCE_STAGE_ACCEPT, /* somebody else's turn: the body goes to the store */
     ONCE_STAGE_BURY,   /* a dead letter without an entry */
@@ -48,6 +49,26 @@ struct once_item {
     bool verdict; /* its effect ended the whole transaction; `outcome` and `reason` say what that means, it is not run again */
     bool letter;  /* buried by us, not by somebody before */
 
+    /* Of an external effect, filled by the effect executor, which owns the item from START to once_pipe_finished. */
+    void *output; /* malloc'd, holds result and failure; freed when the item is over */
+    void *hand;   /* what the executor needs to find it again */
+    bool maybe;   /* the effect may have happened */
+    int trouble;  /* not ONCE_OK: it could not be started, and that is not the message's fault; `failure` says why */
+
+    /* The machine's own, about external effects (core/flight.h). */
+    bool flying;       /* claimed durably for its effect, and not back */
+    bool given;        /* flying: to the executor */
+    bool told_to_end;  /* flying: KILL was asked for */
+    bool returned;     /* its effect is over, its outcome is not in the store yet */
+    bool lost;         /* its claim is somebody else's: whatever its effect says cannot be settled */
+    int64_t claimed_at_ms; /* before the claim or the last extension was asked for */
+    once_item *next_flying, *prev_flying;
+
+    /* Equal keys and lanes across transactions (core/waits.h). */
+    bool joined;
+    unsigned waits_for;
+    once_item *behind_key, *behind_lane;
+
     /* Equal keys and lanes inside one transaction wait for each other, in order. */
     unsigned blockers;
     once_item *next_of_key, *next_of_lane;
@@ -59,7 +80,7 @@ struct once_batch {
     once_item *items;
     size_t n, open; /* open: not yet over */
     bool taken_in;  /* intake is done for all items */
-    once_batch *next;
+    once_batch *next, *all; /* spare ones; all there are */
 };
 
 #endif

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/flight.h"
 #include "core/plant.h"
 #include "core/retry.h"
+#include "core/waits.h"
 #include "core/watermark.h"
 
 #include "base/banned.h"
@@ -20,6 +22,9 @@
 #define END_POLL_MS 250          /* the same, when it is all that is left to wait for */
 #define SWEEP_MS 60000           /* how often to drop what has expired */
 #define SWEEP_MORE_MS 100        /* the same, while there is more to drop */
+#define OUTSTANDING 64           /* batches that may be on their way behind one that takes long */
+#define PARKED 2                 /* batches that may wait behind equal keys and lanes */
+#define LOOK_AHEAD 64            /* so many more than there are free slots are looked at: duplicates need none */
 #define CLOCK_SLACK_MS 2         /* the store's clock and ours need not tick together */
 
 /* What the store executor should do next. */
@@ -27,6 +32,7 @@ typedef enum next_step {
     NEXT_CHOOSE, /* no work */
     NEXT_PRECLAIM, /* the one message of the work, durably */
     NEXT_BEGIN,  /* the work, from the start */
+    NEXT_KEEP,   /* the leases of effects on their way */
     NEXT_ROUND,
     NEXT_CLAIM,
     NEXT_EXTEND,
@@ -59,9 +65,12 @@ struct once_pipe {
     once_watermark watermark;
     int64_t source_at_ms;
     unsigned source_tries;
-    once_batch *spare;
+    once_batch *spare, *batches;
     once_item **ready; /* ring */
     size_t ready_first, ready_n, ready_size;
+    size_t parked; /* not in it: they wait behind equal keys and lanes */
+    once_waits waits;
+    once_item *farthest; /* with a cursor: of those that are over, the last one; its batch is kept for it */
 
     /* store side */
     once_action store;
@@ -83,8 +92,23 @@ struct once_pipe {
     once_token take_token;
     bool take_again, took_last;
     once_batch *take_batch;
+    int64_t asked_at_ms, take_asked_ms; /* when the transaction began, and the take */
+
+    /* external effects */
+    once_flight flight;
+    once_action effect;
+    bool effect_out;
+    once_item **effect_list;
+    once_item *back, *back_last; /* returned, to be settled */
+    once_item **keeping;         /* whose leases the work extends */
+    size_t keeping_n;
+    uint32_t *admitted;          /* by handler, in the round that is being made */
+    unsigned effect_tries;
+    int64_t effect_at_ms; /* nothing external starts before */
+    int64_t stop_at_ms;   /* when the stop was seen; ONCE_NEVER: it was not */
 
     bool stopping, ended;
+    bool store_gone; /* given up on it: nothing can be settled any more */
     int status;
     once_error error;
 };
@@ -92,7 +116,7 @@ struct once_pipe {
 const char *once_action_name(once_action_kind kind)
 {
     static const char *const names[] = {"none", "begin",    "claim", "extend", "run",   "settle", "accept", "bury",
-                                        "commit", "rollback", "take",  "stats",  "sweep", "fetch", "ack"};
+                                        "commit", "rollback", "take",  "stats",  "sweep", "fetch", "ack", "start", "kill"};
     assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
 }
@@ -107,6 +131,9 @@ static once_batch *batch_get(once_pipe *pipe)
         batch->next = NULL;
     } else {
         batch = calloc(1, sizeof *batch);
+        if (!batch) return NULL;
+        batch->all = pipe->batches;
+        pipe->batches = batch;
     }
     return batch;
 }
@@ -121,10 +148,24 @@ static void batch_put(once_pipe *pipe, once_batch *batch)
     pipe->spare = batch;
 }
 
+static void batch_let_go(once_pipe *pipe, once_batch *batch)
+{
+    assert(batch->open > 0);
+    if (--batch->open == 0) batch_put(pipe, batch);
+}
+
+static void forget_output(once_item *item)
+{
+    free(item->output);
+    item->output = NULL;
+    item->result = item->failure = (once_bytes){0};
+}
+
 static void item_over(once_pipe *pipe, once_item *item)
 {
-    assert(item->batch->open > 0);
-    if (--item->batch->open == 0) batch_put(pipe, item->batch);
+    assert(!item->flying && !item->joined);
+    forget_output(item);
+    batch_let_go(pipe, item->batch);
 }
 
 /* --- giving up --- */
@@ -140,14 +181,14 @@ static void give_up(once_pipe *pipe, int status, const once_error *error)
 }
 
 /* Whether to repeat after this failure; otherwise the pipeline was told to end. Sets when to go on. */
-static bool worth_another_try(once_pipe *pipe, const once_action *failed, unsigned *tries, int64_t *at_ms, int64_t now_ms)
+static bool worth_another_try(once_pipe *pipe, int status, const once_error *error, unsigned *tries, int64_t *at_ms, int64_t now_ms)
 {
-    const once_class class = once_status_class(failed->status);
+    const once_class class = once_status_class(status);
     ++*tries;
     const bool passing = class == ONCE_CLASS_RETRY && (!pipe->o.finite || *tries < FINITE_TRIES);
     const bool somebody_acts = class == ONCE_CLASS_PAUSE && !pipe->o.finite;
     if (pipe->stopping || !(passing || somebody_acts)) {
-        give_up(pipe, failed->status, &failed->error);
+        give_up(pipe, status, error);
         return false;
     }
     static const once_retry pace = {.min_ms = 100, .max_ms = 10000};
@@ -196,7 +237,8 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
     } else {
         const bool store_away = pipe->tries > 0; /* then nothing is fetched */
         if (pipe->at_end || pipe->stopping || store_away || now_ms < pipe->source_at_ms) return NULL;
-        if (pipe->ready_n >= pipe->batch_max) return NULL;
+        if (pipe->ready_n >= pipe->batch_max || pipe->parked >= PARKED * pipe->batch_max) return NULL;
+        if (pipe->next_ticket - pipe->watermark.upto > (OUTSTANDING - 1) * pipe->batch_max) return NULL; /* one is very slow */
         once_batch *batch = batch_get(pipe);
         if (!batch) return NULL;
         pipe->source.kind = ONCE_ACT_FETCH;
@@ -215,7 +257,7 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (action->status != ONCE_OK) {
         assert(batch->n == 0);
         batch_put(pipe, batch);
-        worth_another_try(pipe, action, &pipe->source_tries, &pipe->source_at_ms, now_ms);
+        worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, now_ms);
         return;
     }
     pipe->source_tries = 0;
@@ -240,7 +282,7 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
 static void acked(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     if (action->status != ONCE_OK) {
-        worth_another_try(pipe, action, &pipe->source_tries, &pipe->source_at_ms, now_ms);
+        worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, now_ms);
         return;
     }
     pipe->counts.acked += action->upto - pipe->acked;
@@ -280,10 +322,18 @@ static void arrange(once_pipe *pipe)
 {
     pipe->round_n = pipe->next_round_n = 0;
     pipe->had_lanes = false;
+    memset(pipe->admitted, 0, pipe->spec->n_handlers * sizeof *pipe->admitted);
     memset(pipe->marks, 0, pipe->marks_size * sizeof *pipe->marks);
     for (size_t i = 0; i < pipe->work_n; i++) {
         once_item *item = pipe->work[i];
         const bool keyed = !once_hash_is_zero(item->request.id);
+        if (item->returned) { /* nobody in the work waits for it: those that do wait outside, until it is over */
+            item->stage = ONCE_STAGE_SETTLE;
+            item->next_of_key = item->next_of_lane = NULL;
+            pipe->had_lanes |= !once_hash_is_zero(item->request.lane.id);
+            pipe->next_round[pipe->next_round_n++] = item;
+            continue;
+        }
         item->stage = !keyed ? ONCE_STAGE_BURY : pipe->spec->inbox && item->ticket ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
         if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
@@ -320,14 +370,38 @@ static void start_work(once_pipe *pipe, size_t n)
     once_env_random(pipe->o.env, &token, sizeof token);
     pipe->work_n = n;
     for (size_t i = 0; i < n; i++)
-        if (!pipe->work[i]->held && !pipe->work[i]->unsure) pipe->work[i]->request.token = (once_token){token.a | 1, token.b + i};
+        if (!pipe->work[i]->held && !pipe->work[i]->unsure && !pipe->work[i]->returned) pipe->work[i]->request.token = (once_token){token.a | 1, token.b + i};
     pipe->next = NEXT_BEGIN;
+}
+
+/* The transaction was rolled back: what it had claimed for effects outside will be claimed again, or not. */
+static void unreserve_work(once_pipe *pipe)
+{
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (pipe->work[i]->stage == ONCE_STAGE_FLY) {
+            once_flight_unreserve(&pipe->flight, pipe->work[i]);
+            pipe->work[i]->stage = ONCE_STAGE_CLAIM;
+        }
+}
+
+/* It is over, or out of our hands: those that stood behind it are next. */
+static void leave_waits(once_pipe *pipe, once_item *item)
+{
+    if (!item->joined) return;
+    once_item *freed[2];
+    const size_t n = once_waits_leave(&pipe->waits, item, freed);
+    for (size_t i = n; i > 0; i--) ready_push_back(pipe, freed[i - 1]);
+    pipe->parked -= n;
 }
 
 /* Nothing of the work happened; forget it. What came from the source was not acked, what was taken comes back by its lease. */
 static void drop_work(once_pipe *pipe)
 {
-    for (size_t i = 0; i < pipe->work_n; i++) item_over(pipe, pipe->work[i]);
+    unreserve_work(pipe);
+    for (size_t i = 0; i < pipe->work_n; i++) {
+        leave_waits(pipe, pipe->work[i]);
+        item_over(pipe, pipe->work[i]);
+    }
     pipe->work_n = 0;
     pipe->next = NEXT_CHOOSE;
 }
@@ -343,32 +417,43 @@ static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else
         lost->held = false;
         ready_push_back(pipe, lost);
     } else {
+        leave_waits(pipe, lost);
         item_over(pipe, lost);
     }
 }
+
+static bool is_external(const once_item *item) { return item->handler && once_handler_external(item->handler); }
 
 static void die(once_item *item, once_bytes reason)
 {
     item->outcome = ONCE_DEAD;
     item->failure = reason;
+    item->maybe = is_external(item) && item->decision.silent; /* what is known of the attempt before stays known */
     item->stage = ONCE_STAGE_SETTLE;
+}
+
+/* What a failure means: another try after the backoff (or when the other side said), or the end of the budget. */
+static void judge_failure(once_pipe *pipe, once_item *item, bool told_when)
+{
+    if (item->outcome != ONCE_RETRY) return;
+    const once_retry *retry = &item->handler->retry;
+    const uint32_t failures = item->decision.failures + 1;
+    if (failures >= retry->attempts && !ONCE_PLANTED(no_budget)) item->outcome = ONCE_DEAD;
+    else if (!told_when) item->delay_ms = once_retry_delay_ms(retry, failures, pipe->o.env);
 }
 
 static void ran(once_pipe *pipe, once_item *item)
 {
     item->started = true;
     item->stage = ONCE_STAGE_SETTLE;
-    if (item->outcome != ONCE_RETRY) return;
-    const once_retry *retry = &item->handler->retry;
-    const uint32_t failures = item->decision.failures + 1;
-    if (failures >= retry->attempts && !ONCE_PLANTED(no_budget)) item->outcome = ONCE_DEAD;
-    else item->delay_ms = once_retry_delay_ms(retry, failures, pipe->o.env);
+    judge_failure(pipe, item, false);
 }
 
 /* The item is ours. Is there a reason not to run it? */
 static void decide_run(once_pipe *pipe, once_item *item)
 {
-    if (pipe->stopping && item->held) {
+    const bool external = is_external(item);
+    if (pipe->stopping && (item->held || external)) {
         item->outcome = ONCE_RELEASE;
         item->failure = ONCE_BYTES("put back at shutdown");
         item->delay_ms = 0;
@@ -382,6 +467,9 @@ static void decide_run(once_pipe *pipe, once_item *item)
     } else if (item->verdict) {
         item->failure = item->reason;
         ran(pipe, item);
+    } else if (external) {
+        item->stage = ONCE_STAGE_FLY;
+        once_flight_reserve(&pipe->flight, item);
     } else {
         item->stage = ONCE_STAGE_RUN;
     }
@@ -418,7 +506,7 @@ static bool cautious_leaves(once_pipe *pipe)
     size_t keep = 0;
     while (keep < pipe->work_n) {
         const once_item *item = pipe->work[keep];
-        if (item->stage == ONCE_STAGE_CLAIM && !item->held && item->decision.answer == ONCE_ANSWER_RUN) break;
+        if (item->stage == ONCE_STAGE_CLAIM && !item->held && item->decision.answer == ONCE_ANSWER_RUN && !is_external(item)) break;
         keep++;
     }
     if (keep == pipe->work_n) return false;
@@ -478,40 +566,116 @@ static void count_origin(once_pipe *pipe, const once_item *item)
     else pipe->counts.resumed++;
 }
 
+/* Whether the item ends with the transaction that it is in. */
+static bool ends_here(const once_item *item)
+{
+    return item->stage != ONCE_STAGE_CLAIM && item->stage != ONCE_STAGE_FLY && !item->lost;
+}
+
 static void ack_work(once_pipe *pipe)
 {
     for (size_t i = 0; i < pipe->work_n; i++) {
         once_item *item = pipe->work[i];
-        if (item->ticket && !item->acked) once_watermark_end(&pipe->watermark, item->ticket);
+        if (!item->ticket || item->acked || !ends_here(item)) continue;
+        once_watermark_end(&pipe->watermark, item->ticket);
         item->acked = true;
+    }
+}
+
+/* A cursor is kept at the last one that is over, and that may be one whose transaction was long ago. */
+static void remember_farthest(once_pipe *pipe, once_item *item)
+{
+    once_item *before = pipe->farthest;
+    if (!pipe->spec->source.cursor || !item->ticket || (before && before->ticket > item->ticket)) return;
+    item->batch->open++;
+    pipe->farthest = item;
+    if (before) batch_let_go(pipe, before->batch);
+}
+
+/* An effect that is claimed after one that may have happened, or gives that claim back without having begun. */
+static int repeats(const once_item *item)
+{
+    if (!item->decision.silent || !is_external(item)) return 0;
+    if (item->stage == ONCE_STAGE_FLY) return 1;
+    return item->returned && !item->started && item->outcome == ONCE_RELEASE ? -1 : 0;
+}
+
+/* The same, where a commit whose fate is not known may have counted it before: rather twice than not at all. */
+static int new_repeats(const once_item *item)
+{
+    const int n = ONCE_PLANTED(repeats_hidden) ? 0 : repeats(item);
+    return (n > 0 && item->decision.own) || (n < 0 && item->unsure) ? 0 : n;
+}
+
+static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
+{
+    once_counts *counts = &pipe->counts;
+    const bool settled = item->stage == ONCE_STAGE_SETTLE;
+    count_origin(pipe, item);
+    if (item->overtakes) { /* the one before stands no longer where it was counted: it is the duplicate now */
+        counts->waiting--;
+        counts->duplicates++;
+    }
+    ++*count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
+    const bool ran_before = item->decision.own && item->decision.answer != ONCE_ANSWER_RUN; /* in a commit whose reply was lost */
+    counts->attempts += item->started || ran_before;
+    if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE)) sooner(&pipe->take_at_ms, now_ms, item->delay_ms);
+    if (!settled && item->decision.answer == ONCE_ANSWER_WAITING) sooner(&pipe->take_at_ms, now_ms, item->decision.wait_ms);
+    counts->retries += settled && item->outcome == ONCE_RETRY;
+    if (pipe->cautious_left && item->started) pipe->cautious_left--;
+}
+
+/* The claim is durable: the effect may begin. */
+static void depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms)
+{
+    if (!item->joined && !once_waits_in_use(&pipe->waits, item)) once_waits_join(&pipe->waits, item);
+    item->unsure = false; /* its fate is known */
+    once_flight_depart(&pipe->flight, item, asked_at_ms);
+    pipe->counts.repeats += repeats(item) > 0;
+}
+
+/* Its effect ended, and its claim was somebody else's by then. */
+static void give_away(once_pipe *pipe, once_item *item)
+{
+    if (item->ticket) { /* still the source's: asked again as if it had just come */
+        item->held = item->lost = item->returned = item->unsure = item->maybe = false;
+        forget_output(item);
+        ready_push_back(pipe, item);
+    } else {
+        leave_waits(pipe, item);
+        item_over(pipe, item);
     }
 }
 
 static void conclude(once_pipe *pipe, int64_t now_ms)
 {
     ack_work(pipe);
-    once_counts *counts = &pipe->counts;
-    for (size_t i = 0; i < pipe->work_n; i++) {
-        once_item *item = pipe->work[i];
-        const bool settled = item->stage == ONCE_STAGE_SETTLE;
-        count_origin(pipe, item);
-        if (item->overtakes) { /* the one before stands no longer where it was counted: it is the duplicate now */
-            counts->waiting--;
-            counts->duplicates++;
+    for (size_t i = 0; i < pipe->keeping_n; i++)
+        if (pipe->keeping[i]->flying) once_flight_extended(&pipe->flight, pipe->keeping[i], pipe->asked_at_ms);
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (pipe->work[i]->stage == ONCE_STAGE_FLY) depart(pipe, pipe->work[i], pipe->asked_at_ms);
+    for (size_t i = pipe->work_n; i > 0; i--) { /* from the last on: what goes back to the queue keeps its order */
+        once_item *item = pipe->work[i - 1];
+        if (item->stage == ONCE_STAGE_FLY) continue;
+        if (item->stage == ONCE_STAGE_CLAIM) { /* no slot was free, or it is behind one that flies now */
+            ready_push_back(pipe, item);
+            continue;
         }
-        ++*count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
-        counts->attempts += item->started || item->decision.own;
-        if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE)) sooner(&pipe->take_at_ms, now_ms, item->delay_ms);
-        if (!settled && item->decision.answer == ONCE_ANSWER_WAITING) sooner(&pipe->take_at_ms, now_ms, item->decision.wait_ms);
-        counts->retries += settled && item->outcome == ONCE_RETRY;
-        if (pipe->cautious_left && item->started) pipe->cautious_left--;
-        item_over(pipe, item);
+        pipe->counts.repeats -= repeats(item) < 0;
+        if (item->lost) {
+            give_away(pipe, item);
+        } else {
+            count_over(pipe, item, now_ms);
+            leave_waits(pipe, item);
+            remember_farthest(pipe, item);
+            item_over(pipe, item);
+        }
     }
     /* A settled message of a lane may have woken the next one, and that one may be ours to take. */
-    if (pipe->had_lanes && (counts->waiting || counts->resumed)) pipe->take_at_ms = now_ms;
+    if (pipe->had_lanes && (pipe->counts.waiting || pipe->counts.resumed)) pipe->take_at_ms = now_ms;
     if (pipe->careful_left) pipe->careful_left--;
     if (pipe->cautious_left && pipe->cautious_look && pipe->cautious_window < pipe->batch_max) pipe->cautious_window *= 2;
-    pipe->work_n = 0;
+    pipe->work_n = pipe->keeping_n = 0;
     pipe->next = NEXT_CHOOSE;
 }
 
@@ -520,27 +684,91 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
 static void end_if_possible(once_pipe *pipe)
 {
     const bool acks_due = may_ack(pipe) > pipe->acked && pipe->status == ONCE_OK;
-    if (!pipe->source_out && !acks_due) pipe->ended = true;
+    if (!pipe->source_out && !acks_due && pipe->flight.n == 0) pipe->ended = true;
 }
 
-static void begin_ready(once_pipe *pipe)
+/* A message that can only be claimed when a slot of its handler is free. */
+static bool needs_slot(const once_pipe *pipe, const once_item *item)
 {
-    size_t n = pipe->ready_n < pipe->batch_max ? pipe->ready_n : pipe->batch_max;
-    pipe->cautious_look = pipe->cautious_left > 0 && !pipe->spec->inbox; /* what only goes into the store kills nobody */
-    if (pipe->cautious_look && n > pipe->cautious_window) n = pipe->cautious_window;
-    for (size_t i = 0; i < n; i++) pipe->work[i] = ready_pop(pipe);
-    pipe->took_last = false;
-    start_work(pipe, n);
-    if (pipe->cautious_look && n == 1 && !once_hash_is_zero(pipe->work[0]->request.id)) pipe->next = NEXT_PRECLAIM;
+    return !once_hash_is_zero(item->request.id) && is_external(item) && !item->held && !item->returned && !(pipe->spec->inbox && item->ticket);
 }
 
-static once_action *begin_take(once_pipe *pipe)
+static bool has_slot(const once_pipe *pipe, const once_item *item, int64_t now_ms)
+{
+    return now_ms >= pipe->effect_at_ms && once_flight_free(&pipe->flight, item->handler) > 0;
+}
+
+static bool must_wait(const once_pipe *pipe, const once_item *item)
+{
+    const bool asks = !once_hash_is_zero(item->request.id) && !pipe->spec->inbox;
+    return asks && !item->joined && once_waits_in_use(&pipe->waits, item) && !ONCE_PLANTED(flight_forgotten);
+}
+
+/* Whether the first message of the queue could do anything. */
+static bool ready_can_go(const once_pipe *pipe, int64_t now_ms)
+{
+    if (pipe->ready_n == 0 || pipe->stopping) return false;
+    const once_item *first = pipe->ready[pipe->ready_first];
+    return !needs_slot(pipe, first) || has_slot(pipe, first, now_ms) || must_wait(pipe, first);
+}
+
+/* Messages from the queue into the work, behind the `n` that are there. Who is behind one that flies is parked there. */
+static size_t work_from_ready(once_pipe *pipe, size_t n, int64_t now_ms)
+{
+    size_t limit = pipe->cautious_look && pipe->cautious_window < pipe->batch_max ? pipe->cautious_window : pipe->batch_max;
+    const size_t from = n, outside = pipe->flight.slots ? pipe->flight.slots - pipe->flight.n + LOOK_AHEAD : 0;
+    size_t needing = 0;
+    while (pipe->ready_n && n - from < limit && n < pipe->batch_max) {
+        once_item *first = pipe->ready[pipe->ready_first];
+        if (must_wait(pipe, first)) {
+            once_waits_join(&pipe->waits, ready_pop(pipe));
+            pipe->parked++;
+            continue;
+        }
+        if (needs_slot(pipe, first) && (now_ms < pipe->effect_at_ms || ++needing > outside)) break;
+        pipe->work[n++] = ready_pop(pipe);
+    }
+    return n;
+}
+
+static void begin_work(once_pipe *pipe, int64_t now_ms)
+{
+    size_t n = 0;
+    while (pipe->back && n < pipe->batch_max) {
+        pipe->work[n++] = pipe->back;
+        pipe->back = pipe->back->next_flying;
+    }
+    if (ONCE_PLANTED(no_extension)) pipe->flight.extend_at_ms = ONCE_NEVER;
+    pipe->keeping_n = once_flight_extends(&pipe->flight, now_ms, pipe->keeping, pipe->batch_max);
+    /* What only goes into the store kills nobody. */
+    pipe->cautious_look = pipe->cautious_left > 0 && !pipe->spec->inbox;
+    const bool alone = pipe->cautious_look && (n || pipe->keeping_n); /* nothing that may kill us is mixed with what came back */
+    if (!alone && !pipe->stopping) n = work_from_ready(pipe, n, now_ms);
+    pipe->took_last = false;
+    if (n == 0 && pipe->keeping_n == 0) return;
+    start_work(pipe, n);
+    const bool one = pipe->cautious_look && !alone && n == 1;
+    if (one && !once_hash_is_zero(pipe->work[0]->request.id) && !is_external(pipe->work[0])) pipe->next = NEXT_PRECLAIM;
+}
+
+/* How many may be taken: what is taken starts at once. */
+static size_t take_max(const once_pipe *pipe, int64_t now_ms)
+{
+    const size_t most = pipe->cautious_left ? 1 : pipe->batch_max;
+    if (!pipe->flight.slots) return most;
+    if (now_ms < pipe->effect_at_ms) return 0;
+    const size_t free = once_flight_free_least(&pipe->flight);
+    return free < most ? free : most;
+}
+
+static once_action *begin_take(once_pipe *pipe, size_t max, int64_t now_ms)
 {
     if (!pipe->take_batch && !(pipe->take_batch = batch_get(pipe))) return NULL;
     if (!pipe->take_again || ONCE_PLANTED(take_forgotten)) once_env_random(pipe->o.env, &pipe->take_token, sizeof pipe->take_token);
     pipe->take_token.a |= 1;
+    if (!pipe->take_again) pipe->take_asked_ms = now_ms; /* the reply that was lost may have begun the leases */
     once_action *take = emit(pipe, ONCE_ACT_TAKE, 0);
-    take->max = pipe->cautious_left ? 1 : pipe->batch_max;
+    take->max = max;
     take->batch = pipe->take_batch;
     take->token = pipe->take_token;
     take->again = pipe->take_again;
@@ -549,49 +777,113 @@ static once_action *begin_take(once_pipe *pipe)
     return take;
 }
 
-/* No work: take some. NULL and next != CHOOSE: there is work now. NULL and next == CHOOSE: nothing to do. */
-static once_action *choose(once_pipe *pipe, int64_t now_ms)
+static void come_back(once_pipe *pipe, once_item *item)
 {
-    if (pipe->stopping) {
-        end_if_possible(pipe);
-        return NULL;
+    item->returned = true;
+    item->next_flying = NULL;
+    if (pipe->back) pipe->back_last->next_flying = item;
+    else pipe->back = item;
+    pipe->back_last = item;
+}
+
+/* It was claimed and has not begun: it goes back to the store without blame. */
+static void recall_one(once_pipe *pipe, once_item *item)
+{
+    assert(!item->given);
+    once_flight_back(&pipe->flight, item);
+    item->outcome = ONCE_RELEASE;
+    item->failure = ONCE_BYTES("put back at shutdown");
+    item->delay_ms = 0;
+    come_back(pipe, item);
+}
+
+static void recall(once_pipe *pipe)
+{
+    once_item *next;
+    for (once_item *item = pipe->flight.first; item; item = next) {
+        next = item->next_flying;
+        if (!item->given) recall_one(pipe, item);
     }
-    const bool take_due = now_ms >= pipe->take_at_ms;
-    if (take_due && !(pipe->took_last && pipe->ready_n)) return begin_take(pipe);
-    if (now_ms >= pipe->sweep_at_ms) return emit(pipe, ONCE_ACT_SWEEP, 0);
-    if (pipe->ready_n) {
-        begin_ready(pipe);
-        return NULL;
-    }
-    if (pipe->at_end && !pipe->source_out && now_ms >= pipe->stats_at_ms) return emit(pipe, ONCE_ACT_STATS, 0);
+}
+
+static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
+{
+    recall(pipe);
+    if (pipe->store_gone)
+        while (pipe->back) {
+            once_item *item = pipe->back;
+            pipe->back = item->next_flying;
+            leave_waits(pipe, item);
+            item_over(pipe, item);
+        }
+    if (!pipe->store_gone && (pipe->back || now_ms >= pipe->flight.extend_at_ms)) begin_work(pipe, now_ms);
+    else end_if_possible(pipe);
     return NULL;
 }
 
-/* The message up to which everything will be over when the work is committed; NULL: there is a gap before it. */
-static const once_item *last_without_gap(const once_pipe *pipe)
+/* No work: take some. NULL and next != CHOOSE: there is work now. NULL and next == CHOOSE: nothing to do. */
+static once_action *choose(once_pipe *pipe, int64_t now_ms)
 {
-    const once_item *last = NULL;
-    uint64_t n = 0;
-    for (size_t i = 0; i < pipe->work_n; i++) {
-        if (pipe->work[i]->ticket == 0) continue;
-        if (!last || pipe->work[i]->ticket > last->ticket) last = pipe->work[i];
-        n++;
+    if (pipe->stopping) return choose_last(pipe, now_ms);
+    const bool go = pipe->back || now_ms >= pipe->flight.extend_at_ms || ready_can_go(pipe, now_ms);
+    const bool take_due = now_ms >= pipe->take_at_ms && !(pipe->took_last && go);
+    const size_t max = take_due ? take_max(pipe, now_ms) : 0;
+    if (max) return begin_take(pipe, max, now_ms);
+    if (now_ms >= pipe->sweep_at_ms) return emit(pipe, ONCE_ACT_SWEEP, 0);
+    if (go) {
+        begin_work(pipe, now_ms);
+        return NULL;
     }
-    return last && last->ticket - pipe->watermark.upto == n ? last : NULL;
+    const bool idle = pipe->at_end && !pipe->source_out && pipe->ready_n == 0 && pipe->flight.n == 0;
+    if (idle && now_ms >= pipe->stats_at_ms) return emit(pipe, ONCE_ACT_STATS, 0);
+    return NULL;
+}
+
+/* The message up to which everything will be over when the work is committed; NULL: there is none. Only a cursor asks. */
+static const once_item *last_without_gap(once_pipe *pipe)
+{
+    if (!pipe->spec->source.cursor) return NULL;
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (pipe->work[i]->ticket && ends_here(pipe->work[i])) once_watermark_peek(&pipe->watermark, pipe->work[i]->ticket, true);
+    const uint64_t upto = once_watermark_peeked(&pipe->watermark);
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (pipe->work[i]->ticket && ends_here(pipe->work[i])) once_watermark_peek(&pipe->watermark, pipe->work[i]->ticket, false);
+
+    const once_item *last = pipe->farthest && pipe->farthest->ticket <= upto ? pipe->farthest : NULL;
+    for (size_t i = 0; i < pipe->work_n; i++) {
+        const once_item *item = pipe->work[i];
+        if (item->ticket && item->ticket <= upto && ends_here(item) && (!last || item->ticket > last->ticket)) last = item;
+    }
+    return last;
+}
+
+static bool admit(once_pipe *pipe, const once_item *item)
+{
+    uint32_t *admitted = &pipe->admitted[item->handler - pipe->spec->handlers];
+    if (*admitted >= once_flight_free(&pipe->flight, item->handler) && !ONCE_PLANTED(overclaim)) return false;
+    ++*admitted;
+    return true;
 }
 
 /* The items of the last round are decided; whoever waited for them is next. */
 static void next_round(once_pipe *pipe)
 {
     for (size_t i = 0; i < pipe->round_n; i++) {
+        if (pipe->round[i]->stage == ONCE_STAGE_FLY) continue; /* not over: they wait on, outside of this transaction */
         unblock(pipe, pipe->round[i]->next_of_key);
         unblock(pipe, pipe->round[i]->next_of_lane);
     }
-    once_item **swap = pipe->round;
-    pipe->round = pipe->next_round;
-    pipe->round_n = pipe->next_round_n;
-    pipe->next_round = swap;
-    pipe->next_round_n = 0;
+    /* Whoever needs a slot and finds none waits for the next round: duplicates of this one leave theirs. */
+    size_t left = 0;
+    pipe->round_n = 0;
+    for (size_t i = 0; i < pipe->next_round_n; i++) {
+        once_item *item = pipe->next_round[i];
+        const bool wait = needs_slot(pipe, item) && !admit(pipe, item);
+        if (wait) pipe->next_round[left++] = item;
+        else pipe->round[pipe->round_n++] = item;
+    }
+    pipe->next_round_n = left;
+    if (pipe->flight.slots) memset(pipe->admitted, 0, pipe->spec->n_handlers * sizeof *pipe->admitted);
     pipe->next = pipe->round_n ? NEXT_CLAIM : NEXT_BURY;
 }
 
@@ -612,7 +904,18 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             pipe->list[0] = pipe->work[0];
             pipe->preclaim = true;
             return emit(pipe, ONCE_ACT_CLAIM, 1);
-        case NEXT_BEGIN: arrange(pipe); return emit(pipe, ONCE_ACT_BEGIN, 0);
+        case NEXT_BEGIN:
+            arrange(pipe);
+            pipe->asked_at_ms = now_ms;
+            return emit(pipe, ONCE_ACT_BEGIN, 0);
+        case NEXT_KEEP:
+            for (size_t i = 0; i < pipe->keeping_n; i++)
+                if (pipe->keeping[i]->flying && !pipe->keeping[i]->lost) pipe->keeping[n++] = pipe->keeping[i];
+            pipe->keeping_n = n;
+            if (n) memcpy(pipe->list, pipe->keeping, n * sizeof *pipe->list); /* the executor has it while effects come back */
+            if (n) return emit(pipe, ONCE_ACT_EXTEND, n);
+            pipe->next = NEXT_ROUND;
+            break;
         case NEXT_ROUND: next_round(pipe); break;
         case NEXT_CLAIM:
             n = gather(pipe, ONCE_STAGE_CLAIM, false);
@@ -660,6 +963,7 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             if (ONCE_PLANTED(ack_first)) ack_work(pipe);
             emit(pipe, ONCE_ACT_COMMIT, 0);
             pipe->store.last = last_without_gap(pipe);
+            for (size_t i = 0; i < pipe->work_n; i++) pipe->store.repeats += new_repeats(pipe->work[i]);
             return &pipe->store;
         case NEXT_ROLLBACK: return emit(pipe, ONCE_ACT_ROLLBACK, 0);
         }
@@ -668,17 +972,24 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
 
 /* --- events of the store executor --- */
 
+static bool has_work(const once_pipe *pipe) { return pipe->work_n || pipe->keeping_n; }
+
 static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
-    worth_another_try(pipe, action, &pipe->tries, &pipe->store_at_ms, now_ms);
+    if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, now_ms)) pipe->store_gone = true;
     const bool preclaim = pipe->preclaim; /* repeated with the same token: it may have happened */
     pipe->preclaim = false;
     for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work_n; i++) pipe->work[i]->unsure = true;
     if (action->kind == ONCE_ACT_TAKE) pipe->take_again = true;
-    if (pipe->in_tx) pipe->next = NEXT_ROLLBACK;
-    else if (pipe->work_n == 0) pipe->next = NEXT_CHOOSE;
-    else if (pipe->status == ONCE_OK) pipe->next = preclaim ? NEXT_PRECLAIM : NEXT_BEGIN;
-    else drop_work(pipe);
+    if (pipe->in_tx) {
+        pipe->next = NEXT_ROLLBACK;
+        return;
+    }
+    for (size_t i = pipe->work_n; ONCE_PLANTED(start_first) && action->kind == ONCE_ACT_COMMIT && i > 0; i--)
+        if (pipe->work[i - 1]->stage == ONCE_STAGE_FLY) depart(pipe, pipe->work[i - 1], pipe->asked_at_ms), pipe->work[i - 1] = pipe->work[--pipe->work_n];
+    unreserve_work(pipe);
+    if (pipe->store_gone) drop_work(pipe);
+    else pipe->next = !has_work(pipe) ? NEXT_CHOOSE : preclaim ? NEXT_PRECLAIM : NEXT_BEGIN;
 }
 
 static void preclaimed(once_pipe *pipe, once_item *item)
@@ -689,9 +1000,21 @@ static void preclaimed(once_pipe *pipe, once_item *item)
     pipe->next = NEXT_BEGIN;
 }
 
+static void lose_flying(once_pipe *pipe, once_item *item)
+{
+    once_flight_lose(&pipe->flight, item);
+    if (!item->given) recall_one(pipe, item);
+}
+
 /* The claims of held items are checked inside the transaction that their effects will run in. */
 static void extended(once_pipe *pipe, once_action *action)
 {
+    if (pipe->next == NEXT_KEEP) {
+        for (size_t i = 0; i < action->n; i++)
+            if (!action->items[i]->yes) lose_flying(pipe, action->items[i]);
+        pipe->next = NEXT_ROUND;
+        return;
+    }
     pipe->next = NEXT_RUN;
     for (size_t i = 0; i < action->n; i++) {
         once_item *item = action->items[i];
@@ -724,8 +1047,12 @@ static void settled(once_pipe *pipe, once_action *action)
 {
     pipe->next = NEXT_ACCEPT;
     for (size_t i = 0; i < action->n; i++) {
-        if (action->items[i]->yes) continue;
-        lose(pipe, action->items[i]); /* fenced off: its effect must not be committed */
+        once_item *item = action->items[i];
+        if (item->returned && item->yes) item->lost = false; /* nobody had gone on with it after all */
+        if (item->yes) continue;
+        item->lost = item->returned && !ONCE_PLANTED(fenced_acked); /* its effect was outside; what it did cannot be taken back */
+        if (item->returned) continue;
+        lose(pipe, item); /* fenced off: its effect must not be committed */
         pipe->next = NEXT_ROLLBACK;
     }
 }
@@ -737,6 +1064,12 @@ static void buried(once_pipe *pipe, once_action *action)
         item->letter = item->yes || (item->unsure && item->letter);
     }
     pipe->next = NEXT_COMMIT;
+}
+
+/* Taking was claiming it durably. Only a repeat goes through a transaction, which counts it. */
+static bool may_depart_at_once(once_pipe *pipe, const once_item *item)
+{
+    return is_external(item) && item->input && !item->decision.silent && !item->decision.gap_over && !pipe->stopping;
 }
 
 static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
@@ -751,6 +1084,7 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
         pipe->take_at_ms = now_ms + (pipe->counts.waiting ? WAITING_POLL_MS : POLL_MS);
         return;
     }
+    pipe->keeping_n = 0;
     pipe->take_at_ms = now_ms; /* there may be more */
     pipe->cautious_look = false;
     batch->open = batch->n;
@@ -767,10 +1101,15 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
             item_over(pipe, item);
             continue;
         }
-        pipe->work[n++] = item;
         const int rc = once_intake_taken(&pipe->intake, item, &err);
         if (rc != ONCE_OK) give_up(pipe, rc, &err);
         item->request.run = pipe->o.run; /* if it waits again, it is one of ours */
+        if (rc == ONCE_OK && may_depart_at_once(pipe, item)) {
+            once_flight_reserve(&pipe->flight, item);
+            depart(pipe, item, pipe->take_asked_ms);
+        } else {
+            pipe->work[n++] = item;
+        }
     }
     if (n) start_work(pipe, n);
     if (pipe->status != ONCE_OK) drop_work(pipe);
@@ -800,7 +1139,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     switch (action->kind) {
     case ONCE_ACT_BEGIN:
         pipe->in_tx = true;
-        pipe->next = NEXT_ROUND;
+        pipe->next = NEXT_KEEP;
         break;
     case ONCE_ACT_CLAIM:
         if (pipe->preclaim) preclaimed(pipe, action->items[0]);
@@ -816,14 +1155,67 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     case ONCE_ACT_BURY: buried(pipe, action); break;
     case ONCE_ACT_COMMIT: conclude(pipe, now_ms); break;
     case ONCE_ACT_ROLLBACK:
-        if (pipe->status != ONCE_OK) drop_work(pipe);
-        else pipe->next = pipe->work_n == 0 ? NEXT_CHOOSE : pipe->claim_first ? NEXT_PRECLAIM : NEXT_BEGIN;
+        unreserve_work(pipe);
+        if (pipe->store_gone) drop_work(pipe);
+        else pipe->next = !has_work(pipe) ? NEXT_CHOOSE : pipe->claim_first ? NEXT_PRECLAIM : NEXT_BEGIN;
         break;
     case ONCE_ACT_TAKE: took(pipe, action, now_ms); break;
     case ONCE_ACT_STATS: told_stats(pipe, action, now_ms); break;
     case ONCE_ACT_SWEEP: pipe->sweep_at_ms = now_ms + (action->more ? SWEEP_MORE_MS : SWEEP_MS); break;
     default: assert(false);
     }
+}
+
+/* --- external effects --- */
+
+once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms)
+{
+    if (pipe->effect_out || pipe->ended || pipe->flight.n == 0) return NULL;
+    if (pipe->stopping && pipe->stop_at_ms == ONCE_NEVER) pipe->stop_at_ms = now_ms;
+    once_action_kind kind = ONCE_ACT_START;
+    size_t n = pipe->stopping ? 0 : once_flight_starts(&pipe->flight, now_ms, pipe->effect_list, pipe->flight.slots);
+    if (n == 0) {
+        const bool drained = pipe->stopping && (pipe->store_gone || now_ms - pipe->stop_at_ms >= pipe->spec->drain_ms);
+        kind = ONCE_ACT_KILL;
+        n = ONCE_PLANTED(no_kill) ? 0 : once_flight_ends(&pipe->flight, drained, now_ms, pipe->effect_list, pipe->flight.slots);
+    }
+    if (n == 0) return NULL;
+    pipe->effect = (once_action){.kind = kind, .items = pipe->effect_list, .n = n};
+    pipe->effect_out = true;
+    return &pipe->effect;
+}
+
+int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms)
+{
+    int64_t at_ms = pipe->flight.end_at_ms;
+    if (pipe->stopping && pipe->flight.n) {
+        const int64_t drained_ms = (pipe->stop_at_ms == ONCE_NEVER ? now_ms : pipe->stop_at_ms) + pipe->spec->drain_ms;
+        if (drained_ms > now_ms && drained_ms < at_ms) at_ms = drained_ms;
+    }
+    return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
+}
+
+void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms)
+{
+    const once_item *troubled = NULL;
+    for (size_t i = 0; i < n; i++) {
+        once_item *item = items[i];
+        once_flight_back(&pipe->flight, item);
+        const bool told_when = item->delay_ms >= 0 && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE);
+        if (!told_when) item->delay_ms = 0;
+        item->maybe |= item->outcome == ONCE_UNKNOWN;
+        if (ONCE_PLANTED(unknown_done) && item->outcome == ONCE_UNKNOWN) item->outcome = ONCE_DONE;
+        if (ONCE_PLANTED(hold_ignored) && item->outcome == ONCE_UNKNOWN) item->outcome = ONCE_RETRY;
+        if (item->outcome == ONCE_UNKNOWN && !item->handler->hold) item->outcome = ONCE_RETRY;
+        judge_failure(pipe, item, told_when);
+        if (item->trouble != ONCE_OK) troubled = item;
+        else pipe->effect_tries = 0;
+        come_back(pipe, item);
+    }
+    if (!troubled) return;
+    once_error error;
+    once_fail(&error, troubled->trouble, "%.*s", (int)troubled->failure.len, troubled->failure.data ? troubled->failure.data : "");
+    worth_another_try(pipe, troubled->trouble, &error, &pipe->effect_tries, &pipe->effect_at_ms, now_ms);
 }
 
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)
@@ -833,6 +1225,9 @@ void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         pipe->source_out = false;
         if (action->kind == ONCE_ACT_FETCH) fetched(pipe, action, now_ms);
         else acked(pipe, action, now_ms);
+    } else if (action == &pipe->effect) {
+        assert(pipe->effect_out);
+        pipe->effect_out = false;
     } else {
         assert(action == &pipe->store && pipe->store_out);
         pipe->store_out = false;
@@ -854,14 +1249,26 @@ const once_counts *once_pipe_counts(const once_pipe *pipe) { return &pipe->count
 
 int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms)
 {
-    int64_t at_ms = pipe->take_at_ms;
-    if (pipe->at_end && pipe->stats_at_ms < at_ms) at_ms = pipe->stats_at_ms;
+    int64_t at_ms = ONCE_NEVER;
+    if (!pipe->stopping && take_max(pipe, now_ms)) at_ms = pipe->take_at_ms;
+    if (!pipe->stopping && pipe->at_end && pipe->flight.n == 0 && pipe->stats_at_ms < at_ms) at_ms = pipe->stats_at_ms;
     if (pipe->source_at_ms > now_ms && pipe->source_at_ms < at_ms) at_ms = pipe->source_at_ms;
+    if (pipe->effect_at_ms > now_ms && pipe->effect_at_ms < at_ms) at_ms = pipe->effect_at_ms;
+    if (pipe->flight.extend_at_ms < at_ms) at_ms = pipe->flight.extend_at_ms;
     if (pipe->store_at_ms > now_ms) at_ms = pipe->store_at_ms;
     return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
 }
 
 /* --- life --- */
+
+static bool flight_new(once_pipe *pipe)
+{
+    if (!once_flight_init(&pipe->flight, pipe->spec)) return false;
+    if (pipe->o.unclean && !ONCE_PLANTED(no_caution)) pipe->flight.alone_left = CAUTIOUS_LEAST;
+    if (!pipe->flight.slots) return once_waits_init(&pipe->waits, 0);
+    pipe->effect_list = calloc(pipe->flight.slots, sizeof *pipe->effect_list);
+    return pipe->effect_list && once_waits_init(&pipe->waits, pipe->flight.slots + (PARKED + 3) * pipe->batch_max);
+}
 
 int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err)
 {
@@ -871,7 +1278,8 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->spec = options->spec;
     pipe->batch_max = options->spec->batch_max;
     pipe->next_ticket = 1;
-    pipe->ready_size = 4 * pipe->batch_max;
+    pipe->stop_at_ms = ONCE_NEVER;
+    pipe->ready_size = 8 * pipe->batch_max;
     pipe->marks_size = 64;
     while (pipe->marks_size < 4 * pipe->batch_max) pipe->marks_size *= 2;
     if (options->unclean && !ONCE_PLANTED(no_caution)) pipe->cautious_left = pipe->batch_max > CAUTIOUS_LEAST ? pipe->batch_max : CAUTIOUS_LEAST;
@@ -885,9 +1293,11 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->round = calloc(pipe->batch_max, pointer);
     pipe->next_round = calloc(pipe->batch_max, pointer);
     pipe->list = calloc(pipe->batch_max, pointer);
+    pipe->keeping = calloc(pipe->batch_max, pointer);
     pipe->marks = calloc(pipe->marks_size, sizeof *pipe->marks);
-    const bool marked = once_watermark_init(&pipe->watermark, 5 * pipe->batch_max);
-    if (!pipe->ready || !pipe->work || !pipe->round || !pipe->next_round || !pipe->list || !pipe->marks || !marked) {
+    pipe->admitted = calloc(options->spec->n_handlers + 1, sizeof *pipe->admitted);
+    const bool memory = pipe->ready && pipe->work && pipe->round && pipe->next_round && pipe->list && pipe->keeping && pipe->marks && pipe->admitted;
+    if (!memory || !once_watermark_init(&pipe->watermark, OUTSTANDING * pipe->batch_max) || !flight_new(pipe)) {
         once_pipe_free(pipe);
         return once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
     }
@@ -897,6 +1307,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
 
 static void batch_free(once_batch *batch)
 {
+    for (size_t i = 0; i < batch->n; i++) free(batch->items[i].output);
     once_arena_release(&batch->arena);
     free(batch);
 }
@@ -904,23 +1315,24 @@ static void batch_free(once_batch *batch)
 void once_pipe_free(once_pipe *pipe)
 {
     if (!pipe) return;
-    drop_work(pipe);
-    while (pipe->ready_n) item_over(pipe, ready_pop(pipe));
-    if (pipe->take_batch) batch_free(pipe->take_batch);
-    if (pipe->source_out && pipe->source.kind == ONCE_ACT_FETCH) batch_free(pipe->source.batch);
-    while (pipe->spare) {
-        once_batch *batch = pipe->spare;
-        pipe->spare = batch->next;
+    while (pipe->batches) {
+        once_batch *batch = pipe->batches;
+        pipe->batches = batch->all;
         batch_free(batch);
     }
     once_intake_release(&pipe->intake);
     once_intake_release(&pipe->fetch_intake);
     once_watermark_release(&pipe->watermark);
+    once_flight_release(&pipe->flight);
+    once_waits_release(&pipe->waits);
     free(pipe->ready);
     free(pipe->work);
     free(pipe->round);
     free(pipe->next_round);
     free(pipe->list);
+    free(pipe->keeping);
     free(pipe->marks);
+    free(pipe->admitted);
+    free(pipe->effect_list);
     free(pipe);
 }

@@ -1,8 +1,8 @@
 /* The pipeline as a state machine: step(event) -> actions. Single-threaded, no I/O, no clock.
  *
- * The machine decides what happens to messages; executors carry it out and report back. There are two: the store executor
- * (claims, effects, settlements, in one transaction) and the source executor (fetch, ack). Each has at most one action at a
- * time. The runtime drives the machine with threads; the simulator drives the same code in a world of its own.
+ * The machine decides what happens to messages; executors carry it out and report back. There are three: the store
+ * executor (claims, atomic effects, settlements, in one transaction), the source executor (fetch, ack) and, for effects outside of
+ * the store, the effect executor (start, kill). Each has at most one action at a time. The runtime drives the machine with threads; the simulator drives the same code in a world of its own.
  *
  * One batch is one transaction:
  *
@@ -11,6 +11,12 @@
  * A message ends in it in one of four ways: suppressed (duplicate, dead, stale), settled, given to the store (accept), or
  * buried. So after commit all of the batch can be acked, and before it nothing can. Equal keys and lanes of a batch wait for
  * each other: the follower is claimed in the next round of the same transaction, after its leader was settled.
+ *
+ * An effect outside of the store (core/flight.h) runs between two transactions: the first one claims, the effect starts when that
+ * is committed, and whichever transaction begins after it came back settles it. So one commit carries the claims of the next
+ * messages and the outcomes of the last ones. A claim is only asked for when a slot is free to start at once. While such an
+ * effect is on its way, equal keys and lanes wait behind it (core/waits.h), leases are extended, and when that fails, the effect is
+ * told to end before its lease does. What it says when its claim is somebody else's by then is not settled.
  *
  * With an inbox (ack: after_accept) what comes from the source is only accepted in it, and the work is done from the store.
  *
@@ -54,7 +60,10 @@ typedef enum once_action_kind {
     /* source executor */
     ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end. The executor may also do the
                      * intake (once_intake_batch with `intake`), so that the machine need not */
-    ONCE_ACT_ACK    /* every ticket up to `upto` */
+    ONCE_ACT_ACK,   /* every ticket up to `upto` */
+    /* effect executor */
+    ONCE_ACT_START, /* items: their effects begin; each comes back by once_pipe_finished */
+    ONCE_ACT_KILL   /* items that were started: they must end now (the lease is about to, or the pipeline is); they still come back */
 } once_action_kind;
 
 const char *once_action_name(once_action_kind kind);
@@ -73,6 +82,7 @@ typedef struct once_action {
     uint64_t upto;
     once_intake *intake;
     const once_item *last; /* or NULL */
+    int64_t repeats;       /* COMMIT: claims that repeat an external effect which may have happened, less those given back unbegun; counted for ever */
 
     int status;
     once_error error;
@@ -100,15 +110,21 @@ void once_pipe_free(once_pipe *pipe);
  * forward; it paces the asking and decides nothing). The caller reports it back with once_pipe_step before asking again. */
 once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms);
 once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms);
+once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms);
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
+
+/* External effects ended, in any order. Of each item outcome, result, failure, delay_ms (-1: the backoff decides), maybe, started and
+ * trouble are set. Never started (killed before, or trouble): outcome RELEASE. */
+void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
 
 void once_pipe_stop(once_pipe *pipe); /* drain: finish what is in a transaction, put back the rest, end */
 
 bool once_pipe_ended(const once_pipe *pipe);
 /* After the end: ONCE_OK, or why it could not go on. */
 int once_pipe_status(const once_pipe *pipe, once_error *err);
-/* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. */
+/* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. The second one for effects. */
 int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms);
+int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms);
 const once_counts *once_pipe_counts(const once_pipe *pipe);
 
 #endif

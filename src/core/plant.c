@@ -3,5 +3,5 @@
 #include "base/banned.h"
 
 #ifdef ONCE_TEST_BUILD
-unsigned once_planted;
+uint64_t once_planted;
 #endif

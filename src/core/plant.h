@@ -3,6 +3,8 @@
 #ifndef ONCE_CORE_PLANT_H
 #define ONCE_CORE_PLANT_H
 
+#include <stdint.h>
+
 #define ONCE_PLANT_MAP(X)                                                                                             \
     X(no_fence, "settle ignores the token")                                                                           \
     X(release_blames, "release counts as a failure")                                                                  \
@@ -25,7 +27,19 @@
     X(stale_runs, "an older version runs after a newer one")                                                          \
     X(gap_ignored, "nobody waits for a missing version")                                                              \
     X(no_wake, "followers in a lane are never woken")                                                                 \
-    X(wall_clock, "leases are measured by the wall clock of whoever asks")
+    X(wall_clock, "leases are measured by the wall clock of whoever asks")                                            \
+    X(unknown_free, "an unknown that is tried again adds no failure")                                                 \
+    X(release_forgets, "a claim that is put back forgets that an effect may have happened before")                    \
+    X(natural_remembered, "success of a natural effect is remembered")                                                \
+    X(start_first, "an external effect starts although it is not known whether its claim was committed")              \
+    X(unknown_done, "an effect that may have happened counts as done")                                                \
+    X(hold_ignored, "an unknown that should be held is tried again")                                                  \
+    X(no_extension, "leases are not extended while effects run")                                                      \
+    X(no_kill, "effects go on past the end of their lease")                                                           \
+    X(overclaim, "messages are claimed before there is a slot for their effect")                                      \
+    X(repeats_hidden, "effects that repeat another are not counted")                                                  \
+    X(flight_forgotten, "a message does not wait for the effect of an equal one that is under way")                   \
+    X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,
@@ -35,7 +49,7 @@ enum once_plant {
 };
 
 #ifdef ONCE_TEST_BUILD
-extern unsigned once_planted; /* bits; set by a test before any thread starts */
+extern uint64_t once_planted; /* bits; set by a test before any thread starts */
 #define ONCE_PLANTED(name) (__builtin_expect((once_planted >> ONCE_PLANT_##name) & 1u, 0))
 #else
 #define ONCE_PLANTED(name) 0

@@ -37,7 +37,24 @@ typedef struct once_sql_statement {
     int line;
 } once_sql_statement;
 
-typedef enum once_effect_kind { ONCE_EFFECT_SQL, ONCE_EFFECT_DEAD } once_effect_kind;
+/* A variable of a command's environment. */
+typedef struct once_exec_variable {
+    once_bytes name;
+    once_bytes value; /* as written: a text, or a reference (env:NAME, file:PATH) that is read when the pipeline starts and is never shown */
+    int line;
+} once_exec_variable;
+
+typedef struct once_exec_spec {
+    const once_template *const *argv; /* rendered for each message; argv[0], and with `stream` all of them, are literals */
+    size_t n;
+    const once_exec_variable *env; /* besides the fixed ones */
+    size_t n_env;
+    bool stream;        /* a kept process that speaks one JSON line per message */
+    uint32_t window;    /* stream: messages in flight in one process */
+    uint32_t processes; /* stream: how many are kept */
+} once_exec_spec;
+
+typedef enum once_effect_kind { ONCE_EFFECT_SQL, ONCE_EFFECT_DEAD, ONCE_EFFECT_EXEC, ONCE_EFFECT_CALLBACK } once_effect_kind;
 
 typedef struct once_handler_spec {
     once_bytes type;      /* what chooses it: a type, "*", or empty for `handler:` */
@@ -55,6 +72,11 @@ typedef struct once_handler_spec {
     const once_bytes *rejected; /* extended result codes or constraint names */
     size_t n_rejected;
     once_bytes dead_reason;
+    once_exec_spec exec;
+    once_bytes callback; /* the name under which the program registers its function */
+    uint32_t slots;      /* external effects: how many may be in flight at a time; 0 for all others */
+    bool hold;           /* external effects: an unknown is kept for a person; otherwise tried again */
+    bool natural;        /* idempotent by nature: nothing is remembered after success */
     int line;
 } once_handler_spec;
 
@@ -79,10 +101,17 @@ typedef struct once_spec {
     once_bytes init;         /* SQL, may be empty */
     uint32_t batch_max;      /* messages */
     int64_t batch_wait_ms;
-    uint32_t workers;
+    uint32_t workers;        /* processes or threads that run external effects of one handler at a time */
+    int64_t drain_ms;        /* told to stop: how long effects in flight may go on before they are killed */
     size_t message_max;      /* bytes */
     size_t result_max;
 } once_spec;
+
+/* The effect is outside of the store, so its promise is fenced: it runs between two transactions, not in one. */
+static inline bool once_handler_external(const once_handler_spec *handler)
+{
+    return handler->effect == ONCE_EFFECT_EXEC || handler->effect == ONCE_EFFECT_CALLBACK;
+}
 
 /* The handler for a type: exact match, else "*", else NULL. With `handler:` there is one, for every type. */
 const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type);

@@ -26,6 +26,7 @@ typedef enum part_kind { PART_LITERAL, PART_POINTER, PART_HEADER, PART_COORDINAT
 typedef struct part {
     part_kind kind;
     once_bytes text;      /* LITERAL: as it is rendered; HEADER: the name */
+    once_bytes plain;     /* LITERAL: as it was written */
     once_pointer pointer; /* POINTER, TIME */
     int64_t window_ms;    /* TIME */
 } part;
@@ -124,7 +125,7 @@ static int end_literal(compiler *c, once_error *err)
     once_bytes text;
     if (!once_arena_copy(c->arena, (once_bytes){c->literal, c->literal_len}, &text))
         return once_fail(err, ONCE_E_NOMEM, "out of memory");
-    c->t->parts[c->t->n++] = (part){.kind = PART_LITERAL, .text = text};
+    c->t->parts[c->t->n++] = (part){.kind = PART_LITERAL, .text = text, .plain = text};
     c->literal_len = 0;
     return ONCE_OK;
 }
@@ -137,6 +138,7 @@ static int add_placeholder(compiler *c, once_bytes inside, once_error *err)
     if (touches) c->literal[c->literal_len++] = ',';
     int rc = end_literal(c, err);
     if (rc != ONCE_OK) return rc;
+    if (touches) c->t->parts[c->t->n - 1].plain.len = 0; /* nobody wrote it */
     part *p = &c->t->parts[c->t->n];
     rc = parse_placeholder(c->arena, inside, p, err);
     if (rc != ONCE_OK) return rc;
@@ -224,6 +226,14 @@ int once_template_parse(once_arena *arena, once_bytes text, const once_template 
 }
 
 bool once_template_uses_coordinates(const once_template *t) { return t->coordinates; }
+bool once_template_uses_headers(const once_template *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->parts[i].kind == PART_HEADER) return true;
+    return false;
+}
+
+bool once_template_begins_literal(const once_template *t) { return t->parts[0].kind == PART_LITERAL; }
 bool once_template_is_literal(const once_template *t) { return t->placeholders == 0; }
 bool once_template_is_single(const once_template *t) { return t->n == 1 && t->placeholders == 1; }
 once_bytes once_template_text(const once_template *t) { return t->text; }
@@ -497,6 +507,28 @@ int once_template_render(const once_template *t, const once_template_input *inpu
         to += texts[i].len;
     }
     assert((size_t)(to - text) == total);
+    *to = '\0';
+    *out = (once_bytes){text, total};
+    return ONCE_OK;
+}
+
+int once_template_render_plain(const once_template *t, const once_template_input *input, once_arena *arena, once_bytes *out,
+                               once_error *err)
+{
+    assert(t && input && arena && out);
+    once_bytes texts[2 * MAX_PLACEHOLDERS + 1];
+    size_t total = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const part *p = &t->parts[i];
+        texts[i] = p->plain;
+        int rc = p->kind == PART_LITERAL ? ONCE_OK : part_text(p, input, arena, &texts[i], err);
+        if (rc != ONCE_OK) return rc;
+        total += texts[i].len;
+    }
+    char *text = once_arena_alloc(arena, total + 1), *to = text;
+    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < t->n; i++)
+        if (texts[i].len > 0) to = mempcpy(to, texts[i].data, texts[i].len);
     *to = '\0';
     *out = (once_bytes){text, total};
     return ONCE_OK;

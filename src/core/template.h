@@ -1,5 +1,5 @@
 /* Templates: "${/payment_id}", "order:${/order_id}:${header:region}", "${time:/ts:5m}". Used for key, tenant, type, time,
- * order and version.
+ * order and version, and for the arguments of commands.
  *
  *   ${/a/b}        JSON pointer into the body: a string as it is (unescaped), a number in canonical decimal form,
  *                  true or false; a missing value, null, an object or an array is the message's fault
@@ -32,6 +32,8 @@ typedef struct once_template_input {
 /* ONCE_E_USAGE with words for the user, or ONCE_E_NOMEM; `out` is then untouched. */
 int once_template_parse(once_arena *arena, once_bytes text, const once_template **out, once_error *err);
 bool once_template_uses_coordinates(const once_template *t);
+bool once_template_uses_headers(const once_template *t);
+bool once_template_begins_literal(const once_template *t);
 bool once_template_is_literal(const once_template *t); /* no placeholder */
 bool once_template_is_single(const once_template *t);  /* one placeholder and nothing else */
 once_bytes once_template_text(const once_template *t); /* as it was written */
@@ -40,6 +42,11 @@ once_bytes once_template_text(const once_template *t); /* as it was written */
  * arena or points into the message. It may be empty: what that means is the caller's business. */
 int once_template_render(const once_template *t, const once_template_input *input, once_arena *arena, once_bytes *out,
                          once_error *err);
+
+/* The same for texts that nobody compares, such as the arguments of a command: values and literals one behind the other, nothing escaped
+ * and nothing put between. Always in the arena, with a NUL behind it that does not count. */
+int once_template_render_plain(const once_template *t, const once_template_input *input, once_arena *arena, once_bytes *out,
+                               once_error *err);
 
 /* A template that is one pointer and nothing else can be read as a typed value (time, version). NULL otherwise. */
 const once_pointer *once_template_pointer(const once_template *t);

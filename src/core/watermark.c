@@ -24,3 +24,17 @@ void once_watermark_end(once_watermark *mark, uint64_t ticket)
     mark->over[ticket % mark->size] = true;
     while (mark->over[(mark->upto + 1) % mark->size]) mark->over[++mark->upto % mark->size] = false;
 }
+
+void once_watermark_peek(once_watermark *mark, uint64_t ticket, bool over)
+{
+    assert(ticket > mark->upto && ticket - mark->upto < mark->size);
+    assert(mark->over[ticket % mark->size] != over);
+    mark->over[ticket % mark->size] = over;
+}
+
+uint64_t once_watermark_peeked(const once_watermark *mark)
+{
+    uint64_t upto = mark->upto;
+    while (mark->over[(upto + 1) % mark->size]) upto++;
+    return upto;
+}

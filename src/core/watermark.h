@@ -17,4 +17,8 @@ bool once_watermark_init(once_watermark *mark, size_t outstanding); /* false: ou
 void once_watermark_release(once_watermark *mark);
 void once_watermark_end(once_watermark *mark, uint64_t ticket); /* tickets are 1, 2, 3... each ends once */
 
+/* What would be if these had ended: peek at each, ask, and take each back. */
+void once_watermark_peek(once_watermark *mark, uint64_t ticket, bool over);
+uint64_t once_watermark_peeked(const once_watermark *mark);
+
 #endif

@@ -1,5 +1,6 @@
-/* Effects: what a message does. Two halves: `prepare` makes the input out of a body (any thread, no state), `run` carries it
- * out (the store executor's thread, inside the transaction when the effect is atomic). */
+/* Effects: what a message does. Two halves: `prepare` makes the input out of a body (any thread, no state); then it is carried
+ * out. SQL runs here, on the store executor's thread and inside its transaction; external effects (commands, callbacks) are in
+ * effect/hands.h. */
 #ifndef ONCE_EFFECT_EFFECT_H
 #define ONCE_EFFECT_EFFECT_H
 
@@ -7,11 +8,20 @@
 #include "core/item.h"
 #include "db/db.h"
 
-typedef struct once_effects once_effects; /* the effects of all handlers, ready to run */
-
-/* As core/intake.h wants it. */
+/* As core/intake.h wants it, for every kind of effect but `dead`, which has no input. */
 int once_effect_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
                         once_arena *arena, void **input, once_error *err);
+
+/* The promise that the handler's effect carries: "atomic", "fenced", "natural", or "none" for `dead`. */
+const char *once_effect_mode(const once_handler_spec *handler);
+
+/* --- SQL (effect/sql.c) --- */
+
+typedef struct once_effects once_effects; /* the SQL effects of all handlers, ready to run; other handlers are passed over */
+
+/* The values of a handler's parameters. */
+int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
+                     void **input, once_error *err);
 
 /* Prepares every statement: a mistake in one is found before the first message, as file:line. */
 int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, once_error *err);
@@ -23,8 +33,5 @@ void once_effects_close(once_effects *effects);
  * A status other than ONCE_OK means that something is wrong that is not the messages' fault. */
 int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
                      once_error *err);
-
-/* "atomic": the promise that the handler's effect carries with this store. */
-const char *once_effect_mode(const once_handler_spec *handler);
 
 #endif

@@ -66,8 +66,8 @@ static int read_value(const once_json *body, const once_sql_param *param, once_a
     return once_fail(err, ONCE_E_BUG, "unknown kind of JSON value");
 }
 
-int once_effect_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
-                        once_arena *arena, void **input, once_error *err)
+int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
+                     void **input, once_error *err)
 {
     (void)message;
     size_t n = 0;
@@ -123,6 +123,7 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
     const size_t index = (size_t)(item->handler - effects->spec->handlers);
     const sql_handler *handler = &effects->handlers[index];
     const once_value *values = item->input;
+    assert(handler->spec->effect == ONCE_EFFECT_SQL);
     *dirty = false;
     item->outcome = ONCE_DONE;
     item->result = item->failure = (once_bytes){0};
@@ -221,7 +222,7 @@ int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, on
     for (size_t i = 0; i < spec->n_handlers; i++) {
         sql_handler *handler = &effects->handlers[i];
         handler->spec = &spec->handlers[i];
-        if (handler->spec->n_statements == 0) continue;
+        if (handler->spec->n_statements == 0) continue; /* another kind of effect */
         handler->statements = calloc(handler->spec->n_statements, sizeof *handler->statements);
         int rc = handler->statements ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
         for (size_t k = 0; rc == ONCE_OK && k < handler->spec->n_statements; k++) {
@@ -250,10 +251,4 @@ void once_effects_close(once_effects *effects)
     }
     free(effects->handlers);
     free(effects);
-}
-
-const char *once_effect_mode(const once_handler_spec *handler)
-{
-    assert(handler->effect == ONCE_EFFECT_SQL || handler->effect == ONCE_EFFECT_DEAD);
-    return handler->effect == ONCE_EFFECT_SQL ? "atomic" : "none";
 }

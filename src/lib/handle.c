@@ -3,8 +3,6 @@
  * Claims are made durable before the handler is called, with `hold` unless the caller says retry_unknown: so a process that
  * dies in the handler leaves a claim, which becomes unknown when its lease is over, and never a second effect. */
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,35 +11,14 @@
 
 #include "base/banned.h"
 
-/* ---- the reply ---- */
-
-int once_reply_result(once_reply *reply, once_bytes result)
-{
-    if (result.len > reply->result.max) return ONCE_E_MESSAGE;
-    once_buf_clear(&reply->result);
-    if (result.len == 0 || once_buf_append(&reply->result, result.data, result.len)) return ONCE_OK;
-    once_buf_clear(&reply->result);
-    return ONCE_E_NOMEM;
-}
-
-void once_reply_reason(once_reply *reply, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(reply->reason, sizeof reply->reason, format, args);
-    va_end(args);
-}
-
-void once_reply_delay(once_reply *reply, int64_t delay_ms) { reply->delay_ms = delay_ms < 0 ? 0 : delay_ms; }
-
 /* ---- one delivery on its way ---- */
 
 int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery, once_error *err)
 {
-    *work = (once_work){.store = store, .scope = scope, .delivery = delivery, .reply = {.delay_ms = -1}};
+    *work = (once_work){.store = store, .scope = scope, .delivery = delivery};
     const int rc = once__plan_make(store, scope, delivery, &work->arena, &work->plan, err);
     if (rc != ONCE_OK) return rc;
-    once_buf_init(&work->reply.result, work->plan.terms.result_max);
+    once__reply_init(&work->reply, work->plan.terms.result_max);
     work->plan.request.scope = &work->plan.scope;
     work->plan.request.token = once__token_new(store->env);
     return ONCE_OK;
@@ -49,14 +26,8 @@ int once__work_begin(once_work *work, const once_store *store, const once_scope 
 
 void once__work_release(once_work *work)
 {
-    once_buf_release(&work->reply.result);
+    once__reply_release(&work->reply);
     once_arena_release(&work->arena);
-}
-
-static once_bytes reason_of(const once_work *work, const char *otherwise)
-{
-    const char *text = work->reply.reason[0] ? work->reply.reason : otherwise;
-    return (once_bytes){text, strlen(text)};
 }
 
 static int64_t delay_of(const once_work *work, once_outcome outcome)
@@ -73,10 +44,7 @@ static void conclude(once_work *work, once_outcome outcome)
 {
     once_settlement *s = &work->settlement;
     *s = (once_settlement){.request = &work->plan.request};
-    if ((unsigned)outcome >= ONCE_OUTCOMES) {
-        once_reply_reason(&work->reply, "the handler returned %d, which is no outcome", (int)outcome);
-        outcome = ONCE_UNKNOWN;
-    }
+    outcome = once__reply_outcome(&work->reply, outcome);
     if (outcome == ONCE_UNKNOWN && work->plan.terms.retry_unknown) outcome = ONCE_RETRY;
     if (outcome == ONCE_RETRY && work->decision.failures + 1 >= work->plan.terms.attempts) outcome = ONCE_DEAD;
     s->outcome = outcome;
@@ -86,22 +54,22 @@ static void conclude(once_work *work, once_outcome outcome)
     case ONCE_REJECTED:
     case ONCE_STALE:
         s->result = once_buf_bytes(&work->reply.result);
-        if (outcome != ONCE_DONE) s->reason = reason_of(work, "");
+        if (outcome != ONCE_DONE) s->reason = once__reply_why(&work->reply, outcome);
         break;
     case ONCE_RETRY:
     case ONCE_RELEASE:
-        s->reason = reason_of(work, outcome == ONCE_RETRY ? "the handler failed" : "");
+        s->reason = once__reply_why(&work->reply, outcome);
         s->delay_ms = delay_of(work, outcome);
         break;
     default: /* dead, unknown: a person will look at it */
-        s->reason = reason_of(work, outcome == ONCE_DEAD ? "the handler failed" : "the effect may have happened");
+        s->reason = once__reply_why(&work->reply, outcome);
         s->message = &work->plan.message;
         s->failed = outcome == ONCE_DEAD;
         break;
     }
 }
 
-void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, void *internal)
+void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, once_keeper *keeper)
 {
     assert(work->decision.answer == ONCE_ANSWER_RUN);
     if (work->decision.silent && work->decision.failures >= work->plan.terms.attempts) {
@@ -122,7 +90,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
                             .failures = work->decision.failures,
                             .maybe_done = work->decision.silent,
                             .db = db,
-                            .internal = internal};
+                            .internal = keeper};
     work->called = true;
     conclude(work, callback(user, &call, &work->reply));
 }
@@ -268,25 +236,19 @@ static int extend(once_store *inner, once_work *work, void *out, once_error *err
     return inner->ops->extend(inner, &pointer, 1, ours, err);
 }
 
-static int lost(once_error *err)
-{
-    return once_fail(err, ONCE_E_FENCED, "the lease ran out and somebody else has the key; use a longer lease_ms, or once_call_extend");
-}
-
-typedef struct call_internal {
+typedef struct store_keeper {
+    once_keeper keeper;
     once_store *store;
     once_work *work;
-} call_internal;
+} store_keeper;
 
-int once_call_extend(const once_call *call, int64_t lease_ms, once_error *err)
+static int keep(once_keeper *keeper, int64_t lease_ms, once_error *err)
 {
-    const call_internal *in = call->internal;
-    if (!in) return ONCE_OK; /* in the caller's transaction nothing can be lost */
-    if (lease_ms < 0) return once_fail(err, ONCE_E_USAGE, "a lease must be longer than 0 ms");
+    const store_keeper *in = (const store_keeper *)keeper;
     bool ours = false;
     in->work->plan.request.lease_ms = lease_ms ? lease_ms : in->work->plan.terms.lease_ms;
     const int rc = persist(in->store, extend, in->work, &ours, err);
-    return rc != ONCE_OK || ours ? rc : lost(err);
+    return rc != ONCE_OK || ours ? rc : once__keeper_lost(err);
 }
 
 static int handle(once_store *store, once_work *work, once_callback *callback, void *user, once_error *err)
@@ -297,11 +259,11 @@ static int handle(once_store *store, once_work *work, once_callback *callback, v
     if (once__work_letter(work, &letter)) return persist(store, bury, work, &letter, err);
     if (work->decision.answer == ONCE_ANSWER_UNKNOWN) return persist(store, attach, work, NULL, err);
     if (work->decision.answer != ONCE_ANSWER_RUN) return ONCE_OK;
-    call_internal internal = {store, work};
+    store_keeper keeper = {{keep}, store, work};
     bool applied = false;
-    once__work_call(work, callback, user, NULL, &internal);
+    once__work_call(work, callback, user, NULL, &keeper.keeper);
     rc = persist(store, settle, work, &applied, err);
-    return rc != ONCE_OK || applied ? rc : lost(err);
+    return rc != ONCE_OK || applied ? rc : once__keeper_lost(err);
 }
 
 int once_handle(once_store *store, const once_scope *scope, const once_delivery *delivery, once_callback *callback, void *user,

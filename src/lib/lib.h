@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#include "base/buf.h"
+#include "effect/call.h"
 #include "once/handle.h"
 #include "store/store.h"
 
@@ -39,15 +39,8 @@ int once__plan_make(const once_store *store, const once_scope *scope, const once
                     once_plan *out, once_error *err);
 once_message once__message_of(const once_delivery *delivery);
 once_token once__token_new(const once_env *env);
-void once__idempotency_key(once_hash id, char out[33]);
 
 /* ---- one delivery on its way (handle.c) ---- */
-
-struct once_reply {
-    once_buf result;
-    char reason[401];
-    int64_t delay_ms; /* -1: the backoff decides */
-};
 
 typedef struct once_work {
     const once_store *store; /* secret and env */
@@ -65,7 +58,7 @@ typedef struct once_work {
 int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery, once_error *err);
 void once__work_release(once_work *work);
 /* RUN: calls the handler, unless the budget is spent without it, and leaves in work->settlement what is to be written. */
-void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, void *internal);
+void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, once_keeper *keeper);
 /* CONFLICT and TOO_OLD: the letter that is to be written; false for other answers. */
 bool once__work_letter(const once_work *work, once_letter *out);
 /* UNKNOWN: the person who decides about it may want the body, which a process that died has not left. */

@@ -163,16 +163,6 @@ once_token once__token_new(const once_env *env)
     return token;
 }
 
-void once__idempotency_key(once_hash id, char out[33])
-{
-    static const char hex[] = "0123456789abcdef";
-    for (int i = 0; i < 16; i++) {
-        out[i] = hex[id.a >> (60 - 4 * i) & 15];
-        out[16 + i] = hex[id.b >> (60 - 4 * i) & 15];
-    }
-    out[32] = '\0';
-}
-
 /* ---- the verbs ---- */
 
 static once_request request_of(const once_ticket *ticket)

@@ -1,25 +1,64 @@
-/* Between config.c (loading, rules between fields) and config_tables.c (the tables, readers of single fields). */
+/* Between config.c (loading, rules of the pipeline), config_handler.c (handlers, rules of each), config_exec.c (commands) and
+ * config_tables.c (the tables, readers of single fields). */
 #ifndef ONCE_RUNTIME_CONFIG_INTERNAL_H
 #define ONCE_RUNTIME_CONFIG_INTERNAL_H
+
+#include <string.h>
 
 #include "base/config.h"
 #include "core/spec.h"
 
+/* What a handler's map is read into. */
+typedef struct once__handler {
+    once_handler_spec spec;
+    int mode, unknown; /* positions in their words */
+} once__handler;
+
 /* What the pipeline's map is read into. */
 typedef struct once__pipeline {
     once_spec spec;
-    once_handler_spec common; /* what handlers inherit */
-    int ack, gap_then;        /* positions in their words */
+    once__handler common; /* what handlers inherit */
+    int ack, gap_then;    /* positions in their words */
     const once_node *handler, *handlers;
 } once__pipeline;
 
 enum { ONCE__ACK_EFFECT, ONCE__ACK_ACCEPTED };
 enum { ONCE__GAP_DEAD, ONCE__GAP_RUN };
+enum { ONCE__MODE_MESSAGE, ONCE__MODE_STREAM };
+enum { ONCE__UNKNOWN_HOLD, ONCE__UNKNOWN_RETRY };
 
 extern const once_config_scope once__pipeline_scope;
 extern const once_config_scope once__handler_scope;
 
 /* A printable name of 1..200 bytes; a mistake and false otherwise. */
 bool once__config_name(once_config *config, const char *what, int line, once_bytes text);
+
+/* NULL after a mistake. */
+const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node);
+
+/* Readers of `exec` and `env`, into a once__handler. */
+once_config_reader once__config_exec, once__config_env;
+
+/* `exec` where one process serves many messages. */
+void once__config_check_stream(once_config *config, const once_node *exec, const once_exec_spec *spec);
+
+/* The section of the reference about commands. */
+extern const char once__config_commands[];
+
+/* Fills spec.handlers from `handler` or `handlers`. */
+void once__config_handlers(once_config *config, const once_node *root, once__pipeline *pipeline);
+
+static inline bool once__same(once_bytes x, once_bytes y)
+{
+    return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
+}
+
+static inline bool once__is_text(once_bytes text, const char *word) { return once__same(text, (once_bytes){word, strlen(word)}); }
+
+static inline int once__line_of(const once_node *map, const char *name)
+{
+    const once_node *node = once_node_member(map, name);
+    return node ? node->line : map->line;
+}
 
 #endif

@@ -53,7 +53,7 @@ static bool read_name(once_config *config, const once_config_field *field, const
     return true;
 }
 
-static const once_template *parse_template(once_config *config, const once_config_field *field, const once_node *node)
+const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node)
 {
     once_bytes text;
     once_error why = {0};
@@ -68,7 +68,7 @@ static const once_template *parse_template(once_config *config, const once_confi
 
 static bool read_template(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    const once_template *template = parse_template(config, field, node);
+    const once_template *template = once__config_template(config, field, node);
     if (template) put(field, out, &template, sizeof template);
     return template != NULL;
 }
@@ -76,7 +76,7 @@ static bool read_template(once_config *config, const once_config_field *field, c
 /* A template that differs from message to message. */
 static bool read_varying(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    const once_template *template = parse_template(config, field, node);
+    const once_template *template = once__config_template(config, field, node);
     if (!template) return false;
     if (once_template_is_literal(template)) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' is the same for every message: '%s'; write '%s: %s'", field->name,
@@ -90,7 +90,7 @@ static bool read_varying(once_config *config, const once_config_field *field, co
 /* One value and nothing around it, because it is read as a number or a time. */
 static bool read_single(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    const once_template *template = parse_template(config, field, node);
+    const once_template *template = once__config_template(config, field, node);
     if (!template) return false;
     if (!once_template_is_single(template) || once_template_uses_coordinates(template)) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' must be one placeholder and nothing else; write '%s: %s'",
@@ -106,11 +106,6 @@ static bool read_node(once_config *config, const once_config_field *field, const
     (void)config;
     put(field, out, &node, sizeof node);
     return true;
-}
-
-static bool is_text(once_bytes text, const char *word)
-{
-    return text.len == strlen(word) && memcmp(text.data, word, text.len) == 0;
 }
 
 /* --- store -------------------------------------------------------------------------------------------------------- */
@@ -135,7 +130,7 @@ static bool check_store(once_config *config, int line, once_bytes url, size_t co
 {
     once_bytes name = {url.data, colon}, rest = {url.data + colon + 1, url.len - colon - 1};
     size_t i = 0;
-    while (i < COUNT(schemes) && !is_text(name, schemes[i].name)) i++;
+    while (i < COUNT(schemes) && !once__is_text(name, schemes[i].name)) i++;
     if (i == COUNT(schemes)) {
         const char *near = once_config_nearest(name, scheme_name, NULL);
         if (near)
@@ -150,11 +145,11 @@ static bool check_store(once_config *config, int line, once_bytes url, size_t co
         once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; use sqlite:PATH", schemes[i].name);
         return false;
     }
-    if (is_text(name, "memory") && rest.len > 0) {
+    if (once__is_text(name, "memory") && rest.len > 0) {
         once_config_wrong(config, ONCE_E_CONFIG, line, "'memory:' takes nothing behind the colon; write 'store: memory'");
         return false;
     }
-    if (is_text(name, "sqlite") && (rest.len == 0 || rest.data[0] == ':')) {
+    if (once__is_text(name, "sqlite") && (rest.len == 0 || rest.data[0] == ':')) {
         once_config_wrong(config, ONCE_E_CONFIG, line, "'%s' names no file; write 'store: sqlite:payments.db', or memory",
                           once_config_show(url).text);
         return false;
@@ -166,12 +161,12 @@ static bool read_store(once_config *config, const once_config_field *field, cons
 {
     once_bytes url;
     if (!once_config_scalar(config, field, node, &url)) return false;
-    if (is_text(url, "memory")) url = ONCE_BYTES("memory:"); /* whose colon YAML takes only in quotes */
+    if (once__is_text(url, "memory")) url = ONCE_BYTES("memory:"); /* whose colon YAML takes only in quotes */
     const char *colon = url.len > 0 ? memchr(url.data, ':', url.len) : NULL;
     if (!colon) {
         once_config_shown shown = once_config_show(url);
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store' must be a URL, not '%s'; write 'store: sqlite:%s'", shown.text,
-                          url.len > 0 && !is_text(url, "sqlite") ? shown.text : "payments.db");
+                          url.len > 0 && !once__is_text(url, "sqlite") ? shown.text : "payments.db");
         return false;
     }
     if (!check_store(config, node->line, url, (size_t)(colon - url.data))) return false;
@@ -218,9 +213,9 @@ static bool read_fingerprint(once_config *config, const once_config_field *field
     bool ok = false;
     if (node->kind == ONCE_NODE_LIST && node->count > 0 && node->count <= 100) {
         ok = read_fingerprint_fields(config, node, &spec);
-    } else if (node->kind == ONCE_NODE_SCALAR && is_text(node->text, "body")) {
+    } else if (node->kind == ONCE_NODE_SCALAR && once__is_text(node->text, "body")) {
         ok = true;
-    } else if (node->kind == ONCE_NODE_SCALAR && is_text(node->text, "none")) {
+    } else if (node->kind == ONCE_NODE_SCALAR && once__is_text(node->text, "none")) {
         spec.kind = ONCE_FINGERPRINT_NONE;
         ok = true;
     } else if (node->kind == ONCE_NODE_LIST) {
@@ -309,7 +304,7 @@ static bool read_statement(once_config *config, const once_node *node, once_sql_
 /* A list of statements, or one. */
 static bool read_statements(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    once_handler_spec *handler = out;
+    once_handler_spec *handler = &((once__handler *)out)->spec;
     bool list = node->kind == ONCE_NODE_LIST;
     size_t n = list ? node->count : 1;
     if (node->kind == ONCE_NODE_MAP || (list && n == 0)) {
@@ -362,7 +357,7 @@ static bool read_sql(once_config *config, const once_config_field *field, const 
 
 #define LATER_FIELD(field, what) {.name = field, .type = ONCE_CONFIG_LATER, .instead = what}
 #define LATER_SOURCE(field) {.name = field, .type = ONCE_CONFIG_LATER, .plural = "sources", .instead = "use 'file: {path: ...}'"}
-#define LATER_EFFECT(field) {.name = field, .type = ONCE_CONFIG_LATER, .plural = "effects", .instead = "use 'sql'"}
+#define LATER_EFFECT(field) {.name = field, .type = ONCE_CONFIG_LATER, .plural = "effects", .instead = "use 'exec' or 'sql'"}
 
 static const once_config_field file_fields[] = {
     {.name = "path", .type = ONCE_CONFIG_STRING, .required = true, ONCE_CONFIG_AT(once_file_spec, path), .max = 4095,
@@ -459,59 +454,94 @@ static const once_config_scope batch_scope = {
 
 static const char as_pipeline[] = "as the pipeline's";
 
+static const once_config_word mode_words[] = {
+    [ONCE__MODE_MESSAGE] = {"message", NULL}, [ONCE__MODE_STREAM] = {"stream", NULL}, {NULL, NULL}};
+
+static const once_config_word unknown_words[] = {
+    [ONCE__UNKNOWN_HOLD] = {"hold", NULL}, [ONCE__UNKNOWN_RETRY] = {"retry", NULL}, {NULL, NULL}};
+
 #define INHERITED(type, member)                                                                                       \
     ONCE_CONFIG_AT(type, member), .standard_text = as_pipeline
 
 static const once_config_field handler_fields[] = {
     {.name = "sql", .type = ONCE_CONFIG_CUSTOM, .read = read_sql, .shape = "a list of statements", .example = "[STATEMENT, ...]",
      .scope = &sql_scope, .text = "Effect: statements in the store's database, in the transaction that records the message."},
-    {.name = "dead", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(once_handler_spec, dead_reason), .max = 400, .example = "unknown type",
+    {.name = "exec", .type = ONCE_CONFIG_CUSTOM, .read = once__config_exec, .shape = "a list: command and arguments",
+     .example = "[./charge, \"${/payment_id}\"]",
+     .text = "Effect: a command. The message is its standard input, the exit code the outcome. Arguments are templates; no shell is involved."},
+    {.name = "callback", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__handler, spec.callback),
+     .shape = "name, 1 to 200 bytes", .example = "charge",
+     .text = "Effect: a C function that the program which runs the pipeline registered under this name."},
+    {.name = "dead", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(once__handler, spec.dead_reason), .max = 400, .example = "unknown type",
      .text = "Effect: a dead letter with this reason."},
-    {.name = "already", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_handler_spec, already),
-     .count = offsetof(once_handler_spec, n_already), .max = 400, .example = "[payments.id]", .standard_text = "none",
+    {.name = "mode", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__handler, mode), .words = mode_words, .example = "stream",
+     .standard_text = "`message`",
+     .text = "Of `exec`: a process for each message, or processes that are kept and get one line of JSON per message."},
+    {.name = "window", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__handler, spec.exec.window), .min = 1, .max = 65536,
+     .example = "64", .standard_text = "`64`", .text = "Of `mode: stream`: messages that one process may have at a time."},
+    {.name = "processes", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__handler, spec.exec.processes), .min = 1, .max = 64,
+     .example = "1", .standard_text = "`1`", .text = "Of `mode: stream`: how many processes are kept."},
+    {.name = "env", .type = ONCE_CONFIG_CUSTOM, .read = once__config_env, .shape = "a map of variables",
+     .example = "{API_TOKEN: \"env:API_TOKEN\"}", .standard_text = "none",
+     .text = "Of `exec`: variables of the command besides the fixed ones. A value is a text, or a reference that is read at the start and"
+             " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a file."},
+    {.name = "already", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once__handler, spec.already),
+     .count = offsetof(once__handler, spec.n_already), .max = 400, .example = "[payments.id]", .standard_text = "none",
      .text = "Unique constraints whose violation means that it had happened before: `table.column`, several columns joined by `,`."},
-    {.name = "rejected", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_handler_spec, rejected),
-     .count = offsetof(once_handler_spec, n_rejected), .max = 400, .example = "[balance_not_negative]", .standard_text = "none",
+    {.name = "rejected", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once__handler, spec.rejected),
+     .count = offsetof(once__handler, spec.n_rejected), .max = 400, .example = "[balance_not_negative]", .standard_text = "none",
      .text = "Faults that mean that the business says no: names of constraints, or extended result codes of SQLite."},
-    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once_handler_spec, operation),
+    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__handler, spec.operation),
      .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "the pipeline's, else the type, `*`, or `handler`",
      .text = "The name under which its keys are remembered. Handlers that all say the same one share their keys."},
-    {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, INHERITED(once_handler_spec, key), .shape = "template",
+    {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, INHERITED(once__handler, spec.key), .shape = "template",
      .example = "\"${/payment_id}\"", .text = "What makes two messages the same."},
-    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, INHERITED(once_handler_spec, fingerprint),
+    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, INHERITED(once__handler, spec.fingerprint),
      .shape = "`body`, `none` or list of pointers", .example = "body", .text = "What must not change under one key."},
-    {.name = "remember", .type = ONCE_CONFIG_DURATION, INHERITED(once_handler_spec, remember_ms), .min = 1, .max = ONCE_FOREVER,
+    {.name = "remember", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.remember_ms), .min = 1, .max = ONCE_FOREVER,
      .example = "7d", .text = "How long a handled message is remembered."},
-    {.name = "lease", .type = ONCE_CONFIG_DURATION, INHERITED(once_handler_spec, lease_ms), .min = 1, .max = DAY_MS, .example = "30s",
-     .text = "How long a claim holds without news of its worker."},
-    {.name = "timeout", .type = ONCE_CONFIG_DURATION, INHERITED(once_handler_spec, timeout_ms), .min = 1, .max = DAY_MS,
-     .example = "10s", .text = "How long an effect may take."},
-    {.name = "retry", .type = ONCE_CONFIG_SCOPE, INHERITED(once_handler_spec, retry), .scope = &retry_scope, .example = "{attempts: 5}",
+    {.name = "natural", .type = ONCE_CONFIG_BOOL, INHERITED(once__handler, spec.natural), .example = "true",
+     .text = "The effect is idempotent by nature: nothing is remembered after success."},
+    {.name = "unknown", .type = ONCE_CONFIG_WORD, INHERITED(once__handler, unknown), .words = unknown_words, .example = "retry",
+     .text = "Of `exec` and `callback`: what happens to a try whose end is not known."},
+    {.name = "lease", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.lease_ms), .min = 1, .max = DAY_MS, .example = "30s",
+     .text = "How long a claim holds without news of its worker; at least 100ms for `exec` and `callback`."},
+    {.name = "timeout", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.timeout_ms), .min = 1, .max = DAY_MS,
+     .example = "10s", .text = "How long an effect outside of the store may take."},
+    {.name = "retry", .type = ONCE_CONFIG_SCOPE, INHERITED(once__handler, spec.retry), .scope = &retry_scope, .example = "{attempts: 5}",
      .text = "What happens after a passing failure; a part that is not said is the pipeline's."},
     LATER_EFFECT("http"),
-    LATER_EFFECT("exec"),
     LATER_EFFECT("forward"),
-    LATER_EFFECT("callback"),
     LATER_FIELD("emit", "write to a table of your own in 'sql'"),
-    LATER_FIELD("then", "add its statements to 'sql'"),
-    LATER_FIELD("natural", "remove it: every message is remembered"),
-    LATER_FIELD("unknown", "remove it: effects of this build are atomic, so none is unknown"),
-    LATER_FIELD("lookup", "remove it: effects of this build are atomic, so none is unknown"),
-    LATER_FIELD("stale", "use 'rows: 1, else: stale' in a statement"),
+    LATER_FIELD("then", "do it in the effect itself"),
+    LATER_FIELD("lookup", "use 'unknown: hold' and 'once resolve', or 'unknown: retry'"),
+    LATER_FIELD("stale", "use 'rows: 1, else: stale' in a statement, or exit code 67 of a command"),
     LATER_FIELD("saga", "remove it"),
-    LATER_FIELD("mode", "remove it"),
 };
 
 const once_config_scope once__handler_scope = {
     .name = "a handler",
     .title = "Handler",
-    .text = "What happens to a message: exactly one effect, `sql` or `dead`, and what differs from the pipeline.",
+    .text = "What happens to a message: exactly one effect (`sql`, `exec`, `callback` or `dead`), and what differs from the pipeline.\n"
+            "`sql` is atomic: effect and record are one transaction. `exec` and `callback` are outside of the store, between two\n"
+            "transactions, and therefore fenced: a message is never lost, every try has the same idempotency key and a higher attempt\n"
+            "number, and a try whose end is not known is held or tried again, as `unknown` says. `once check` prints which it is.",
     .example = "handlers:\n"
                "  payment.received:\n"
                "    sql:\n"
                "      - INSERT INTO payments(id, amount) VALUES (:payment_id, :amount)\n"
                "    already: [payments.id]\n"
                "    retry: {attempts: 3}\n"
+               "  payment.requested:\n"
+               "    exec: [./charge, \"--order=${/order_id}\"]\n"
+               "    env: {API_TOKEN: \"env:API_TOKEN\", REGION: eu}\n"
+               "    timeout: 30s\n"
+               "    unknown: retry\n"
+               "  payment.exported:\n"
+               "    exec: [python3, export.py]\n"
+               "    mode: stream\n"
+               "    window: 256\n"
+               "    natural: true\n"
                "  \"*\": {dead: unknown type}\n",
     .fields = handler_fields,
     .n = COUNT(handler_fields),
@@ -534,14 +564,14 @@ static const once_config_field pipeline_fields[] = {
      .text = "Where handled messages are remembered. The path is relative to the current directory. `memory` keeps nothing."},
     {.name = "source", .type = ONCE_CONFIG_SCOPE, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.source), .scope = &source_scope,
      .example = "{file: {path: payments.ndjson}}", .text = "Where messages come from."},
-    {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.key), .shape = "template",
+    {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.spec.key), .shape = "template",
      .example = "\"${/payment_id}\"", .standard_text = "said here or in every handler",
      .text = "What makes two messages the same. A missing field makes a dead letter."},
-    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, ONCE_CONFIG_AT(once__pipeline, common.fingerprint),
+    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, ONCE_CONFIG_AT(once__pipeline, common.spec.fingerprint),
      .shape = "`body`, `none` or list of pointers", .standard = "body",
      .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a dead letter. "
              "White space, the order of members and the spelling of numbers do not matter."},
-    {.name = "remember", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.remember_ms), .min = 1, .max = ONCE_FOREVER,
+    {.name = "remember", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.remember_ms), .min = 1, .max = ONCE_FOREVER,
      .standard = "7d", .text = "How long a handled message is remembered. An older message is a dead letter instead of a second effect."},
     {.name = "ack", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, ack), .words = ack_words, .standard = "after_effect",
      .text = "When the source is told: after_effect, or after_accept: as soon as the store has the message (an inbox). The work is then done"
@@ -556,14 +586,26 @@ static const once_config_field pipeline_fields[] = {
      .text = "A handler for each type; `\"*\"` is for all others (without it they are dead letters). Needs `type`."},
     {.name = "handler", .type = ONCE_CONFIG_CUSTOM, .read = read_node, ONCE_CONFIG_AT(once__pipeline, handler), .shape = "map",
      .scope = &once__handler_scope, .example = "{sql: [...]}", .text = "One handler for every message; instead of `handlers`."},
-    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__pipeline, common.operation),
+    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__pipeline, common.spec.operation),
      .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "each handler's own",
      .text = "One name for the keys of all handlers: they then share their keys."},
-    {.name = "lease", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.lease_ms), .min = 1, .max = DAY_MS,
-     .standard = "30s", .text = "How long a claim holds without news of its worker."},
-    {.name = "timeout", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.timeout_ms), .min = 1, .max = DAY_MS,
-     .standard = "10s", .text = "How long an effect may take."},
-    {.name = "retry", .type = ONCE_CONFIG_SCOPE, ONCE_CONFIG_AT(once__pipeline, common.retry), .scope = &retry_scope,
+    {.name = "lease", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.lease_ms), .min = 1, .max = DAY_MS,
+     .standard = "30s",
+     .text = "How long a claim holds without news of its worker. It is extended while an effect runs. For `exec` and `callback` at least"
+             " 100ms."},
+    {.name = "timeout", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.timeout_ms), .min = 1, .max = DAY_MS,
+     .standard = "10s",
+     .text = "How long an effect outside of the store may take. Then a command is killed, and its end is not known."},
+    {.name = "natural", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once__pipeline, common.spec.natural), .standard = "false",
+     .text = "The effects are idempotent by nature: nothing is remembered after success, and every delivery runs. With `version` the lane's"
+             " version is kept: an older one is stale, an equal one runs again."},
+    {.name = "unknown", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, common.unknown), .words = unknown_words,
+     .standard = "hold",
+     .text = "What happens to a try of `exec` or `callback` whose end is not known (killed, no answer, lease lost): it is held for"
+             " `once resolve`, or runs again with the same idempotency key, as a failure more. Where it is not said, `natural` ones run again."},
+    {.name = "drain", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.drain_ms), .min = 0, .max = DAY_MS,
+     .standard = "10s", .text = "Told to stop: how long effects in flight may go on before they are killed. 0s: not at all."},
+    {.name = "retry", .type = ONCE_CONFIG_SCOPE, ONCE_CONFIG_AT(once__pipeline, common.spec.retry), .scope = &retry_scope,
      .example = "{attempts: 5, backoff: 200ms..1m}", .text = "What happens after a passing failure."},
     {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",
      .example = "\"${/order_id}\"", .standard_text = "none",
@@ -578,14 +620,12 @@ static const once_config_field pipeline_fields[] = {
     {.name = "batch", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &batch_scope, .example = "{max: 1024, wait: 20ms}",
      .text = "How many messages share a transaction."},
     {.name = "workers", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.workers), .min = 1, .max = 1024, .standard = "4",
-     .text = "Threads that run effects."},
+     .text = "Processes of `exec` (or threads of `callback`) that one handler may have at a time."},
     {.name = "message_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.message_max), .min = 1, .max = INT64_C(1) << 30,
      .standard = "1MiB", .text = "The largest message; a larger one is a dead letter."},
     {.name = "result_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.result_max), .min = 0, .max = 16 << 20,
      .standard = "64KiB", .text = "How much of an effect's result is kept for duplicates."},
     LATER_FIELD("sinks", "write to a table of your own in 'sql'"),
-    LATER_FIELD("natural", "remove it: every message is remembered"),
-    LATER_FIELD("unknown", "remove it: effects of this build are atomic, so none is unknown"),
     LATER_FIELD("preset", "write 'key' and 'type' yourself"),
     LATER_FIELD("saga", "remove it"),
     LATER_FIELD("sagas", "remove it"),
@@ -658,7 +698,7 @@ static const char introduction[] =
 bool once_config_reference(once_buf *out)
 {
     once_buf_puts(out, introduction);
-    return once_config_scope_reference(&once__pipeline_scope, 2, out);
+    return once_config_scope_reference(&once__pipeline_scope, 2, out) && once_buf_puts(out, once__config_commands);
 }
 
 bool once_config_help(once_buf *out) { return once_config_scope_help(&once__pipeline_scope, out); }

@@ -15,14 +15,17 @@
 #include "base/failpoint.h"
 #include "core/intake.h"
 #include "once/operate.h"
+#include "runtime/executor.h"
 #include "runtime/runtime.h"
+#include "runtime/said.h"
 
 #include "base/banned.h"
 
 enum {
-    BATCH = 256,       /* letters in one transaction */
-    PAGE = 4096,       /* letters looked at in one go */
-    SWEEP_STEP = 20000, /* records dropped in one step */
+    BATCH = 4096,          /* letters in one transaction */
+    BATCH_BYTES = 4 << 20, /* of their messages: the letter that reaches it is the last of its transaction */
+    PAGE = 16384,          /* letters looked at in one go */
+    SWEEP_STEP = 20000,    /* records dropped in one step */
     WHO = 200
 };
 
@@ -125,6 +128,16 @@ static int count_finished(once_store *store, once_bytes consumer, once_standing 
     return rc;
 }
 
+static int read_repeats(once_store *store, once_bytes consumer, uint64_t *out, once_error *err)
+{
+    once_arena arena = {0};
+    int64_t repeats = 0;
+    const int rc = once_repeats_read(store, consumer, &arena, &repeats, err);
+    once_arena_release(&arena);
+    *out = (uint64_t)repeats;
+    return rc;
+}
+
 int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err)
 {
     once_store *store;
@@ -140,6 +153,7 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_UNKNOWN, look_at_entry, &unknown, err);
     if (rc == ONCE_OK) rc = store->ops->letters(store, consumer, 0, look_at_first_letter, &out->oldest_dead_ms, err);
     if (rc == ONCE_OK && finished) rc = count_finished(store, consumer, out, err);
+    if (rc == ONCE_OK) rc = read_repeats(store, consumer, &out->repeats, err);
     out->waiting = stats.waiting;
     out->busy = stats.claimed;
     out->unknown = stats.unknown;
@@ -284,43 +298,6 @@ bool once_replay_verdict_leaves(once_replay_verdict verdict)
     return (unsigned)verdict < ONCE_REPLAY_VERDICTS && verdicts[verdict].leaves;
 }
 
-/* What a dry run said of a key, so that a second letter of that key in a later transaction hears what it would meet then. The id is a
- * keyed hash, and half of it is enough. */
-typedef struct said {
-    uint64_t id; /* 0: free */
-    uint64_t print;
-    bool stale;
-} said;
-
-typedef struct said_table { /* open addressing */
-    said *at;
-    size_t n, size;
-} said_table;
-
-static said *said_find(const said_table *t, uint64_t id)
-{
-    size_t at = id & (t->size - 1);
-    while (t->at[at].id && t->at[at].id != id) at = (at + 1) & (t->size - 1);
-    return &t->at[at];
-}
-
-static bool said_put(said_table *t, said what)
-{
-    if (t->n * 2 >= t->size) {
-        said_table grown = {.n = t->n, .size = t->size ? t->size * 2 : 1024};
-        grown.at = calloc(grown.size, sizeof *grown.at);
-        if (!grown.at) return false;
-        for (size_t i = 0; i < t->size; i++)
-            if (t->at[i].id) *said_find(&grown, t->at[i].id) = t->at[i];
-        free(t->at);
-        *t = grown;
-    }
-    said *place = said_find(t, what.id);
-    t->n += !place->id;
-    *place = what;
-    return true;
-}
-
 typedef struct replaying {
     once_pipeline *pipeline;
     once_store *store;
@@ -330,11 +307,11 @@ typedef struct replaying {
     once_intake intake;
     once_batch batch;              /* owns what belongs to one transaction */
     once_replayed results[BATCH];  /* told after the commit */
-    said would[BATCH];             /* dry run: what they would leave; id 0: nothing new */
-    said_table said;               /* dry run: of the transactions before */
-    size_t n;
+    once_said would[BATCH];        /* dry run: what they would leave; id 0: nothing new */
+    once_said_table said;          /* dry run: of the transactions before */
+    size_t n, bytes;
 
-    uint64_t ids[BATCH]; /* of the next transaction */
+    uint64_t ids[BATCH]; /* of the next transactions */
     size_t n_ids, max;
     uint64_t after, looked_at, total, paced;
     size_t scanned;
@@ -392,18 +369,19 @@ static int come_again(replaying *r, once_item *item, once_replayed *out, once_er
     return rc;
 }
 
-static said said_of(const once_request *r) { return (said){.id = r->id.a ? r->id.a : 1, .print = r->fingerprint.a}; }
+static once_said said_of(const once_request *r) { return (once_said){.id = r->id.a ? r->id.a : 1, .print = r->fingerprint.a}; }
 
 /* A letter of the same key that is before this one would have moved by then. */
-static bool is_behind_another(const replaying *r, const once_request *request, once_replayed *out)
+static int look_behind_another(const replaying *r, const once_said *mine, once_replayed *out, bool *behind, once_error *err)
 {
-    const said mine = said_of(request);
-    const said *other = r->said.n ? said_find(&r->said, mine.id) : NULL;
-    if (!other || !other->id) return false;
-    if (other->stale && r->options->force) out->verdict = ONCE_REPLAY_forced;
-    else if (mine.print && other->print && mine.print != other->print) out->verdict = ONCE_REPLAY_conflict;
-    else out->verdict = other->stale ? ONCE_REPLAY_duplicate : ONCE_REPLAY_waiting;
-    return true;
+    once_said other = {0};
+    const int rc = r->said.n ? once__said_find(&r->said, mine->id, &other, err) : ONCE_OK;
+    *behind = rc == ONCE_OK && other.id;
+    if (!*behind) return rc;
+    if (other.stale && r->options->force) out->verdict = ONCE_REPLAY_forced;
+    else if (mine->print && other.print && mine->print != other.print) out->verdict = ONCE_REPLAY_conflict;
+    else out->verdict = other.stale ? ONCE_REPLAY_duplicate : ONCE_REPLAY_waiting;
+    return rc;
 }
 
 /* Judges the letter and moves it, without ending the letter itself unless *ended. */
@@ -420,8 +398,11 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     }
     out->key = item->request.key;
     out->type = item->message.type;
-    r->would[r->n - 1] = said_of(&item->request);
-    if (is_behind_another(r, &item->request, out)) return ONCE_OK;
+    once_said *mine = &r->would[r->n - 1];
+    bool behind;
+    *mine = said_of(&item->request);
+    rc = look_behind_another(r, mine, out, &behind, err);
+    if (rc != ONCE_OK || behind) return rc;
     once_entry entry;
     rc = r->store->ops->get(r->store, item->request.id, &entry, &r->batch.arena, err);
     if (rc != ONCE_OK) return rc;
@@ -447,13 +428,14 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     *out = (once_replayed){.letter = id, .verdict = ONCE_REPLAY_gone};
     int rc = r->store->ops->letter_get(r->store, id, &letter, &found, &r->batch.arena, err);
     if (rc != ONCE_OK) return rc;
-    r->would[r->n++] = (said){0};
+    r->would[r->n++] = (once_said){0};
     if (!found || !same(letter.scope.consumer, r->pipeline->spec->consumer)) return ONCE_OK;
     out->key = letter.key;
     out->type = letter.message.type;
     out->place = letter.message.at.place;
     out->point = letter.message.at.point;
     out->reason = letter.reason;
+    r->bytes += letter.message.body.len + letter.message.headers.len;
     rc = move(r, &letter, out, &ended, err);
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
     if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
@@ -468,13 +450,14 @@ static double seconds_since(const replaying *r) { return (double)(once_env_mono_
 /* Keeps what the letters of this transaction would have left. */
 static int remember_said(replaying *r, once_error *err)
 {
-    for (size_t i = 0; i < r->n; i++) {
+    int rc = r->said.size ? ONCE_OK : once__said_open(&r->said, r->total, err);
+    for (size_t i = 0; i < r->n && rc == ONCE_OK; i++) {
         const once_replay_verdict verdict = r->results[i].verdict;
         if (!r->would[i].id || (verdict != ONCE_REPLAY_run && verdict != ONCE_REPLAY_forced && verdict != ONCE_REPLAY_stale)) continue;
         r->would[i].stale = verdict == ONCE_REPLAY_stale;
-        if (!said_put(&r->said, r->would[i])) return once_fail(err, ONCE_E_NOMEM, "out of memory for a dry run");
+        rc = once__said_put(&r->said, &r->would[i], err);
     }
-    return ONCE_OK;
+    return rc;
 }
 
 static void tell(replaying *r)
@@ -488,25 +471,31 @@ static void tell(replaying *r)
     if (r->options->progress) r->options->progress(r->options->user, r->looked_at, r->total, seconds_since(r));
 }
 
-/* The letters of ids[], in one transaction. */
-static int replay_batch(replaying *r, once_error *err)
+/* Letters of ids[] from *at on, in one transaction. */
+static int replay_some(replaying *r, size_t *at, once_error *err)
 {
-    if (r->n_ids == 0) return ONCE_OK;
     if (ONCE_FAIL_AT(replay_before)) return once_fail(err, ONCE_E_IO, "failpoint replay_before");
     once_store *store = r->store;
     once_arena_reset(&r->batch.arena);
-    r->n = 0;
+    r->n = r->bytes = 0;
     int rc = store->ops->begin(store, err);
     if (rc != ONCE_OK) return rc;
-    for (size_t i = 0; i < r->n_ids && rc == ONCE_OK; i++) rc = replay_one(r, r->ids[i], err);
-    r->n_ids = 0;
+    while (rc == ONCE_OK && *at < r->n_ids && r->bytes < BATCH_BYTES) rc = replay_one(r, r->ids[(*at)++], err);
     if (r->options->dry_run && rc == ONCE_OK) {
         store->ops->rollback(store);
-        rc = remember_said(r, err);
+        if (*at < r->n_ids || r->looked_at < r->total) rc = remember_said(r, err); /* there are more */
     } else {
         rc = finish_tx(store, rc, err);
     }
     if (rc == ONCE_OK) tell(r);
+    return rc;
+}
+
+static int replay_batch(replaying *r, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t at = 0; rc == ONCE_OK && at < r->n_ids;) rc = replay_some(r, &at, err);
+    r->n_ids = 0;
     return rc;
 }
 
@@ -558,16 +547,26 @@ static int replay_named(replaying *r, once_error *err)
     return rc;
 }
 
-typedef struct last_letter {
-    uint64_t id, n;
-} last_letter;
-
-static bool note_last(void *user, const once_letter *letter)
+static bool note_id(void *user, const once_letter *letter)
 {
-    last_letter *last = user;
-    last->id = letter->id;
-    last->n++;
-    return true;
+    *(uint64_t *)user = letter->id;
+    return false;
+}
+
+/* The last letter's id, by halving: reading all of them would take longer than moving some. */
+static int find_last(replaying *r, uint64_t *last, once_error *err)
+{
+    uint64_t high = INT64_MAX; /* none is above it */
+    *last = 0;
+    while (*last < high) {
+        const uint64_t middle = *last + (high - *last) / 2;
+        uint64_t id = 0;
+        const int rc = r->store->ops->letters(r->store, r->pipeline->spec->consumer, middle, note_id, &id, err);
+        if (rc != ONCE_OK) return rc;
+        if (id) *last = id;
+        else high = middle;
+    }
+    return ONCE_OK;
 }
 
 static int replay_all(replaying *r, once_error *err)
@@ -579,11 +578,13 @@ static int replay_all(replaying *r, once_error *err)
         r->total = o->n_ids;
         return replay_named(r, err);
     }
-    last_letter last = {0};
-    const int rc = r->store->ops->letters(r->store, r->pipeline->spec->consumer, 0, note_last, &last, err);
-    if (rc != ONCE_OK) return rc;
-    r->total = last.n;
-    return replay_found(r, last.id, err);
+    uint64_t last;
+    once_stats stats = {0};
+    int rc = find_last(r, &last, err);
+    /* Counted after that: there are not more up to the last one. */
+    if (rc == ONCE_OK) rc = r->store->ops->stats(r->store, r->pipeline->spec->consumer, &stats, err);
+    r->total = stats.dead;
+    return rc == ONCE_OK ? replay_found(r, last, err) : rc;
 }
 
 int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err)
@@ -606,7 +607,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
         once_arena_release(&r->batch.arena);
         once__store_close(r->store);
     }
-    free(r->said.at);
+    once__said_close(&r->said);
     free(r);
     return rc;
 }

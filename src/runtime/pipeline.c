@@ -39,8 +39,33 @@ void once_pipeline_free(once_pipeline *pipeline)
 {
     if (!pipeline) return;
     once_arena_release(&pipeline->arena);
+    for (size_t i = 0; i < pipeline->n_callbacks; i++) free((char *)pipeline->callbacks[i].name);
+    free(pipeline->callbacks);
     free(pipeline->store_url);
     free(pipeline);
+}
+
+static bool names_callback(const once_spec *spec, const char *name)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        const once_bytes callback = spec->handlers[i].callback;
+        if (callback.len == strlen(name) && memcmp(callback.data, name, callback.len) == 0) return true;
+    }
+    return false;
+}
+
+int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *function, void *user, once_error *err)
+{
+    if (!names_callback(pipeline->spec, name))
+        return once_fail(err, ONCE_E_USAGE, "no handler of '%.*s' says 'callback: %s'", (int)pipeline->spec->file.len, pipeline->spec->file.data, name);
+    for (size_t i = 0; i < pipeline->n_callbacks; i++)
+        if (strcmp(pipeline->callbacks[i].name, name) == 0) return once_fail(err, ONCE_E_USAGE, "callback '%s' was registered before", name);
+    once_hands_callback *callbacks = reallocarray(pipeline->callbacks, pipeline->n_callbacks + 1, sizeof *callbacks);
+    if (callbacks) pipeline->callbacks = callbacks;
+    char *copy = callbacks ? strdup(name) : NULL;
+    if (!copy) return once_fail(err, ONCE_E_NOMEM, "out of memory for a callback");
+    callbacks[pipeline->n_callbacks++] = (once_hands_callback){.name = copy, .function = function, .user = user};
+    return ONCE_OK;
 }
 
 /* --- parts --- */
@@ -82,6 +107,11 @@ int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once
     int rc = once__store_open(pipeline->store_url, &options, &parts.store, &why);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
     rc = open_effects(pipeline, create, &parts, err);
+    if (rc == ONCE_OK && once_hands_needed(pipeline->spec)) {
+        const once_hands_options hands = {
+            .spec = pipeline->spec, .env = pipeline->env, .callbacks = pipeline->callbacks, .n_callbacks = pipeline->n_callbacks};
+        rc = once_hands_open(&hands, &parts.hands, err);
+    }
     if (rc == ONCE_OK) {
         rc = once_source_file.open(pipeline->spec, pipeline->env, &parts.source, &why);
         if (rc != ONCE_OK) at_line(pipeline, pipeline->spec->source_line, rc, &why, err);
@@ -97,6 +127,7 @@ int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once
 void once__parts_close(once_parts *parts)
 {
     if (parts->source) parts->source->ops->close(parts->source);
+    once_hands_close(parts->hands);
     once_effects_close(parts->effects);
     once__store_close(parts->store);
 }
@@ -132,20 +163,58 @@ static void find_store(const once_pipeline *pipeline, once_store *store, once_fi
     once_buf_release(&text);
 }
 
+/* "fenced: never lost; ...": the mode of a handler, and what it means. */
+static void promise_of(const once_spec *spec, const once_handler_spec *h, char *out, size_t size)
+{
+    const bool external = once_handler_external(h);
+    const char *kept = external ? "never lost" : "effect and outcome commit in one transaction";
+    const char *end = "";
+    if (h->natural)
+        kept = spec->version ? "only the version of its lane is remembered: an older one is stale, an equal one runs again"
+                             : "nothing is remembered: every delivery runs";
+    if (external)
+        end = h->hold      ? "; a try whose end is not known is held for 'once resolve'"
+              : h->natural ? "; a try whose end is not known runs again"
+                           : "; a try whose end is not known runs again with the same idempotency key";
+    snprintf(out, size, "%s: %s%s", once_effect_mode(h), kept, end);
+}
+
+/* "command './charge', up to 4 at a time, timeout 10s, ", or nothing for effects in the store. */
+static void describe_external(const once_handler_spec *h, char *out, size_t size)
+{
+    char timeout[ONCE_DURATION_TEXT];
+    out[0] = 0;
+    if (!once_handler_external(h)) return;
+    const bool exec = h->effect == ONCE_EFFECT_EXEC;
+    const once_bytes name = exec ? once_template_text(h->exec.argv[0]) : h->callback;
+    snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", !exec ? "callback" : h->exec.stream ? "stream command" : "command",
+             name.len < 120 ? (int)name.len : 120, name.data, h->slots, once_duration_format(h->timeout_ms, timeout));
+}
+
+/* Of a natural handler there is something to remember only when its lane has versions. */
+static bool remembers(const once_spec *spec, const once_handler_spec *h)
+{
+    return h->effect != ONCE_EFFECT_DEAD && (!h->natural || spec->version);
+}
+
 static void find_handlers(const once_spec *spec, once_finding *report, void *user)
 {
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *h = &spec->handlers[i];
-        char topic[120], text[400], lease[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
+        char topic[120], text[900], promise[300], external[300], lease[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
         const once_bytes name = h->type.len ? h->type : ONCE_BYTES("(all)");
         const once_bytes key = once_template_text(h->key);
+        const bool kept = remembers(spec, h);
         snprintf(topic, sizeof topic, "handler %.*s", name.len < 80 ? (int)name.len : 80, name.data);
         if (h->effect == ONCE_EFFECT_DEAD) {
             snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len, h->dead_reason.data);
         } else {
-            snprintf(text, sizeof text, "%s: effect and outcome commit in one transaction; operation %.*s, key %.*s, remember %s, lease %s, %u attempts",
-                     once_effect_mode(h), (int)h->operation.len, h->operation.data, key.len < 120 ? (int)key.len : 120, key.data,
-                     once_duration_format(h->remember_ms, remember), once_duration_format(h->lease_ms, lease), h->retry.attempts);
+            promise_of(spec, h, promise, sizeof promise);
+            describe_external(h, external, sizeof external);
+            snprintf(text, sizeof text, "%s; %soperation %.*s, key %.*s, %s%s%slease %s, %u attempts", promise, external,
+                     (int)h->operation.len, h->operation.data, key.len < 120 ? (int)key.len : 120, key.data,
+                     kept ? "remember " : "", kept ? once_duration_format(h->remember_ms, remember) : "", kept ? ", " : "",
+                     once_duration_format(h->lease_ms, lease), h->retry.attempts);
         }
         report(user, topic, text, false);
     }
@@ -155,9 +224,11 @@ static void find_handlers(const once_spec *spec, once_finding *report, void *use
 static void find_retention(const once_spec *spec, once_finding *report, void *user)
 {
     char text[300], a[ONCE_DURATION_TEXT], b[ONCE_DURATION_TEXT];
+    bool any = false;
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *h = &spec->handlers[i];
-        if (h->remember_ms == ONCE_FOREVER || h->effect == ONCE_EFFECT_DEAD) continue;
+        if (!remembers(spec, h) || h->remember_ms == ONCE_FOREVER) continue;
+        any = true;
         int64_t horizon = 0, bound = h->retry.min_ms;
         for (uint32_t k = 1; k < h->retry.attempts; k++) {
             horizon += bound;
@@ -169,13 +240,10 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
             report(user, "retention", text, true);
         }
     }
-    if (spec->time) {
+    if (any && spec->time)
         report(user, "retention", "enforced: a message older than remember becomes a dead letter instead of running again", false);
-    } else {
-        bool forever = true;
-        for (size_t i = 0; i < spec->n_handlers; i++) forever = forever && spec->handlers[i].remember_ms == ONCE_FOREVER;
-        if (!forever) report(user, "retention", "not enforced: no message time is known, so a message that comes back after remember would run again; say time: \"${/...}\"", true);
-    }
+    else if (any)
+        report(user, "retention", "not enforced: no message time is known, so a message that comes back after remember would run again; say time: \"${/...}\"", true);
 }
 
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
@@ -289,6 +357,8 @@ void once_features(once_feature_visit *visit, void *user)
     const once_source_ops *const *sources = once_source_list(&n);
     for (size_t i = 0; i < n; i++) visit(user, "source", sources[i]->name, sources[i]->summary);
     visit(user, "effect", "sql", "statements in the store's own database; atomic");
+    visit(user, "effect", "exec", "a command, one process per message or a kept one; fenced");
+    visit(user, "effect", "callback", "a C function of the program that runs the pipeline; fenced");
     visit(user, "effect", "dead", "no effect: every message becomes a dead letter");
     for (int i = 0; i < ONCE_FAILPOINTS; i++) visit(user, "failpoint", once_failpoint_name((once_failpoint)i), once_failpoint_where((once_failpoint)i));
 }

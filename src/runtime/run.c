@@ -1,6 +1,7 @@
-/* Runs the pipeline machine with threads. One worker carries out the actions on the store, one those on the source. The machine
- * is behind a lock: a worker asks it for an action, carries that out without the lock, and reports back, so nothing is handed
- * from thread to thread inside a transaction. The calling thread only looks around: stop, progress, the end. */
+/* Runs the pipeline machine with threads. One worker carries out the actions on the store, one those on the source, and where
+ * effects are outside of the store, a third one looks after them. The machine is behind a lock: a worker asks it for an action,
+ * carries that out without the lock, and reports back, so nothing is handed from thread to thread inside a transaction. The
+ * calling thread only looks around: stop, progress, the end. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -18,6 +19,8 @@
 
 #define TICK_MS 50      /* how soon a stop is noticed */
 #define PROGRESS_MS 200
+#define IDLE_MS 1000    /* how long a worker sleeps at most */
+#define RETURNS_MAX 1024
 
 typedef struct running running;
 
@@ -37,6 +40,8 @@ struct running {
     pthread_mutex_t lock; /* of the machine and everything below */
     once_pipe *pipe;
     worker store, source;
+    pthread_t effects;
+    once_hands *hands; /* NULL: no effect is outside of the store */
     pthread_cond_t over;
     once_source *from;
     const once_run_options *options;
@@ -68,6 +73,7 @@ static void heed_stop(running *r) /* @locks: lock */
     r->from->ops->wake(r->from);
     pthread_cond_signal(&r->store.news);
     pthread_cond_signal(&r->source.news);
+    if (r->hands) once_hands_wake(r->hands);
 }
 
 /* --- workers --- */
@@ -88,7 +94,6 @@ static bool concerns_both(once_action_kind kind)
 
 static void *work(void *arg) /* @locality: a worker's own thread */
 {
-    enum { IDLE_MS = 1000 };
     worker *w = arg;
     running *r = w->r;
     pthread_mutex_lock(&r->lock);
@@ -108,10 +113,57 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         once_pipe_step(r->pipe, action, now_ms(r));
         if (done.status != ONCE_OK && once_pipe_status(r->pipe, NULL) == ONCE_OK) /* it goes on; otherwise the caller is told */
             once_log(ONCE_LOG_WARN, w->trouble, "%s: %s", once_action_name(done.kind), done.error.text);
-        if (concerns_both(done.kind)) pthread_cond_signal(&w->other->news);
+        if (!concerns_both(done.kind)) continue;
+        pthread_cond_signal(&w->other->news);
+        if (r->hands && w == &r->store) once_hands_wake(r->hands);
     }
     pthread_cond_signal(&w->other->news);
     pthread_cond_signal(&r->over);
+    if (r->hands) once_hands_wake(r->hands);
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* @locks: lock, but not while the hands work */
+static void start_or_kill(running *r, once_action *action)
+{
+    pthread_mutex_unlock(&r->lock);
+    if (action->kind == ONCE_ACT_START) once_hands_start(r->hands, action->items, action->n);
+    else once_hands_kill(r->hands, action->items, action->n);
+    pthread_mutex_lock(&r->lock);
+    action->status = ONCE_OK;
+    once_pipe_step(r->pipe, action, now_ms(r));
+}
+
+static void take_back(running *r, once_item *const *items, size_t n) /* @locks: lock */
+{
+    const once_item *troubled = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (items[i]->trouble != ONCE_OK) troubled = items[i];
+    if (troubled)
+        once_log(ONCE_LOG_WARN, "effect_failed", "nothing external is started for a while: %.*s", (int)troubled->failure.len, troubled->failure.data);
+    once_pipe_finished(r->pipe, items, n, now_ms(r));
+    pthread_cond_signal(&r->store.news);
+}
+
+static void *work_on_effects(void *arg) /* @locality: a thread of its own */
+{
+    running *r = arg;
+    once_item *items[RETURNS_MAX];
+    pthread_mutex_lock(&r->lock);
+    while (!once_pipe_ended(r->pipe)) {
+        heed_stop(r);
+        once_action *action = once_pipe_effect_action(r->pipe, now_ms(r));
+        if (action) {
+            start_or_kill(r, action);
+            continue;
+        }
+        const int64_t wait_ms = once_pipe_effect_wait_ms(r->pipe, now_ms(r));
+        pthread_mutex_unlock(&r->lock);
+        const size_t n = once_hands_wait(r->hands, wait_ms < IDLE_MS ? wait_ms : IDLE_MS, items, RETURNS_MAX);
+        pthread_mutex_lock(&r->lock);
+        if (n) take_back(r, items, n);
+    }
     pthread_mutex_unlock(&r->lock);
     return NULL;
 }
@@ -149,7 +201,10 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
 
     int rc = pthread_create(&r->store.thread, NULL, work, &r->store);
     if (rc == 0) {
+        const int no_effects = r->hands ? pthread_create(&r->effects, NULL, work_on_effects, r) : 0;
         rc = pthread_create(&r->source.thread, NULL, work, &r->source);
+        const bool join_source = rc == 0, join_effects = r->hands && no_effects == 0;
+        if (rc == 0) rc = no_effects;
         pthread_mutex_lock(&r->lock);
         if (rc != 0) once_pipe_stop(r->pipe); /* the store's worker ends by itself */
         while (!once_pipe_ended(r->pipe)) {
@@ -157,7 +212,8 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
             if (!once_pipe_ended(r->pipe)) wait_for(&r->over, r, TICK_MS);
         }
         pthread_mutex_unlock(&r->lock);
-        if (rc == 0) pthread_join(r->source.thread, NULL);
+        if (join_source) pthread_join(r->source.thread, NULL);
+        if (join_effects) pthread_join(r->effects, NULL);
         pthread_join(r->store.thread, NULL);
     }
     pthread_cond_destroy(&r->store.news);
@@ -184,7 +240,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     if (rc != ONCE_OK) return rc;
     if (unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
 
-    running r = {.pipeline = pipeline, .from = parts->source, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
+    running r = {.pipeline = pipeline, .from = parts->source, .hands = parts->hands, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
     const once_pipe_options pipe_options = {
         .spec = pipeline->spec,
         .env = pipeline->env,

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "core/spec.h"
 #include "effect/effect.h"
+#include "effect/hands.h"
 #include "once/pipeline.h"
 #include "source/source.h"
 #include "store/store.h"
@@ -16,6 +17,8 @@ struct once_pipeline {
     once_spec *spec;
     char *store_url;
     const once_env *env;
+    once_hands_callback *callbacks; /* registered by the program; names are malloc'd */
+    size_t n_callbacks;
     atomic_bool stop;
 };
 
@@ -23,10 +26,11 @@ struct once_pipeline {
 typedef struct once_parts {
     once_store *store;
     once_effects *effects;
+    once_hands *hands; /* NULL: no effect is outside of the store */
     once_source *source;
 } once_parts;
 
-/* Opens store, effects and source in this order; on failure nothing is left open. `create`: make a store that is missing, and run
+/* Opens store, effects, hands and source in this order; on failure nothing is left open. `create`: make a store that is missing, and run
  * the `init` script. */
 int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err);
 void once__parts_close(once_parts *parts);

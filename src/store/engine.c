@@ -242,6 +242,7 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
                 .remember_ms = copy.remember_ms,
                 .sent_ms = copy.message.sent_ms,
                 .hold = copy.hold,
+                .natural = copy.natural,
                 .run = copy.run,
                 .at = copy.at,
             },

@@ -11,6 +11,7 @@
  * for itself); when a transaction begins and the mark is not the one that memory was filled or written with, nothing in
  * memory is trusted any more. Two connections with the same N only make each other read more often. */
 #include <assert.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,9 +43,10 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
     [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(" ENTRY_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
                          " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)",
-    [SQL_ENTRY_UPDATE] = "UPDATE once_entry SET (id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
+    /* Not the id, which never changes: to name it would rewrite a page of its index. */
+    [SQL_ENTRY_UPDATE] = "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
                          " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
-                         " key, place, point, result, reason) = (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,"
+                         " key, place, point, result, reason) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,"
                          " ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27) WHERE n = ?1",
     [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n = ?1",
     [SQL_ENTRY_IDS] = "SELECT id FROM once_entry LIMIT ?1",
@@ -828,6 +830,15 @@ int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options
     return ONCE_OK;
 }
 
+/* Bodies and results are nobody else's to read. SQLite gives its other files the mode of this one. When it is there
+ * already, or cannot be made, SQLite is the one to say so. */
+static void make_private(const once_env *env, const char *path)
+{
+    if (strcmp(path, ":memory:") == 0) return;
+    const int fd = env->open(env->self, path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) env->close(env->self, fd);
+}
+
 int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,
                             once_store **out, once_error *err)
 {
@@ -841,6 +852,7 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
                                      .readonly = options->readonly,
                                      .vfs = options->sqlite_vfs,
                                      .busy_ms = options->busy_ms ? options->busy_ms : BUSY_MS_DEFAULT};
+    if (how.create && !how.readonly && !how.vfs) make_private(q->shelf.store.env, path);
     int rc = once__sqlite_open(path, &how, &q->db, err);
     if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, q->shelf.store.env, options->readonly, how.busy_ms, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);

@@ -13,7 +13,7 @@
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16 };
 enum { LIVE_KNOWN_MAX = 4096 };
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
@@ -142,16 +142,23 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     return rc;
 }
 
-/* A slot knows its entry better than the table does, so its lane must know the slot. */
+/* A slot knows its entry better than the table does, so its lane must know the slot. The lane is another one when the id
+ * began a new life in this transaction. */
 static int join_lane(once_sqlite *q, once_slot *slot, once_error *err)
 {
-    once_lane_slot *lane;
-    if (slot->in_lane || once_hash_is_zero(slot->entry.lane)) return ONCE_OK;
+    once_lane_slot *lane = slot->lane;
+    if (once_hash_is_zero(slot->entry.lane) || (lane && once_hash_equal(lane->id, slot->entry.lane))) return ONCE_OK;
+    if (lane) {
+        once_slot **at = &lane->first;
+        while (*at != slot) at = &(*at)->lane_next;
+        *at = slot->lane_next;
+        slot->lane = NULL;
+    }
     const int rc = lane_slot(q, slot->entry.lane, &lane, err);
     if (rc != ONCE_OK) return rc;
     slot->lane_next = lane->first;
     lane->first = slot;
-    slot->in_lane = true;
+    slot->lane = lane;
     return ONCE_OK;
 }
 
@@ -230,6 +237,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     e->gap = flags & GAP;
     e->hold = flags & HOLD;
     e->silent = flags & SILENT;
+    e->natural = flags & NATURAL;
     e->run = (uint64_t)sqlite3_column_int64(stmt, 13);
     e->seen_ms = sqlite3_column_int64(stmt, 14);
     e->changed_ms = sqlite3_column_int64(stmt, 15);
@@ -459,7 +467,7 @@ int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
     if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     if (!mark_dirty(q, slot) || !own_all(q, slot)) return no_memory(err);
     slot->row_dirty = true;
-    slot->settle_dirty = once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms);
+    slot->settle_dirty = once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms > shelf->now_ms);
     return join_lane(q, slot, err);
 }
 
@@ -509,7 +517,8 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 10, e->order);
     sqlite3_bind_int64(stmt, 11, e->gap_ms);
     sqlite3_bind_int64(stmt, 12, e->remember_ms);
-    sqlite3_bind_int(stmt, 13, (e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) | (e->silent ? SILENT : 0));
+    sqlite3_bind_int(stmt, 13, (e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) |
+                                 (e->silent ? SILENT : 0) | (e->natural ? NATURAL : 0));
     sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
     sqlite3_bind_int64(stmt, 15, e->seen_ms);
     sqlite3_bind_int64(stmt, 16, e->changed_ms);

@@ -368,20 +368,34 @@ typedef struct visitor {
     bool over;
 } visitor;
 
-/* Shows the records of `p` unless a newer one of the same id exists: lookup then finds that one. */
-static int show_pile(once_settled *s, const pile *p, visitor *v, once_error *err)
+/* Whether there is a newer record of the id, in the recent ones or the first `newer` runs. Where it is tells that, and not
+ * what is in it: two lives of an id may have ended alike, at the same moment. */
+static int is_hidden(once_settled *s, const once_record_ref *ref, size_t newer, visitor *v, bool *out, once_error *err)
+{
+    once_record other = {0};
+    const once_record_ref *recent = index_get(s, ref->id);
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < newer && !recent && !other.keep_ms && rc == ONCE_OK; i++)
+        if (s->runs[i]->max_keep_ms > v->now_ms) rc = once__run_find(s, s->runs[i], ref->id, &other, &v->arena, err);
+    *out = other.keep_ms || (recent && recent != ref);
+    once_arena_reset(&v->arena);
+    return rc;
+}
+
+/* Shows the records of `p` that are the newest of their ids. */
+static int show_pile(once_settled *s, const pile *p, size_t newer, visitor *v, once_error *err)
 {
     for (size_t i = 0; i < p->n && !v->over; i++) {
-        once_record record, newest;
+        once_record record;
+        bool hidden;
         const once_record_ref *ref = &p->refs[i];
         if (ref->tombstone) continue;
+        const int rc = is_hidden(s, ref, newer, v, &hidden, err);
+        if (rc != ONCE_OK) return rc;
+        if (hidden) continue;
         if (!once__record_read(once__pile_slice(&p->records, 0, p->records.len), ref, once__pile_slice(&p->tails, ref->tail_at, ref->tail_len), &record))
             return once__settled_damaged(s, "a record", err);
-        const int rc = once__settled_find(s, &record.id, 1, v->now_ms, &newest, &v->arena, err);
-        if (rc != ONCE_OK) return rc;
-        if (newest.state == record.state && newest.changed_ms == record.changed_ms && once_hash_equal(newest.token, record.token))
-            v->over = !v->visit(v->user, &record);
-        once_arena_reset(&v->arena);
+        v->over = !v->visit(v->user, &record);
     }
     return ONCE_OK;
 }
@@ -389,14 +403,15 @@ static int show_pile(once_settled *s, const pile *p, visitor *v, once_error *err
 int once__settled_each(once_settled *s, int64_t now_ms, once_record_visit *visit, void *user, once_error *err)
 {
     visitor v = {.now_ms = now_ms, .visit = visit, .user = user};
-    int rc = show_pile(s, &s->recent, &v, err);
+    int rc = show_pile(s, &s->recent, 0, &v, err);
     for (size_t i = 0; i < s->n_runs && rc == ONCE_OK && !v.over; i++) {
         const run *r = s->runs[i];
+        if (r->max_keep_ms <= now_ms) continue;
         for (uint32_t bucket = r->from; bucket < r->to && rc == ONCE_OK && !v.over; bucket += CHUNK) {
             const uint32_t end = bucket / CHUNK * CHUNK + CHUNK;
             once__pile_clear(&s->scratch);
             rc = once__run_read(s, r, bucket, end < r->to ? end : r->to, err);
-            if (rc == ONCE_OK) rc = show_pile(s, &s->scratch, &v, err);
+            if (rc == ONCE_OK) rc = show_pile(s, &s->scratch, i, &v, err);
             bucket = bucket / CHUNK * CHUNK;
         }
     }

@@ -15,6 +15,7 @@
 enum { OWN_KEY, OWN_POINT, OWN_RESULT, OWN_REASON, OWN_TYPE, OWN_HEADERS, OWN_BODY, OWN_BODY_POINT, OWNS };
 
 typedef struct once_slot once_slot;
+typedef struct once_lane_slot once_lane_slot;
 struct once_slot {
     once_entry entry; /* first: load gives this out and save gets it back */
     const char *own[OWNS];
@@ -24,16 +25,16 @@ struct once_slot {
     bool row_dirty;   /* once_entry must be brought up to date */
     bool settle_dirty; /* a record must be written */
     bool body_stored; /* once_body has its body */
-    bool in_lane;     /* in the list of its lane */
+    once_lane_slot *lane; /* whose list it is in; NULL: none */
     once_slot *lane_next;
 };
 
-typedef struct once_lane_slot {
+struct once_lane_slot {
     once_hash id;
     bool has_version, dirty;
     int64_t version, expires_ms;
     once_slot *first; /* slots of this lane */
-} once_lane_slot;
+};
 
 /* Open addressing over pointers; every item begins with its id (a slot's entry does). */
 typedef struct once_id_table {

@@ -1,7 +1,7 @@
 /* The store interface: batches of five verbs.
  *
  *   claim (requests[n])    -> decisions[n]   atomic per key; the caller's order is kept for equal keys in a batch
- *   settle(settlements[n]) -> applied[n]     false: fenced, the claim is somebody else's
+ *   settle(settlements[n]) -> applied[n]     false: fenced, the claim is somebody else's (once_entry_settle)
  *   extend(requests[n])    -> ours[n]
  *   accept(requests[n])    -> decisions[n]   the body is the store's now; attaches it to a busy entry
  *   take  (n)              -> up to n due entries, claimed, with bodies
@@ -42,10 +42,10 @@ enum once_store_bits {
 
 /* An entry that was taken: all bytes live in the caller's arena. */
 typedef struct once_taken {
-    once_request request; /* scope, key, id, fingerprint, token, lane, run, at; lease, remember and hold are the caller's to set */
+    once_request request; /* scope, key, id, fingerprint, token, lane, run, at; lease, remember, hold and natural are the caller's to set */
     once_scope scope;     /* what request.scope points to */
     once_message message;
-    once_decision decision; /* RUN, or STALE (already recorded; hand it out for counting only) */
+    once_decision decision; /* RUN, or STALE (settled already; hand it out for counting only) */
 } once_taken;
 
 /* A message that will not be worked on, kept for a person. Written by settle (dead) or bury; never dropped by time. */

@@ -155,7 +155,7 @@ once_decision do_accept(fixture *f, const once_request *request)
     return decision;
 }
 
-bool do_settle(fixture *f, const once_request *request, once_outcome outcome)
+static bool settle(fixture *f, const once_request *request, once_outcome outcome, bool maybe)
 {
     const once_message message = message_of(request);
     const bool open = outcome == ONCE_RETRY || outcome == ONCE_RELEASE || outcome == ONCE_UNKNOWN || outcome == ONCE_DEAD;
@@ -166,11 +166,15 @@ bool do_settle(fixture *f, const once_request *request, once_outcome outcome)
         .reason = ONCE_BYTES("reason"),
         .delay_ms = outcome == ONCE_RETRY || outcome == ONCE_RELEASE ? DELAY : 0,
         .message = open ? &message : NULL,
+        .maybe = maybe,
     };
     bool applied;
     assert_ok(f, f->store->ops->settle(f->store, &settlement, 1, &applied, &f->err));
     return applied;
 }
+
+bool do_settle(fixture *f, const once_request *request, once_outcome outcome) { return settle(f, request, outcome, false); }
+bool do_settle_maybe(fixture *f, const once_request *request, once_outcome outcome) { return settle(f, request, outcome, true); }
 
 bool do_extend(fixture *f, const once_request *request)
 {
@@ -308,7 +312,7 @@ static void run_row(void **state)
 
 int conform_run(const conform_driver *driver)
 {
-    const conform_test *const tables[] = {conform_verbs, conform_lanes, conform_keeping};
+    const conform_test *const tables[] = {conform_verbs, conform_natural, conform_lanes, conform_keeping};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;

@@ -48,7 +48,7 @@ struct fixture {
     char folder[64], url[128];
 };
 
-extern const conform_test conform_verbs[], conform_lanes[], conform_keeping[]; /* end with an empty row */
+extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[]; /* end with an empty row */
 int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */
@@ -72,6 +72,7 @@ once_message message_of(const once_request *request); /* with bytes that the tes
 once_decision do_claim(fixture *f, const once_request *request);
 once_decision do_accept(fixture *f, const once_request *request);
 bool do_settle(fixture *f, const once_request *request, once_outcome outcome); /* with a result or body, and DELAY */
+bool do_settle_maybe(fixture *f, const once_request *request, once_outcome outcome); /* the effect may have happened */
 bool do_extend(fixture *f, const once_request *request);
 size_t do_take(fixture *f, size_t max, once_taken *out);
 once_taken take_one(fixture *f); /* there is exactly one due; lease and remember filled in */

@@ -104,6 +104,19 @@ static void forgotten_and_begun_anew_in_one_transaction(fixture *f)
     }
 }
 
+/* Two lives that end alike, by one token, at one moment: what is listed is the second one, once. */
+static void lives_that_ended_alike_are_one(fixture *f)
+{
+    const once_request r = ask(f, "k");
+    for (int life = 0; life < 3; life++) {
+        do_claim(f, &r);
+        assert_true(do_settle(f, &r, ONCE_DONE));
+        assert_int_equal(count_listed(f, ONCE_STATE_DONE), 1);
+        assert_true(do_forget(f, r.id));
+        assert_int_equal(count_listed(f, ONCE_STATE_DONE), 0);
+    }
+}
+
 static void a_claim_alone_in_a_transaction_is_kept_or_harmless(fixture *f)
 {
     const once_request r = ask(f, "k"), other = ask(f, "k");
@@ -367,6 +380,7 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(f07_committed_then_duplicate, ONCE_STORE_TX),
     CONFORM_WITH(f79_several_rounds_in_one_transaction, ONCE_STORE_TX),
     CONFORM_WITH(forgotten_and_begun_anew_in_one_transaction, ONCE_STORE_TX),
+    CONFORM_WITH(lives_that_ended_alike_are_one, ONCE_STORE_LIST),
     CONFORM_WITH(a_claim_alone_in_a_transaction_is_kept_or_harmless, ONCE_STORE_TX),
     CONFORM_WITH(a_transaction_over_an_existing_claim, ONCE_STORE_TX),
     CONFORM_WITH(facts_belong_to_the_transaction, ONCE_STORE_TX),

@@ -183,7 +183,10 @@ static void extend_moves_the_end_of_the_lease(fixture *f)
 static void f76_claim_and_settle_repeated(fixture *f)
 {
     const once_request r = ask(f, "k"), other = ask(f, "k");
-    const once_decision first = do_claim(f, &r), again = do_claim(f, &r);
+    once_decision first = do_claim(f, &r);
+    assert_false(first.own);
+    const once_decision again = do_claim(f, &r);
+    first.own = true; /* all that differs: it is known to be a repeated one */
     assert_memory_equal(&first, &again, sizeof first); /* never busy against itself */
     assert_int_equal(do_get(f, r.id).attempt, 1);
     assert_true(do_settle(f, &r, ONCE_RETRY));
@@ -362,6 +365,50 @@ static void f77_release_does_not_count(fixture *f)
         do_settle(f, &t.request, ONCE_RELEASE);
         pass(f, DELAY);
     }
+}
+
+/* Told to the next attempt, however that comes about, and counted once. A release says nothing about the attempt before. */
+static void what_may_have_happened_is_told_to_the_next(fixture *f)
+{
+    const once_request r = ask(f, "k"), claimed = ask(f, "k");
+    bool done;
+    once_letter letter;
+    assert_false(do_claim(f, &r).silent);
+    assert_true(do_settle_maybe(f, &r, ONCE_RETRY));
+    pass(f, DELAY);
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    once_decision d = do_claim(f, &claimed);
+    assert_true(d.silent && d.failures == 1 && d.attempt == 2);
+    for (int i = 0; i < 3; i++) { /* released, by whoever claimed or took it */
+        assert_true(do_settle(f, i ? &(once_request){.scope = &f->scope, .id = r.id, .token = do_get(f, r.id).token} : &claimed, ONCE_RELEASE));
+        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        pass(f, DELAY);
+        d = take_one(f).decision;
+        assert_true(d.silent && d.failures == 1);
+    }
+    pass(f, LEASE); /* an orphan counts as a failure of its own */
+    once_taken t = take_one(f);
+    assert_true(t.decision.silent && t.decision.failures == 2);
+    assert_true(do_settle(f, &t.request, ONCE_RETRY)); /* for sure */
+    pass(f, DELAY);
+    t = take_one(f);
+    assert_true(!t.decision.silent && t.decision.failures == 3);
+    assert_true(do_settle_maybe(f, &t.request, ONCE_DEAD));
+    assert_true(do_get(f, r.id).silent);
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_true(do_exhume(f, letter.id));
+    t = take_one(f);
+    assert_true(t.decision.silent && t.decision.failures == 0); /* f77: replay begins a new budget */
+    assert_true(do_settle(f, &t.request, ONCE_DEAD));
+    list_letters(f, &letter, 1);
+    assert_true(do_exhume(f, letter.id));
+    t = take_one(f);
+    assert_false(t.decision.silent);
+    assert_true(do_settle(f, &t.request, ONCE_UNKNOWN));
+    assert_ok(f, f->store->ops->resolve(f->store, r.id, ONCE_RETRY, ONCE_BYTES("looked up"), &done, &f->err));
+    t = take_one(f);
+    assert_true(done && t.decision.silent && t.decision.failures == 1);
 }
 
 static void take_is_bounded_and_oldest_first(fixture *f)
@@ -938,6 +985,29 @@ static void f16_a_claim_always_has_a_deadline(fixture *f)
     assert_true(do_get(f, t.request.id).due_ms == TEST_EPOCH_MS + DELAY + LEASE);
 }
 
+/* No time left is no time left, and not "none was given": a lease that ends now has ended, a delay of 0 is over at once. */
+static void f17_nothing_left_is_not_unset(fixture *f)
+{
+    once_request r = ask(f, "k");
+    const once_request other = ask(f, "k"), third = ask(f, "k");
+    r.lease_ms = 1;
+    do_claim(f, &r);
+    pass(f, 1);
+    assert_answer(do_claim(f, &other), RUN);
+    const once_message message = message_of(&other);
+    const once_settlement now = {.request = &other, .outcome = ONCE_RETRY, .message = &message, .delay_ms = 0};
+    bool applied;
+    assert_ok(f, f->store->ops->settle(f->store, &now, 1, &applied, &f->err));
+    assert_true(applied);
+    assert_int_equal(do_stats(f).wait_ms, 0);
+    const once_decision d = do_accept(f, &third);
+    assert_answer(d, LATER);
+    assert_int_equal(d.wait_ms, 0);
+    take_one(f);
+    once_request sent = ask(f, "sent at 0");
+    for (sent.sent_ms = 0; sent.sent_ms >= -1; sent.sent_ms--) assert_answer(do_claim(f, &sent), TOO_OLD);
+}
+
 /* The lease of a claim made before the wall clock jumped: neither early nor eternal. */
 static void check_lease_over_a_jump(fixture *f, const char *key, int64_t jump_ms)
 {
@@ -1200,6 +1270,7 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(f73_an_entry_taken_by_a_dead_worker_is_taken_again, ONCE_STORE_OWNS),
     CONFORM_WITH(retry_waits_for_its_delay, ONCE_STORE_OWNS),
     CONFORM_WITH(f77_release_does_not_count, ONCE_STORE_OWNS),
+    CONFORM_WITH(what_may_have_happened_is_told_to_the_next, ONCE_STORE_OWNS),
     CONFORM_WITH(take_is_bounded_and_oldest_first, ONCE_STORE_OWNS),
     CONFORM(f31_poison_is_bounded_and_leaves_one_letter),
     CONFORM_WITH(the_body_in_the_store_goes_into_the_letter, ONCE_STORE_OWNS),
@@ -1225,6 +1296,7 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(f79_one_key_twice_in_one_batch, ONCE_STORE_OWNS),
     CONFORM_WITH(batches_of_a_thousand, ONCE_STORE_OWNS),
     CONFORM_WITH(f16_a_claim_always_has_a_deadline, ONCE_STORE_OWNS),
+    CONFORM_WITH(f17_nothing_left_is_not_unset, ONCE_STORE_OWNS),
     CONFORM_WITH(f19_wall_clock_jumps_neither_end_nor_lengthen_leases, ONCE_STORE_CLOCK),
     CONFORM_WITH(f20_workers_skewed_by_ten_minutes, ONCE_STORE_CLOCK | ONCE_STORE_SHARED),
     CONFORM(f21_extreme_leases_and_horizons),

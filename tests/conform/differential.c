@@ -112,7 +112,7 @@ static once_request request_for(run *r, uint64_t scope, uint64_t key)
 {
     static const int64_t leases[] = {1, 60, 60, 1000, 1000, 1000, 1000, INT64_MAX}, remembers[] = {1, 300, 2000, 2000, 2000, 8000},
                          gaps[] = {-1, 0, 100, 100};
-    const uint64_t lane = key / 3;
+    const uint64_t lane = chance(r, 3) ? below(r, 4) : key / 3; /* some keys move from lane to lane */
     const once_bytes lane_name = {&"0123"[lane], 1};
     once_request q = {
         .scope = &scopes[scope],
@@ -137,6 +137,7 @@ static once_request request_for(run *r, uint64_t scope, uint64_t key)
     q.remember_ms = chance(r, 1) ? ONCE_FOREVER : remembers[below(r, 6)];
     if (chance(r, 30)) q.sent_ms = now_of(r) - (int64_t)below(r, 4000);
     q.hold = chance(r, 15);
+    q.natural = chance(r, 25);
     q.run = below(r, 3);
     q.at.point = (once_bytes){points[below(r, 6)], 1};
     return q;
@@ -177,14 +178,15 @@ static bool equal_message(const once_message *x, const once_message *y)
 static void compare_decisions(run *r, const char *what, size_t i, const once_decision *x, const once_decision *y)
 {
     if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent &&
-        x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result))
+        x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) &&
+        x->own == y->own && x->left_by == y->left_by)
         return;
     differ(r,
-           "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu,"
-           " other %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu",
+           "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64
+           ", other %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64,
            what, i, once_answer_name(x->answer), x->attempt, x->failures, x->silent, x->gap_over, (int)x->outcome, x->wait_ms,
-           x->result.len, once_answer_name(y->answer), y->attempt, y->failures, y->silent, y->gap_over, (int)y->outcome,
-           y->wait_ms, y->result.len);
+           x->result.len, x->own, x->left_by, once_answer_name(y->answer), y->attempt, y->failures, y->silent, y->gap_over,
+           (int)y->outcome, y->wait_ms, y->result.len, y->own, y->left_by);
 }
 
 static bool compare_status(run *r, const char *what, const int rc[2], once_error err[2])
@@ -225,7 +227,8 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     if (x->remember_ms != y->remember_ms) return "remember_ms";
     if (open && x->due_ms != y->due_ms) return "due_ms";
     if (open && x->hold != y->hold) return "hold";
-    if (x->state == ONCE_STATE_CLAIMED && x->silent != y->silent) return "silent";
+    if (x->silent != y->silent) return "silent";
+    if (x->natural != y->natural) return "natural";
     if (x->has_message != y->has_message) return "has_message";
     if (x->has_message && !equal_message(&x->message, &y->message)) return "message";
     return NULL;
@@ -308,6 +311,9 @@ static void play(run *r, bool again)
             r->counts->silent += d->silent;
             r->counts->gap_over += d->gap_over;
             r->counts->result += d->result.len > 0;
+            r->counts->own += d->own && d->answer == ONCE_ANSWER_RUN;
+            r->counts->left_by += d->left_by > 0;
+            if (r->last == CLAIM && q->natural) r->counts->natural[d->answer]++;
             if (d->answer == ONCE_ANSWER_RUN) hold(r, q);
             break;
         }
@@ -315,6 +321,8 @@ static void play(run *r, bool again)
             note(r, "  settle %zu %s: %s", q->key.len - 1, once_outcome_name(r->settlements[i].outcome), flags[0][i] ? "applied" : "fenced");
             if (flags[0][i] != flags[1][i]) differ(r, "settle[%zu]: memory %d, other %d", i, flags[0][i], flags[1][i]);
             r->counts->settle[r->settlements[i].outcome][flags[0][i]]++;
+            if (q->natural) r->counts->natural_settle[r->settlements[i].outcome][flags[0][i]]++;
+            if (r->settlements[i].maybe && flags[0][i]) r->counts->maybe[r->settlements[i].outcome == ONCE_DEAD]++;
             break;
         case EXTEND:
             if (flags[0][i] != flags[1][i]) differ(r, "extend[%zu]: memory %d, other %d", i, flags[0][i], flags[1][i]);
@@ -329,6 +337,7 @@ static void play(run *r, bool again)
                 x->request.lane.version != y->request.lane.version || x->request.lane.gap_ms != y->request.lane.gap_ms ||
                 x->request.lane.versioned != y->request.lane.versioned || x->request.sent_ms != y->request.sent_ms ||
                 !once_hash_equal(x->request.lane.id, y->request.lane.id) || x->request.run != y->request.run ||
+                x->request.hold != y->request.hold || x->request.natural != y->request.natural ||
                 !equal_bytes(x->scope.tenant, y->scope.tenant) || !equal_bytes(x->request.at.point, y->request.at.point) ||
                 !once_hash_equal(x->request.fingerprint, y->request.fingerprint))
                 differ(r, "take[%zu]: the entries differ", i);
@@ -338,6 +347,8 @@ static void play(run *r, bool again)
             once_request claim = request_for(r, x->scope.tenant.len ? 1 : x->scope.consumer.data[0] == 'o' ? 0 : 2, x->request.key.len - 1);
             claim.token = x->request.token;
             claim.hold = x->request.hold;
+            if (chance(r, 90)) claim.natural = x->request.natural; /* else: the handler has changed meanwhile */
+            r->counts->natural_taken += x->request.natural;
             if (x->decision.answer == ONCE_ANSWER_RUN) hold(r, &claim);
         }
         }
@@ -381,6 +392,7 @@ static void step_settle(run *r)
         if (chance(r, 50)) settlement.reason = ONCE_BYTES("because");
         if (outcome == ONCE_RETRY || outcome == ONCE_RELEASE) settlement.delay_ms = delays[below(r, 4)];
         if (open && chance(r, 80)) settlement.message = &r->messages[i];
+        if (outcome == ONCE_RETRY || outcome == ONCE_DEAD) settlement.maybe = chance(r, 40);
         r->settlements[i] = settlement;
     }
     play(r, false);
@@ -909,6 +921,18 @@ static int show(const char *what, const char *answer, uint64_t n, bool possible,
     return possible && n == 0;
 }
 
+static int show_settled(const char *what, const uint64_t counts[ONCE_OUTCOMES][2], bool table)
+{
+    int never = 0;
+    for (int i = 0; i < ONCE_OUTCOMES; i++)
+        for (int applied = 0; applied < 2; applied++) {
+            char text[40];
+            snprintf(text, sizeof text, "%s %s", once_outcome_name((once_outcome)i), applied ? "applied" : "fenced");
+            never += show(what, text, counts[i][applied], true, table);
+        }
+    return never;
+}
+
 int differential_print(const differential_counts *c, bool table)
 {
     static const char *const verbs[VERBS] = {"claim", "accept", "settle", "extend", "take"};
@@ -922,12 +946,14 @@ int differential_print(const differential_counts *c, bool table)
     never += show("", "after silence", c->silent, true, table);
     never += show("", "after a gap", c->gap_over, true, table);
     never += show("", "with a result", c->result, true, table);
-    for (int i = 0; i < ONCE_OUTCOMES; i++)
-        for (int applied = 0; applied < 2; applied++) {
-            char text[40];
-            snprintf(text, sizeof text, "%s %s", once_outcome_name((once_outcome)i), applied ? "applied" : "fenced");
-            never += show("settle", text, c->settle[i][applied], true, table);
-        }
+    never += show("", "claimed by itself", c->own, true, table);
+    never += show("", "left by a run", c->left_by, true, table);
+    for (int i = 0; i < ONCE_ANSWERS; i++)
+        never += show("natural", once_answer_name((once_answer)i), c->natural[i], i != ONCE_ANSWER_WAITING, table);
+    never += show("natural", "taken", c->natural_taken, true, table);
+    never += show_settled("natural", c->natural_settle, table);
+    never += show("maybe", "retry applied", c->maybe[0], true, table) + show("maybe", "dead applied", c->maybe[1], true, table);
+    never += show_settled("settle", c->settle, table);
     never += show("extend", "lost", c->extend[0], true, table) + show("extend", "ours", c->extend[1], true, table);
     never += show("bury", "known", c->bury[0], true, table) + show("bury", "fresh", c->bury[1], true, table);
     never += show("forget", "nothing", c->forget[0], true, table) + show("forget", "found", c->forget[1], true, table);

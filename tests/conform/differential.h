@@ -12,14 +12,15 @@ typedef struct differential_options {
     const char *url;   /* "memory:", or "sqlite:" (a file in a folder of its own) */
     uint64_t seed;
     unsigned steps;
-    unsigned plant;    /* bits of once_planted, set while the other store is called; test builds only */
+    uint64_t plant;    /* bits of once_planted, set while the other store is called; test builds only */
 } differential_options;
 
 /* How often each answer was heard. */
 typedef struct differential_counts {
     uint64_t claim[ONCE_ANSWERS], accept[ONCE_ANSWERS], take[ONCE_ANSWERS];
-    uint64_t silent, gap_over, result;
+    uint64_t silent, gap_over, result, own, left_by;
     uint64_t settle[ONCE_OUTCOMES][2]; /* fenced, applied */
+    uint64_t natural[ONCE_ANSWERS], natural_settle[ONCE_OUTCOMES][2], natural_taken, maybe[2]; /* maybe: retry, dead; applied */
     uint64_t extend[2], bury[2], forget[2];
     uint64_t exhume[3]; /* not found, found, refused */
     uint64_t discard[2], drop[2], revive[2], resolve[3][2], audited;

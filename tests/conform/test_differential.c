@@ -43,7 +43,7 @@ static void finds(enum once_plant bug)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         differential_counts counts = {0};
-        const differential_options options = {.url = "memory:", .seed = seed, .steps = 2000, .plant = 1u << bug};
+        const differential_options options = {.url = "memory:", .seed = seed, .steps = 2000, .plant = UINT64_C(1) << bug};
         if (!differential_run(&options, &counts, report, sizeof report)) return;
     }
     fail_msg("the planted bug was not found");
@@ -61,6 +61,9 @@ FINDS(seen_first)
 FINDS(orphan_lost)
 FINDS(dead_runs)
 FINDS(lane_ignored)
+FINDS(natural_remembered)
+FINDS(release_forgets)
+FINDS(unknown_free)
 
 int main(int argc, char **argv)
 {
@@ -70,6 +73,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(finds_no_fence),            cmocka_unit_test(finds_release_blames),
         cmocka_unit_test(finds_seen_first),          cmocka_unit_test(finds_orphan_lost),
         cmocka_unit_test(finds_dead_runs),           cmocka_unit_test(finds_lane_ignored),
+        cmocka_unit_test(finds_natural_remembered),  cmocka_unit_test(finds_release_forgets),
+        cmocka_unit_test(finds_unknown_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

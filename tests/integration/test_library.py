@@ -97,6 +97,19 @@ def test_own_transaction(installed, tmp_path):
     assert all("run" not in line for line in again)
 
 
+def test_pipeline_callback(installed, tmp_path):
+    program = installed.build(example("pipeline_callback.c"), tmp_path / "program", compiler=compilers()[0], extra=["-D_GNU_SOURCE"])
+    shutil.copy(example("pipeline_callback.yaml"), tmp_path)
+    orders = ['{"order_id": 1}', '{"order_id": 2, "what": "fragile"}', '{"order_id": 1}', '{"order_id": 3, "state": "closed"}', '{"order_id": 4}']
+    (tmp_path / "orders.ndjson").write_text("\n".join(orders) + "\n")
+    first = run([program, "pipeline_callback.yaml"], cwd=tmp_path).splitlines()
+    assert first == ["5 received: 3 done, 1 rejected, 1 duplicates", "5 calls, 3 shipped"]
+    again = run([program, "pipeline_callback.yaml"], cwd=tmp_path).splitlines()
+    assert again == ["5 received: 0 done, 0 rejected, 5 duplicates", "0 calls, 0 shipped"]
+    alone = subprocess.run([ONCE, "run", "pipeline_callback.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert alone.returncode == 2 and "pipeline_callback.yaml:8: callback 'ship' is not registered" in alone.stderr, "the command has no functions"
+
+
 def test_every_program_of_the_folder_is_tested_here():
     with open(__file__, encoding="utf-8") as text:
         tests = text.read()

@@ -84,11 +84,10 @@ def test_f67_several_mistakes_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("config, named", [
-    (KEY + "handler: {http: {post: \"http://x\"}}\n", "http"), (KEY + "handler: {exec: [true]}\n", "exec"),
-    (KEY + "handler: {forward: x}\n", "forward"),
+    (KEY + "handler: {http: {post: \"http://x\"}}\n", "http"), (KEY + "handler: {forward: x}\n", "forward"),
     (KEY + HANDLER + "sinks: {a: {kafka: {}}}\n", "sinks"),
     (KEY + HANDLER + "preset: sns\n", "preset"),
-    (KEY + "handler: {sql: [SELECT 1], emit: []}\n", "emit"), (KEY + "handler: {sql: [SELECT 1], natural: true}\n", "natural"),
+    (KEY + "handler: {sql: [SELECT 1], emit: []}\n", "emit"),
     (KEY + "handler: {sql: {url: \"postgres://x\", do: [SELECT 1]}}\n", "url"), (KEY + HANDLER + "admin: {}\n", "admin")])
 def test_parts_that_come_later_are_refused_by_name(tmp_path, config, named):
     p = Pipeline(tmp_path, config)

@@ -6,11 +6,13 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
 from harness import ONCE, Pipeline, counts, once, read_terminal
+from test_hardening import product
 
 TABLE = "CREATE TABLE t(n INTEGER PRIMARY KEY, id TEXT, amount INTEGER);"
 STRICT = """
@@ -259,17 +261,18 @@ def test_a_handler_that_came_later_gets_its_letters(tmp_path):
 def test_dry_run_is_true_for_letters_of_one_key(tmp_path):
     """The same messages of a type that nobody handled came again and again: each delivery has a letter."""
     p = Pipeline(tmp_path, STRICT, GATE)
-    messages = [{**pay(f"x{i}", 1), "type": "other"} for i in range(100)]
-    p.write(*messages, *messages, *messages[:70], *[{**message, "amount": 2} for message in messages[:5]], *messages)
+    messages = [{**pay(f"x{i}", 1), "type": "other"} for i in range(1500)]
+    others = [[{**message, "amount": amount} for message in messages[:50]] for amount in (2, 3)]
+    p.write(*messages, *messages[:900], *others[0], *messages, *messages, *others[1])  # 5500: in two transactions
     p.run(status=1)
     p.configure(STRICT.replace("  pay:", '  other: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}\n  pay:'))
     said = replay(p, "--all", "--dry-run", status=1)
-    assert {name: n for name, n in said["counts"].items() if n} == {"run": 100, "waiting": 270, "conflict": 5}
+    assert {name: n for name, n in said["counts"].items() if n} == {"run": 1500, "waiting": 3900, "conflict": 100}
     did = replay(p, "--all", status=1)
     assert did["letters"] == said["letters"]
     p.write()
-    counts(p.run(status=1), received=0, resumed=100, done=100)
-    assert len(effects(p)) == 100
+    counts(p.run(status=1), received=0, resumed=1500, done=1500)
+    assert len(effects(p)) == 1500
 
 
 def test_replay_by_reason_type_and_time(tmp_path):
@@ -284,14 +287,58 @@ def test_replay_by_reason_type_and_time(tmp_path):
 
 
 def test_replay_of_more_than_one_transaction(tmp_path):
-    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(1500)])
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(9000)])
     p.run(status=1)
     open_gate(p)
-    assert len(replay(p, "--all", "--dry-run")["letters"]) == 1500
-    assert replay(p, "--all")["counts"]["run"] == 1500
+    assert len(replay(p, "--all", "--dry-run")["letters"]) == 9000
+    assert replay(p, "--all")["counts"]["run"] == 9000
     p.write()
-    counts(p.run(status=0), received=0, resumed=1500, done=1500)
-    assert len(effects(p)) == 1500 and p.value("SELECT count(*) FROM once_audit") == 1500
+    counts(p.run(status=0), received=0, resumed=9000, done=9000)
+    assert len(effects(p)) == 9000 and p.value("SELECT count(*) FROM once_audit") == 9000
+
+
+def test_dry_run_keeps_what_it_said_in_a_temporary_file(tmp_path):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(4096)])
+    p.run(status=1)
+    nowhere = {"TMPDIR": str(tmp_path / "nowhere")}
+    assert replay(p, "--all", "--dry-run", env=nowhere)["counts"]["run"] == 4096, "one transaction has nothing to keep"
+    p.write(pay("more"))
+    p.run(status=1)
+    ended = p.once("replay", p.name, "--all", "--dry-run", env=nowhere)
+    assert ended.status == 3 and "cannot make a temporary file in" in ended.err and "set TMPDIR" in ended.err, ended
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    assert replay(p, "--all", "--dry-run", env={"TMPDIR": str(folder)})["counts"]["run"] == 4097
+    assert list(folder.iterdir()) == [] and len(letters(p)) == 4097
+
+
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak_kib(p, *arguments):
+    """Measured from a small process: what the kernel calls the peak of a child begins with the size of its parent."""
+    ended = subprocess.run([sys.executable, "-c", PEAK, ONCE, "replay", p.name, "--all", *arguments], cwd=p.folder, capture_output=True, text=True)
+    assert ended.returncode == 0, ended
+    return int(ended.stdout)
+
+
+@product  # sanitizers keep memory that was freed
+def test_f35_replay_needs_no_more_memory_for_more_letters(tmp_path):
+    """Both sizes fill SQLite's page cache (48 MiB), so what is left must not grow."""
+    peaks = {}
+    for n in (1000, 3000):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        p = gated(folder, *[pay(f"p{i}", i, note="x" * 65536) for i in range(n)])
+        p.run(status=1)
+        peaks[n] = peak_kib(p, "--dry-run"), peak_kib(p)
+        assert letters(p) == []
+    for few, many in zip(peaks[1000], peaks[3000]):
+        assert many < 1.2 * few < 1.2 * 120 * 1024, peaks
 
 
 def test_replay_keeps_to_its_rate(tmp_path):
@@ -317,18 +364,19 @@ def test_f35_replay_that_is_told_to_stop_goes_on_later(tmp_path):
 
 @pytest.mark.parametrize("point", ["replay_before", "replay_between", "commit"])
 def test_f35_killed_during_replay(tmp_path, point):
-    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(600)])
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(5000)])
     p.run(status=1)
     open_gate(p)
-    hit = {"replay_before": 2, "replay_between": 300, "commit": 257}[point]
+    hit = {"replay_before": 2, "replay_between": 4500, "commit": 4097}[point]
     ended = p.once("replay", p.name, "--all", failpoint=f"{'replay_between' if point == 'commit' else point}:kill:{hit}")
     assert ended.killed, ended
     moved = p.value("SELECT count(*) FROM once_entry WHERE state = 2")
-    assert moved == 256 and p.value("SELECT count(*) FROM once_letter") == 600 - moved, "a letter or a waiting message, never both or none"
+    assert moved == 4096 and p.value("SELECT count(*) FROM once_letter") == 5000 - moved, "a letter or a waiting message, never both or none"
     assert p.value("SELECT count(*) FROM once_audit") == moved
-    assert replay(p, "--all")["counts"]["run"] == 600 - moved
-    counts(p.run(status=0), received=600, resumed=600, done=600, duplicates=600)
-    assert len(effects(p)) == 600
+    assert replay(p, "--all")["counts"]["run"] == 5000 - moved
+    p.write()
+    counts(p.run(status=0), received=0, resumed=5000, done=5000)
+    assert len(effects(p)) == 5000
 
 
 def test_replay_beside_a_run_that_goes_on(tmp_path):
@@ -357,10 +405,21 @@ def test_replay_shows_its_way_on_a_terminal(tmp_path):
     os.close(slave)
     shown = read_terminal(master, process)
     os.close(master)
-    assert "of 30 letters" in shown and "left: " in shown
+    assert shown.endswith("\r\x1b[K"), "the line is gone at the end"
+    steps = re.findall(r"\r\x1b\[K(\d+) of 30 letters  (\d+)/s(?:  left: (\d+)s)?(?=\r)", shown)
+    assert [int(done) for done, _, _ in steps] == [10, 20, 30], shown
+    assert all(int(rate) > 0 for _, rate, _ in steps)
+    assert [left != "" for _, _, left in steps] == [True, True, False], "no time is left at the end"
     assert process.stdout.read().startswith(b"30 letters, 30 left the dead letters")
     process.stdout.close()
     assert process.wait(10) == 0
+
+
+def test_replay_is_quiet_in_a_pipe(tmp_path):
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(30)])
+    p.run(status=1)
+    ended = p.once("replay", p.name, "--all", "--rate", 1000)
+    assert (ended.status, ended.err) == (0, "") and ended.out.startswith("30 letters, 30 left the dead letters\n"), ended
 
 
 def test_replay_in_words(tmp_path):

@@ -145,7 +145,7 @@ static int sim_ack(once_source *source, uint64_t upto, once_error *err)
     assert(upto <= worker->delivered_n);
     for (; worker->acked < upto; worker->acked++) {
         sim_delivery *d = &world->deliveries[worker->delivered[worker->acked]];
-        sim_record_ack(world, worker, d->message);
+        sim_books_ack(world, worker, d->message);
         d->state = ACKED; /* even when somebody else has it by now */
         if (sim_fires(world, SIM_duplicate_late))
             sim_broker_add(world, d->message, world->now_ms + (int64_t)sim_random(world, 20000));

@@ -1,5 +1,4 @@
 /* What happened, and whether it should have. Reads the script and the record; asks neither a store nor the machine. */
-#include <assert.h>
 #include <stdlib.h>
 
 #include "sim.h"
@@ -13,6 +12,8 @@ void sim_note_add(sim_worker *worker, sim_note note)
         worker->notes = realloc(worker->notes, worker->notes_size * sizeof *worker->notes);
         if (!worker->notes) abort();
     }
+    note.at_ms = worker->in_tx ? worker->tx_ms : worker->world->now_ms;
+    note.paused_ms = worker->in_tx ? worker->tx_paused_ms : worker->paused_ms;
     worker->notes[worker->notes_n++] = note;
 }
 
@@ -20,7 +21,15 @@ void sim_notes_drop(sim_worker *worker) { worker->notes_n = 0; }
 
 /* --- what the script says about a key --- */
 
-static bool superseded(const sim_world *world, const sim_key *k)
+static const sim_handler *handler_of(const sim_world *world, const sim_key *k) { return &world->handlers[k->handler]; }
+
+/* The attempt of the claim that the key is in, or was in last; NULL: it has not started. */
+static const sim_flight *flight_of(const sim_world *world, const sim_key *k)
+{
+    return k->flight < 0 ? NULL : &world->flights[k->flight];
+}
+
+bool sim_record_superseded(const sim_world *world, const sim_key *k)
 {
     return world->versioned && world->lanes[k->lane].has_top && world->lanes[k->lane].top >= k->version;
 }
@@ -29,7 +38,10 @@ static bool superseded(const sim_world *world, const sim_key *k)
 static bool may_die(const sim_world *world, const sim_key *k)
 {
     const uint32_t spent = k->failures + k->silent;
-    switch (k->fate) {
+    const sim_flight *f = flight_of(world, k);
+    if (f && (f->said == ONCE_RETRY || f->said == ONCE_UNKNOWN)) return spent + 1 >= world->attempts;
+    if (f) return f->said == ONCE_DEAD;
+    switch (handler_of(world, k)->external ? FATE_FINE : k->fate) {
     case FATE_DEAD: return true;
     case FATE_POISON:
         if (spent + 1 >= world->attempts) return true;
@@ -39,82 +51,235 @@ static bool may_die(const sim_world *world, const sim_key *k)
         break;
     default: break;
     }
-    if (k->silent > 0 && spent >= world->attempts) return true;
-    if (!world->gap || !world->gap_dead || superseded(world, k)) return false;
-    const sim_lane *lane = &world->lanes[k->lane];
-    return lane->has_top && lane->top + 1 < k->version; /* an earlier version is still missing */
+    if ((k->silent > 0 || k->maybe) && spent >= world->attempts) return true;
+    return world->gap_dead && k->behind_gap;
+}
+
+/* An earlier version is missing. */
+static bool has_gap(const sim_world *world, const sim_key *k)
+{
+    return world->gap && world->lanes[k->lane].has_top && world->lanes[k->lane].top + 1 < k->version;
 }
 
 /* --- what became fact --- */
 
+static bool same_claim(const sim_key *k, const sim_note *note) { return once_hash_equal(k->token, note->token); }
+
+/* A store's clock may run a tenth faster than the world's. */
+static bool may_be_over(const sim_world *world, const sim_key *k, int64_t now_ms)
+{
+    return (now_ms - k->granted_ms) * 11 >= (world->lease_ms - 2) * 10;
+}
+
+/* A claim of an external effect is told whether the one before may have had its effect. No more and no less: so repeats are
+ * counted, and what is counted is at most what crashes, lost leases, retried unknowns and persons gave cause for. */
+static void told(sim_world *world, sim_key *k, bool in_hand, bool silent, int key)
+{
+    k->maybe = k->maybe || in_hand;
+    if (silent != k->maybe)
+        sim_violation(world, "key %d: its claim was %s, but an effect %s have happened before", key,
+                      silent ? "told of an attempt without an end" : "told of nothing", k->maybe ? "may" : "cannot");
+    if (silent) sim_trace(world, -1, "a repeat, perhaps: key", NULL, key, -1, ONCE_OK);
+    world->told += silent;
+    k->told += silent;
+    k->told_now = silent;
+}
+
 static void grant(sim_world *world, sim_worker *w, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
+    const sim_handler *h = handler_of(world, k);
     w->holds = !w->in_tx;
-    const bool again = k->open && once_hash_equal(k->token, note->token);
-    if (k->open && !again) {
-        const int64_t held_ms = world->now_ms - k->granted_ms;
-        if (held_ms * 11 < (world->lease_ms - 2) * 10)
+    const bool again = k->open && same_claim(k, note), in_hand = k->open && !again;
+    if (in_hand) {
+        if (!may_be_over(world, k, note->at_ms))
             sim_violation(world, "key %d: a claim of %lld ms was given to another after %lld ms", note->key,
-                          (long long)world->lease_ms, (long long)held_ms);
+                          (long long)world->lease_ms, (long long)(note->at_ms - k->granted_ms));
         if (!k->excused && world->mild)
             sim_violation(world, "key %d: its claim was forgotten by a worker that lived, and ran out", note->key);
         if (!k->excused) k->silent++;
+        if (h->hold) sim_violation(world, "key %d: its lease ran out, and it was claimed again instead of held", note->key);
     }
-    if (k->final) sim_violation(world, "key %d: claimed again after it was %s", note->key, once_outcome_name(k->outcome));
+    if (k->unknown) sim_violation(world, "key %d: claimed while it is held for a person", note->key);
+    if (k->final && !h->natural)
+        sim_violation(world, "key %d: claimed again after it was %s", note->key, once_outcome_name(k->outcome));
+    if (h->external && !again) told(world, k, in_hand, note->silent, note->key);
+    if (!again) k->flight = -1;
     k->open = true;
-    k->excused = false;
+    k->excused = k->dropped = false;
+    k->taken = note->taken;
+    k->behind_gap = has_gap(world, k);
+    k->persons = k->lane < 0 ? 0 : world->lanes[k->lane].persons;
     k->known = note->known || (again && k->known);
     k->holder = w->incarnation;
     k->token = note->token;
-    k->granted_ms = world->now_ms;
+    k->granted_ms = note->at_ms;
+    k->paused_ms = note->paused_ms;
+}
+
+static void extended(sim_world *world, const sim_note *note)
+{
+    sim_key *k = &world->keys[note->key];
+    if (!k->open || !same_claim(k, note)) {
+        sim_violation(world, "key %d: a claim was extended that is somebody else's", note->key);
+        return;
+    }
+    k->excused = false;
+    k->granted_ms = note->at_ms;
+    k->paused_ms = note->paused_ms;
+}
+
+/* Under way, and nothing excuses another one beside it. */
+static bool is_exclusive(const sim_world *world, const sim_flight *f)
+{
+    const sim_key *k = &world->keys[f->key];
+    const bool ours = k->open && once_hash_equal(k->token, f->token);
+    return f->air && !f->excused && ours && !may_be_over(world, k, world->now_ms);
 }
 
 static void check_lane(sim_world *world, int key)
 {
     const sim_key *k = &world->keys[key];
     sim_lane *lane = &world->lanes[k->lane];
+    const bool natural = handler_of(world, k)->natural;
+    for (size_t i = world->flights_from; i < world->flights_n; i++) {
+        const sim_flight *f = &world->flights[i];
+        if (f->key != key && world->keys[f->key].lane == k->lane && is_exclusive(world, f))
+            sim_violation(world, "lane %d: key %d went ahead while the effect of key %d was under way", k->lane, key,
+                          f->key);
+    }
     for (int i = 0; i < world->keys_n; i++) {
         const sim_key *other = &world->keys[i];
         if (i == key || other->lane != k->lane || other->final || other->failures == 0) continue;
         if (!world->versioned && (k->replayed || other->replayed))
             continue; /* goes back to its old place, before others */
-        if (!world->versioned || (other->version < k->version && !superseded(world, other)))
+        if (!world->versioned || (other->version < k->version && !sim_record_superseded(world, other)))
             sim_violation(world, "lane %d: the effect of key %d came before key %d, which had failed, was finished",
                           k->lane, key, i);
     }
+    if (natural && lane->has_top && lane->top == k->version) return; /* again */
+    if (k->persons != lane->persons) return; /* somebody moved it since it was claimed */
     if (world->versioned && lane->has_top && lane->top >= k->version)
         sim_violation(world, "lane %d: version %lld (key %d) took effect after version %lld", k->lane,
                       (long long)k->version, key, (long long)lane->top);
     if (world->gap && world->gap_dead && lane->has_top && lane->top + 1 != k->version)
         sim_violation(world, "lane %d: version %lld (key %d) took effect behind version %lld: a gap", k->lane,
                       (long long)k->version, key, (long long)lane->top);
-    if (k->replayed) return;
+    if (k->replayed || natural) return;
     if (!world->versioned && world->fifo && world->workers_n == 1 && k->first < lane->last_first)
         sim_violation(world, "lane %d: key %d took effect behind one that was delivered after it", k->lane, key);
     lane->last_first = k->first;
 }
 
+/* What holds for every effect, wherever it happens. */
+static void took_effect(sim_world *world, int worker, int key, int message)
+{
+    sim_key *k = &world->keys[key];
+    const sim_message *m = &world->messages[message];
+    sim_trace(world, worker, "EFFECT of key", NULL, key, message, ONCE_OK);
+    world->result->effects++;
+    if (m->too_old) sim_violation(world, "key %d: a message that was too old took effect", key);
+    if (k->winner >= 0 && k->winner != m->variant) sim_violation(world, "key %d: a conflicting message took effect", key);
+    k->winner = m->variant;
+    k->effects++;
+    world->ops[k->op]++;
+    world->op_keys[k->op] = key;
+}
+
 static void effect(sim_world *world, sim_worker *w, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
-    const sim_message *m = &world->messages[note->message];
-    sim_trace(world, w->index, "EFFECT of key", NULL, note->key, note->message, ONCE_OK);
-    world->result->effects++;
-    if (k->effects) sim_violation(world, "key %d: took effect twice", note->key);
-    else if (k->final)
+    const bool natural = handler_of(world, k)->natural;
+    if (natural && k->effects) sim_fired(world, SIM_rerun);
+    if (!natural && k->effects) sim_violation(world, "key %d: took effect twice", note->key);
+    else if (!natural && k->final)
         sim_violation(world, "key %d: took effect after it was %s", note->key, once_outcome_name(k->outcome));
     if (!k->open || k->holder != w->incarnation)
         sim_violation(world, "key %d: took effect in the hands of a worker whose claim was somebody else's", note->key);
-    if (m->too_old) sim_violation(world, "key %d: a message that was too old took effect", note->key);
-    if (k->winner >= 0 && k->winner != m->variant)
-        sim_violation(world, "key %d: a conflicting message took effect", note->key);
     if (k->fate != FATE_FINE && k->fate != FATE_FAILS)
         sim_violation(world, "key %d: took effect, and should never have", note->key);
-    if (world->ops[k->op]++) sim_violation(world, "key %d: its business operation took effect twice", note->key);
+    if (!natural && world->ops[k->op]) sim_violation(world, "key %d: its business operation took effect twice", note->key);
     if (k->lane >= 0) check_lane(world, note->key);
-    k->winner = m->variant;
-    k->effects++;
+    took_effect(world, w->index, note->key, note->message);
+}
+
+/* --- external effects --- */
+
+void sim_record_start(sim_world *world, sim_flight *f)
+{
+    const sim_key *k = &world->keys[f->key];
+    const sim_worker *w = &world->workers[f->worker];
+    const bool zombie = w->paused_until_ms + world->lease_ms >= world->now_ms; /* it cannot know that its claim is gone */
+    if (!k->open || !once_hash_equal(k->token, f->token)) {
+        if (!zombie) sim_violation(world, "key %d: started before its claim was committed, or after it was lost", f->key);
+        f->excused = true;
+        return;
+    }
+    if (!k->known) sim_violation(world, "key %d: started before its worker knew that its claim was committed", f->key);
+    if (k->flight >= 0) sim_violation(world, "key %d: started twice with one claim", f->key);
+    for (size_t i = world->flights_from; i < world->flights_n; i++) {
+        const sim_flight *other = &world->flights[i];
+        if (other != f && other->key == f->key && is_exclusive(world, other))
+            sim_violation(world, "key %d: started while its effect was under way already", f->key);
+    }
+    if (k->lane >= 0) check_lane(world, f->key);
+}
+
+void sim_record_effect(sim_world *world, sim_flight *f)
+{
+    sim_key *k = &world->keys[f->key];
+    const sim_handler *h = handler_of(world, k);
+    const sim_worker *w = &world->workers[f->worker];
+    const bool repeat = k->effects > 0;
+    took_effect(world, f->excused ? -1 : f->worker, f->key, f->message);
+    if (h->natural) {
+        if (repeat) sim_fired(world, SIM_rerun);
+        return;
+    }
+    if (repeat) {
+        sim_fired(world, SIM_repeated);
+        world->repeats++;
+    }
+    if (h->hold && k->effects > 1 + k->pardons)
+        sim_violation(world, "key %d: held, but its effect happened %u times; a person let it go %u times",
+                      f->key, k->effects, k->pardons);
+    if (k->effects > 1 + k->told)
+        sim_violation(world, "key %d: its effect happened %u times, but only %u claims were told that they may repeat it",
+                      f->key, k->effects, k->told);
+    const bool ours = once_hash_equal(k->token, f->token);
+    const int64_t pauses_ms = w->paused_ms - k->paused_ms;
+    if (!f->excused && h->killable && (!ours || world->now_ms - k->granted_ms > world->lease_ms * 11 / 10 + pauses_ms))
+        sim_violation(world, "key %d: its effect went on past the end of its lease", f->key);
+}
+
+/* What the settlement of an external effect must be, from what the effect said. */
+static bool follows(const sim_world *world, const sim_key *k, const sim_note *note)
+{
+    const sim_flight *f = flight_of(world, k);
+    if (!f) return note->outcome == ONCE_RELEASE || note->outcome == ONCE_DEAD;
+    if (f->air) return false; /* it has not said anything */
+    switch (f->said) {
+    case ONCE_UNKNOWN:
+        if (handler_of(world, k)->hold) return note->outcome == ONCE_UNKNOWN;
+        return note->maybe && (note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD);
+    case ONCE_RETRY: return note->outcome == ONCE_RETRY || note->outcome == ONCE_DEAD;
+    default: return note->outcome == f->said;
+    }
+}
+
+static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
+{
+    const sim_flight *f = flight_of(world, k);
+    const char *said = !f ? "was not started" : f->air ? "is under way" : once_outcome_name(f->said);
+    if (!follows(world, k, note))
+        sim_violation(world, "key %d: settled %s%s, but its effect: %s", note->key, once_outcome_name(note->outcome),
+                      note->maybe ? " (maybe)" : "", said);
+    if (f && f->said == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
+    if (f && f->said != ONCE_RELEASE) k->maybe = f->said == ONCE_UNKNOWN;
+    if (note->outcome == ONCE_RELEASE && k->told_now) {
+        world->told--;
+        k->told--;
+    }
 }
 
 static void advance(sim_world *world, const sim_key *k)
@@ -123,6 +288,13 @@ static void advance(sim_world *world, const sim_key *k)
     sim_lane *lane = &world->lanes[k->lane];
     if (!lane->has_top || k->version > lane->top) lane->top = k->version;
     lane->has_top = true;
+}
+
+static void advance_by_hand(sim_world *world, const sim_key *k)
+{
+    if (!world->versioned) return;
+    world->lanes[k->lane].persons++;
+    advance(world, k);
 }
 
 static void died(sim_world *world, sim_key *k, int key)
@@ -134,38 +306,35 @@ static void died(sim_world *world, sim_key *k, int key)
                       k->failures, k->silent, world->attempts);
 }
 
-static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
+static void failed(sim_world *world, sim_key *k, const sim_note *note)
 {
-    sim_key *k = &world->keys[note->key];
-    sim_trace(world, w->index, "FACT:", once_outcome_name(note->outcome), note->key, note->message, ONCE_OK);
-    if (k->final)
-        sim_violation(world, "key %d: %s after it was %s", note->key, once_outcome_name(note->outcome),
-                      once_outcome_name(k->outcome));
-    if (!k->open || k->holder != w->incarnation)
-        sim_violation(world, "key %d: settled by a worker whose claim was somebody else's", note->key);
-    if (note->message >= 0) {
-        const int variant = world->messages[note->message].variant;
-        if (k->winner >= 0 && k->winner != variant) sim_violation(world, "key %d: two contents were let in", note->key);
-        k->winner = variant;
-    }
-    k->open = false;
+    k->failures++;
+    k->owned = true;
+    if (!handler_of(world, k)->external && k->fate != FATE_FAILS && k->fate != FATE_POISON)
+        sim_violation(world, "key %d: a retry without a failure", note->key);
+    if (k->failures >= world->attempts)
+        sim_violation(world, "key %d: failed %u times of %u and is tried again", note->key, k->failures, world->attempts);
+}
+
+/* Nothing is remembered of a natural effect that is over, of its troubles neither. */
+static void forgotten(sim_key *k)
+{
+    k->failures = k->silent = k->letters = 0;
+    k->maybe = false;
+}
+
+static void finished(sim_world *world, sim_key *k, const sim_note *note)
+{
+    const bool external = handler_of(world, k)->external, natural = handler_of(world, k)->natural;
     switch (note->outcome) {
-    case ONCE_RETRY:
-        k->failures++;
-        k->owned = true;
-        if (k->fate != FATE_FAILS && k->fate != FATE_POISON)
-            sim_violation(world, "key %d: a retry without a failure", note->key);
-        if (k->failures >= world->attempts)
-            sim_violation(world, "key %d: failed %u times of %u and is tried again", note->key, k->failures,
-                          world->attempts);
-        return;
-    case ONCE_RELEASE: k->owned = true; return;
     case ONCE_DONE:
-        if (k->effects != 1) sim_violation(world, "key %d: done without an effect", note->key);
+        if (!external && (natural ? k->effects == 0 : k->effects != 1))
+            sim_violation(world, "key %d: done without an effect", note->key);
+        world->done++;
         advance(world, k);
         break;
     case ONCE_ALREADY:
-        if (world->ops[k->op] != 1) sim_violation(world, "key %d: already, but its operation has no effect", note->key);
+        if (!world->ops[k->op]) sim_violation(world, "key %d: already, but its operation has no effect", note->key);
         advance(world, k);
         break;
     case ONCE_REJECTED:
@@ -180,9 +349,42 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
     }
     k->final = true;
     k->outcome = note->outcome;
+    if (natural && note->outcome != ONCE_DEAD) forgotten(k);
 }
 
-static bool conflicts(const sim_world *world, const sim_message *m)
+static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
+{
+    sim_key *k = &world->keys[note->key];
+    const sim_handler *h = handler_of(world, k);
+    sim_trace(world, w->index, "FACT:", once_outcome_name(note->outcome), note->key, note->message, ONCE_OK);
+    if (!k->open && same_claim(k, note) && k->settled == note->outcome) return; /* the reply to that had been lost */
+    if (!k->open && h->natural && note->outcome <= ONCE_STALE) return; /* there is nothing that it could have changed */
+    if (k->final && !h->natural)
+        sim_violation(world, "key %d: %s after it was %s", note->key, once_outcome_name(note->outcome),
+                      once_outcome_name(k->outcome));
+    if (!k->open || k->holder != w->incarnation || !same_claim(k, note))
+        sim_violation(world, "key %d: settled by a worker whose claim was somebody else's", note->key);
+    if (note->message >= 0) {
+        const int variant = world->messages[note->message].variant;
+        if (k->winner >= 0 && k->winner != variant) sim_violation(world, "key %d: two contents were let in", note->key);
+        k->winner = variant;
+    }
+    if (h->external) external_outcome(world, k, note);
+    k->open = false;
+    k->settled = note->outcome;
+    switch (note->outcome) {
+    case ONCE_RETRY: failed(world, k, note); break;
+    case ONCE_RELEASE: k->owned = true; break;
+    case ONCE_UNKNOWN:
+        if (!h->hold) sim_violation(world, "key %d: held, and nobody asked for that", note->key);
+        sim_fired(world, SIM_held);
+        k->unknown = k->owned = true;
+        break;
+    default: finished(world, k, note);
+    }
+}
+
+bool sim_record_conflicts(const sim_world *world, const sim_message *m)
 {
     return m->key >= 0 && world->keys[m->key].winner >= 0 && world->keys[m->key].winner != m->variant;
 }
@@ -201,7 +403,7 @@ static void letter(sim_world *world, sim_worker *w, const sim_note *note)
         for (int i = 0; i < world->messages_n; i++)
             if (world->messages[i].key == m->key && world->messages[i].variant != m->variant && k->winner < 0)
                 k->winner = world->messages[i].variant;
-        if (conflicts(world, m)) return;
+        if (sim_record_conflicts(world, m)) return;
     }
     sim_violation(world, "message %d: buried as %s without a reason", note->message, once_answer_name(note->answer));
 }
@@ -222,6 +424,7 @@ void sim_notes_commit(sim_worker *worker)
         const sim_note *note = &worker->notes[i];
         switch (note->what) {
         case NOTE_GRANT: grant(world, worker, note); break;
+        case NOTE_EXTENDED: extended(world, note); break;
         case NOTE_EFFECT: effect(world, worker, note); break;
         case NOTE_OUTCOME: outcome(world, worker, note); break;
         case NOTE_OWNED: owned(world, note); break;
@@ -231,25 +434,7 @@ void sim_notes_commit(sim_worker *worker)
     worker->notes_n = 0;
 }
 
-/* --- acks --- */
-
-/* Whether the broker may forget this message: its outcome is final, or the store has it. */
-static bool is_safe(const sim_world *world, const sim_message *m)
-{
-    if (m->letters) return true;
-    if (m->key < 0 || conflicts(world, m)) return false;
-    const sim_key *k = &world->keys[m->key];
-    return k->final || k->owned || superseded(world, k);
-}
-
-void sim_record_ack(sim_world *world, sim_worker *worker, int message)
-{
-    sim_message *m = &world->messages[message];
-    m->acks++;
-    sim_trace(world, worker->index, "acks message", NULL, message, m->key, ONCE_OK);
-    if (!is_safe(world, m))
-        sim_violation(world, "message %d (key %d): acked, and neither finished nor kept by the store", message, m->key);
-}
+/* --- persons --- */
 
 /* A person decided: everything begins anew, but for the effects that there were. */
 void sim_record_replay(sim_world *world, int key)
@@ -261,9 +446,106 @@ void sim_record_replay(sim_world *world, int key)
     k->final = false;
     k->owned = k->replayed = true;
     k->failures = k->silent = k->letters = k->kills = 0;
+    k->pardons += k->maybe;
+    k->token = (once_token){0};
+}
+
+void sim_record_discard(sim_world *world, int key)
+{
+    sim_key *k = &world->keys[key];
+    sim_trace(world, -1, "an operator discards key", NULL, key, -1, ONCE_OK);
+    if (!k->final || k->outcome != ONCE_DEAD)
+        sim_violation(world, "key %d: a dead letter of a key that is not dead", key);
+    k->outcome = ONCE_REJECTED;
+    k->token = (once_token){0};
+    if (handler_of(world, k)->natural) forgotten(k);
+    advance_by_hand(world, k);
+}
+
+/* Settled as unknown, or claimed by somebody whose lease is over. */
+bool sim_record_is_held(const sim_world *world, const sim_key *k)
+{
+    if (k->unknown) return true;
+    return handler_of(world, k)->hold && k->open && may_be_over(world, k, world->now_ms);
+}
+
+void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
+{
+    sim_key *k = &world->keys[key];
+    sim_trace(world, -1, "an operator resolves:", once_outcome_name(verdict), key, -1, ONCE_OK);
+    if (!sim_record_is_held(world, k)) sim_violation(world, "key %d: the store holds it as unknown, and it is not", key);
+    if (k->final) sim_violation(world, "key %d: unknown after it was %s", key, once_outcome_name(k->outcome));
+    k->unknown = k->open = false;
+    k->maybe = true;
+    k->final = verdict != ONCE_RETRY;
+    k->outcome = verdict;
+    k->settled = verdict;
+    if (verdict == ONCE_DEAD) { /* the token stays: whoever had the claim and says the same is right */
+        k->letters++;
+        return;
+    }
+    k->token = (once_token){0};
+    if (verdict == ONCE_DONE) {
+        advance_by_hand(world, k);
+    } else {
+        k->failures++;
+        k->pardons++;
+    }
+}
+
+bool sim_record_held(const sim_world *world)
+{
+    for (int i = 0; i < world->keys_n; i++)
+        if (sim_record_is_held(world, &world->keys[i])) return true;
+    return false;
 }
 
 /* --- workers --- */
+
+size_t sim_record_claimed(const sim_worker *w, int handler, int but)
+{
+    const sim_world *world = w->world;
+    size_t n = 0;
+    for (int i = 0; i < world->keys_n; i++) {
+        const sim_key *k = &world->keys[i];
+        if (i == but || k->handler != handler) continue;
+        bool has = sim_record_own(w, i) && k->flight < 0;
+        for (size_t j = 0; j < w->notes_n; j++) {
+            if (w->notes[j].key != i) continue;
+            if (w->notes[j].what == NOTE_GRANT) has = true;
+            if (w->notes[j].what == NOTE_OUTCOME) has = false;
+        }
+        n += has;
+    }
+    return n;
+}
+
+/* What was taken is counted in the transaction that comes after it, and counted back when it is put back. Neither is told
+ * whether that happened before, as a claim is. */
+void sim_record_commit_failed(sim_worker *w)
+{
+    sim_world *world = w->world;
+    for (int i = 0; i < world->keys_n; i++) {
+        const sim_key *k = &world->keys[i];
+        if (k->holder != w->incarnation || !k->told_now) continue;
+        bool unsure = k->taken;
+        for (size_t j = 0; j < w->notes_n; j++)
+            unsure = unsure || (w->notes[j].key == i && w->notes[j].what == NOTE_OUTCOME && w->notes[j].outcome == ONCE_RELEASE);
+        world->counted_twice += unsure;
+    }
+}
+
+bool sim_record_own(const sim_worker *w, int key)
+{
+    const sim_key *k = &w->world->keys[key];
+    return k->open && k->holder == w->incarnation && k->known && !k->dropped;
+}
+
+void sim_record_dropped(sim_worker *w, const once_request *request)
+{
+    sim_key *k = &w->world->keys[sim_key_of(w->world, request)];
+    if (once_hash_equal(k->token, request->token)) k->dropped = true;
+}
 
 void sim_record_excuse(sim_worker *worker)
 {
@@ -274,79 +556,4 @@ void sim_record_excuse(sim_worker *worker)
         k->excused = true;
         k->silent++;
     }
-}
-
-void sim_record_end(sim_worker *worker, const once_counts *c)
-{
-    sim_world *world = worker->world;
-    const uint64_t sum = c->done + c->already + c->rejected + c->stale + c->duplicates + c->waiting + c->unknown + c->dead;
-    if (c->received + c->resumed != sum)
-        sim_violation(world, "worker %d: received %llu + resumed %llu, but the outcomes add up to %llu", worker->index,
-                      (unsigned long long)c->received, (unsigned long long)c->resumed, (unsigned long long)sum);
-    const uint64_t limit = 1000000;
-    if (c->waiting > limit || c->done > limit || c->duplicates > limit)
-        sim_violation(world, "worker %d: a count fell below zero (waiting %lld)", worker->index, (long long)c->waiting);
-    if (c->conflicts + c->too_old > c->dead)
-        sim_violation(world, "worker %d: more conflicts and too old messages than dead ones", worker->index);
-    if (c->acked > c->received) sim_violation(world, "worker %d: acked more than it received", worker->index);
-    world->counted_done += c->done;
-    world->counted_dead += c->dead;
-    for (int i = 0; i < world->keys_n; i++) {
-        sim_key *k = &world->keys[i];
-        if (!k->open || k->holder != worker->incarnation) continue;
-        if (k->known) sim_violation(world, "key %d: its worker ended well and did not put it back", i);
-        k->excused = true; /* it never knew that it had it */
-        k->silent++;
-    }
-}
-
-/* --- the end --- */
-
-static bool through(const sim_world *world, int key)
-{
-    const sim_key *k = &world->keys[key];
-    if (k->final || superseded(world, k)) return true;
-    for (int i = 0; i < world->messages_n; i++)
-        if (world->messages[i].key == key && !world->messages[i].too_old) return false;
-    return true; /* only messages that were too old had this key */
-}
-
-bool sim_record_over(sim_world *world, char *why, size_t size)
-{
-    for (int i = 0; i < world->messages_n; i++) {
-        const sim_message *m = &world->messages[i];
-        if (m->acks == 0) {
-            if (why) (void)snprintf(why, size, "message %d (key %d) was never acked", i, m->key);
-            return false;
-        }
-    }
-    for (int i = 0; i < world->keys_n; i++) {
-        if (through(world, i)) continue;
-        if (why) (void)snprintf(why, size, "key %d was acked and never came to an end: lost", i);
-        return false;
-    }
-    if (!sim_broker_empty(world)) {
-        if (why) (void)snprintf(why, size, "the broker still has unacked deliveries");
-        return false;
-    }
-    return true;
-}
-
-void sim_record_final(sim_world *world)
-{
-    for (int i = 0; i < world->messages_n; i++)
-        if (!is_safe(world, &world->messages[i]))
-            sim_violation(world, "message %d (key %d): lost", i, world->messages[i].key);
-    if (!world->counts_known) return;
-    if (world->counted_done != world->result->effects)
-        sim_violation(world, "the workers counted %llu done, but there were %llu effects",
-                      (unsigned long long)world->counted_done, (unsigned long long)world->result->effects);
-    /* A letter that was written, rolled back and then written by another worker may be counted by both; one that was
-     * replayed before its worker knew that it had been written is counted once for two. */
-    const uint64_t once = world->result->fired[SIM_replayed];
-    const uint64_t twice = world->result->fired[SIM_commit_fails] + world->result->fired[SIM_store_fails] +
-                           world->result->fired[SIM_store_crash];
-    if (world->counted_dead + once < world->letters || world->counted_dead > world->letters + twice)
-        sim_violation(world, "the workers counted %llu dead, but there were %llu letters",
-                      (unsigned long long)world->counted_dead, (unsigned long long)world->letters);
 }

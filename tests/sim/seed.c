@@ -36,6 +36,13 @@ static bool all_down(const sim_world *world)
     return true;
 }
 
+/* In the end somebody looks at what is held: one at a time, and in a finite world between two runs. */
+static bool person_looks(sim_world *world)
+{
+    if (!world->resolves || !sim_record_held(world)) return false;
+    return (!world->finite || all_down(world)) && sim_operator_resolve(world);
+}
+
 /* True: the seed is over. */
 static bool next_phase(sim_world *world)
 {
@@ -44,27 +51,27 @@ static bool next_phase(sim_world *world)
         if (world->now_ms >= world->faults_until_ms || world->faults_left == 0) phase_begin(world, PHASE_CALM);
         return false;
     case PHASE_CALM:
-        if (!sim_record_over(world, NULL, 0)) return false;
+        if (world->ordered && !world->finite) person_looks(world); /* others wait behind it */
+        if (!sim_books_over(world, NULL, 0)) return false;
+        if (person_looks(world)) return false;
         if (world->over_ms == 0) world->over_ms = world->now_ms;
         if (world->timed && world->now_ms < world->over_ms + SETTLE_MS) return false;
+        if (sim_flights_next_ms(world) != ONCE_NEVER) return false; /* nobody's lease may run out while hours pass */
         if (world->finite) { /* it has an end of its own */
             if (!all_down(world)) return false;
-            sim_record_final(world);
+            sim_books_close(world);
             return true;
         }
         late_duplicates(world);
         return false;
     case PHASE_LATE:
-        if (!sim_record_over(world, NULL, 0)) return false;
+        if (!sim_books_over(world, NULL, 0)) return false;
         phase_begin(world, PHASE_STOP);
-        for (int i = 0; i < world->workers_n; i++) {
-            world->workers[i].stopping = true;
-            if (world->workers[i].pipe) once_pipe_stop(world->workers[i].pipe);
-        }
+        for (int i = 0; i < world->workers_n; i++) sim_worker_stop(&world->workers[i]);
         return false;
     case PHASE_STOP:
         if (!all_down(world)) return false;
-        sim_record_final(world);
+        sim_books_close(world);
         return true;
     }
     return true;
@@ -73,7 +80,7 @@ static bool next_phase(sim_world *world)
 static bool may_start(const sim_world *world)
 {
     if (world->phase == PHASE_STOP) return false;
-    return !(world->finite && world->phase == PHASE_CALM && sim_record_over((sim_world *)world, NULL, 0));
+    return !(world->finite && world->phase == PHASE_CALM && sim_books_over((sim_world *)world, NULL, 0));
 }
 
 static void wake_workers(sim_world *world)
@@ -94,6 +101,8 @@ static void wake_workers(sim_world *world)
 static void pass_time(sim_world *world)
 {
     int64_t next_ms = world->phase == PHASE_FAULTS ? world->faults_until_ms : ONCE_NEVER;
+    const int64_t flights_ms = sim_flights_next_ms(world);
+    if (flights_ms < next_ms) next_ms = flights_ms;
     const int64_t broker_ms = sim_broker_next_ms(world);
     if (broker_ms > world->now_ms && broker_ms < next_ms) next_ms = broker_ms;
     for (int i = 0; i < world->workers_n; i++) {
@@ -101,7 +110,9 @@ static void pass_time(sim_world *world)
         int64_t at_ms = w->until_ms;
         if (w->state == UP) {
             if (w->in_tx) sim_violation(world, "worker %d waits with an open transaction", i);
-            const int64_t wait_ms = once_pipe_wait_ms(w->pipe, world->now_ms);
+            const int64_t store_ms = once_pipe_wait_ms(w->pipe, world->now_ms);
+            const int64_t effects_ms = once_pipe_effect_wait_ms(w->pipe, world->now_ms);
+            const int64_t wait_ms = store_ms < effects_ms ? store_ms : effects_ms;
             at_ms = wait_ms == ONCE_NEVER ? ONCE_NEVER : world->now_ms + wait_ms;
             if (w->source_action && w->fetch_until_ms < at_ms) at_ms = w->fetch_until_ms;
         } else if (w->state == DOWN && !may_start(world)) {
@@ -114,11 +125,11 @@ static void pass_time(sim_world *world)
 
 static bool anybody_acts(sim_world *world)
 {
-    const int sides = 2 * world->workers_n;
+    const int sides = SIDES * world->workers_n;
     const int from = (int)sim_random(world, (uint64_t)sides);
     for (int i = 0; i < sides; i++) {
         const int side = (from + i) % sides;
-        if (sim_worker_act(&world->workers[side / 2], side % 2 == 0)) return true;
+        if (sim_worker_act(&world->workers[side / SIDES], (enum sim_side)(side % SIDES))) return true;
     }
     return false;
 }
@@ -145,13 +156,14 @@ void sim_run(uint64_t seed, bool print, sim_result *result)
         for (uint64_t step = 0; !result->failed; step++) {
             wake_workers(&world);
             sim_broker_tick(&world);
+            sim_flights_tick(&world);
             const bool acted = anybody_acts(&world);
             if (result->failed) break;
             if ((!acted || step % 16 == 0) && next_phase(&world)) break;
             if (!acted) pass_time(&world);
             if (step > world.step_limit || (world.phase != PHASE_FAULTS && world.now_ms > world.deadline_ms)) {
                 char why[200] = "the workers did not end";
-                (void)sim_record_over(&world, why, sizeof why);
+                (void)sim_books_over(&world, why, sizeof why);
                 sim_violation(&world, "no progress: %s", why);
             }
         }

@@ -3,14 +3,19 @@
  *   world.c   what one seed looks like: messages and their fates, the pipeline, which faults there are; the trace
  *   broker.c  delivers, duplicates, reorders, delivers again, remembers acks
  *   store.c   stands between an executor and a real store: failures, lost replies, crashes; notes what really happened
- *   worker.c  one process: machine, executor, effects; its births, deaths and pauses
+ *   worker.c  one process: machine, executors, atomic effects; its births, deaths and pauses
+ *   flight.c  external effects: they take time, end in every way, and may outlive the worker that started them
+ *   operator.c  a person: resolves unknowns, replays and discards dead letters
  *   record.c  the world's own record of what happened, and the judgement on it
+ *   books.c   the judgement on what must be true at an ack, at the end of a worker and at the end of all
  *   seed.c    the loop: who acts next, how time passes, when it is over
  *   main.c    the command line and the tests
  *
  * Everything follows from the seed: one thread, one random generator for the world and one for each worker, no real clock.
  * The record is made of what goes over the wire (deliveries, acks, effects, requests and answers of the store) at the
- * moment when a real commit succeeded. The judgement reads the record and the script, never an entry or the machine. */
+ * moment when a real commit succeeded. The judgement reads the record and the script, never an entry or the machine.
+ *
+ * Of external effects the record knows when each really happened, which nobody else in the world does. */
 #ifndef ONCE_SIM_H
 #define ONCE_SIM_H
 
@@ -52,6 +57,21 @@
     X(hour_back, "a wall clock jumps an hour back")                                                                   \
     X(swept, "expired entries are swept")                                                                             \
     X(replayed, "an operator puts a dead letter back to work")                                                        \
+    X(discarded, "an operator gives a dead letter up")                                                                \
+    X(resolved_done, "an operator says that an unknown effect happened")                                              \
+    X(resolved_retry, "an operator has an unknown effect tried again")                                                \
+    X(resolved_dead, "an operator gives an unknown effect up")                                                        \
+    X(crash_in_flight, "a worker dies while external effects are under way")                                          \
+    X(late_effect, "an external effect happens after its worker is gone")                                             \
+    X(reply_lost, "an external effect ends without telling whether it happened")                                      \
+    X(handler_dies, "a process with several effects dies and takes all of them along")                                \
+    X(no_start, "external effects cannot be started for a while")                                                     \
+    X(long_effect, "an external effect lasts longer than its lease")                                                  \
+    X(killed, "an external effect is told to end")                                                                    \
+    X(held, "an unknown is held for a person")                                                                        \
+    X(unknown_retried, "an unknown is tried again")                                                                   \
+    X(repeated, "an external effect really happens twice")                                                            \
+    X(rerun, "a natural effect runs again")                                                                           \
     X(malformed, "a message is no JSON or lacks its key")                                                             \
     X(conflicting, "a message has the key of another and other content")                                              \
     X(resent, "a message is sent twice, under different coordinates")                                                 \
@@ -78,8 +98,16 @@ typedef enum sim_fate {
     FATE_REJECTED,
     FATE_STALE,
     FATE_DEAD,
-    FATE_KILLER
+    FATE_KILLER /* it kills its worker; when its effect is external, the process that runs it */
 } sim_fate;
+
+/* As the pipeline has them, and what else there is to know about their effects. */
+typedef struct sim_handler {
+    bool external, hold, natural;
+    bool killable;      /* a command; otherwise a function that returns when it likes */
+    uint32_t slots;
+    uint32_t processes; /* 0: each effect has its own */
+} sim_handler;
 
 typedef struct sim_key {
     sim_fate fate;
@@ -87,6 +115,7 @@ typedef struct sim_key {
     int lane; /* -1: none */
     int64_t version;
     int op; /* the business operation; two keys may share one */
+    int handler;
 
     /* the record */
     bool final;
@@ -96,12 +125,24 @@ typedef struct sim_key {
     int winner;      /* the variant of the content that was let in; -1: none yet */
     uint64_t first;  /* serial of its first delivery */
     bool replayed;   /* came back from the dead */
+    bool unknown;    /* settled so, and nobody has resolved it */
+    bool maybe;      /* external: the last attempt may have had its effect */
+    uint32_t told;   /* external: claims that were told so, but for those that were put back before they began */
+    bool told_now;   /* the last claim was */
+    uint32_t pardons; /* hold: how often a person had it run again after it may have had its effect */
     /* the last claim that the store granted */
     bool open, known; /* open: not settled; known: the worker got the answer */
     uint64_t holder;  /* incarnation */
     once_token token;
-    int64_t granted_ms;
+    once_outcome settled; /* when not open: how that claim was settled */
+    int64_t granted_ms;   /* or extended */
+    int64_t paused_ms;    /* worker.paused_ms at that moment */
     bool excused;    /* the holder died or paused */
+    bool dropped;    /* the holder was told that it is not his any more */
+    bool taken;      /* granted by take, not to a message from the source */
+    bool behind_gap; /* an earlier version was missing when it was granted */
+    uint32_t persons; /* of its lane, when it was granted */
+    int flight;      /* of this claim; -1: it has not started */
     uint32_t silent; /* claims that ended without a word, and rightly so */
 } sim_key;
 
@@ -117,6 +158,7 @@ typedef struct sim_lane {
     bool has_top;
     int64_t top;        /* highest version that ended done, already or rejected */
     uint64_t last_first; /* `first` of the key whose effect came last */
+    uint32_t persons;    /* how often somebody moved the top by hand, whoever was on the way */
 } sim_lane;
 
 /* One delivery that the broker owes. It goes on until it is acked. */
@@ -144,13 +186,28 @@ typedef struct sim_source {
 
 /* What happened inside a transaction; becomes record when it is really committed. */
 typedef struct sim_note {
-    enum { NOTE_GRANT, NOTE_EFFECT, NOTE_OUTCOME, NOTE_OWNED, NOTE_LETTER } what;
+    enum { NOTE_GRANT, NOTE_EXTENDED, NOTE_EFFECT, NOTE_OUTCOME, NOTE_OWNED, NOTE_LETTER } what;
     int key, message;
     once_outcome outcome;
     once_answer answer;
     once_token token;
-    bool known;
+    bool known, taken, silent, maybe;
+    int64_t at_ms, paused_ms;
 } sim_note;
+
+/* One external effect: an attempt that was started. */
+typedef struct sim_flight {
+    int key, message, worker;
+    uint64_t incarnation;
+    once_item *item; /* NULL: nobody waits for it any more */
+    once_token token;
+    uint32_t process;
+    int64_t began_ms, happens_ms, ends_ms; /* happens: ONCE_NEVER: it does not, or it has */
+    once_outcome said; /* what it says when it ends */
+    bool air;     /* its worker has not heard of its end */
+    bool excused; /* its worker died or paused past the lease, or its effect comes late: it may overlap with others */
+    bool kill;    /* told to end */
+} sim_flight;
 
 typedef enum sim_state { DOWN, UP, PAUSED } sim_state;
 
@@ -162,6 +219,8 @@ struct sim_worker {
     uint64_t incarnation;
     bool unclean;
     bool stopping;
+    int64_t stop_ms; /* when it was told to */
+    bool failing; /* it has given up and only waits for effects that it cannot end */
     bool killed; /* its effects killed it */
     int64_t wall_off_ms;
     test_env env;
@@ -170,9 +229,14 @@ struct sim_worker {
     sim_source source;
     once_pipe *pipe;
     once_executor executor;
-    once_action *store_action, *source_action;
+    once_action *store_action, *source_action, *effect_action;
     int64_t fetch_until_ms;
-    bool store_done, source_done; /* carried out, but the machine does not know */
+    bool store_done, source_done, effect_done; /* carried out, but the machine does not know */
+    int64_t tx_ms, tx_paused_ms; /* the time in a transaction is that of its beginning */
+    int64_t paused_ms;  /* all its pauses together */
+    int64_t paused_until_ms; /* the last one */
+    int64_t trouble_ms; /* when it last paused, or a call to the store failed */
+    int64_t no_start_until_ms;
     bool in_tx, tx_lost;
     bool holds; /* it was granted a claim and has not come to use it */
     sim_note *notes;
@@ -185,6 +249,7 @@ struct sim_worker {
 /* --- the world --- */
 
 #define SIM_WORKERS 4
+#define SIM_HANDLERS 3
 #define SIM_REMEMBER_MS (2 * 3600 * 1000) /* in seeds whose messages have times */
 #define SIM_TRACE 40
 
@@ -197,6 +262,7 @@ typedef struct sim_step {
 
 typedef struct sim_result {
     bool failed;
+    bool external; /* there are external effects */
     uint64_t seed, hash, steps;
     uint64_t fired[SIM_FAULTS];
     uint64_t effects, messages;
@@ -218,6 +284,9 @@ struct sim_world {
 
     /* the seed's choices */
     bool sqlite, fifo, finite, mild, tenants, ordered, versioned, gap, gap_dead, timed;
+    bool resolves; /* in the end a person looks at every unknown */
+    sim_handler handlers[SIM_HANDLERS];
+    int handlers_n;
     uint32_t attempts;
     int64_t lease_ms, gap_ms, visible_ms;
     uint32_t rate[SIM_FAULTS]; /* per 10,000 chances */
@@ -232,6 +301,9 @@ struct sim_world {
     int messages_n;
     sim_lane lanes[16];
     uint32_t *ops; /* effects of each business operation */
+    int *op_keys;  /* whose effect the last one was */
+    sim_flight *flights;
+    size_t flights_n, flights_size, flights_from; /* all before `from` are over */
     sim_delivery *deliveries;
     size_t deliveries_n, deliveries_size;
     uint64_t delivered;
@@ -247,8 +319,10 @@ struct sim_world {
     char folder[64], url[96];
 
     bool counts_known; /* nobody died, so the summaries add up to the record */
-    uint64_t counted_done, counted_dead;
-    uint64_t letters;
+    uint64_t counted_done, counted_dead, counted_repeats;
+    uint64_t done, letters;
+    uint64_t told, repeats; /* external: claims told of a possible effect before; effects that really were repeated */
+    uint64_t counted_twice; /* of the claims so told, those in a commit whose fate its worker did not know */
 };
 
 /* world.c */
@@ -280,24 +354,58 @@ void sim_store_init(sim_worker *worker);
 int sim_store_open(sim_worker *worker);
 void sim_store_close(sim_worker *worker); /* as the end of the process: what is open is rolled back */
 void sim_store_crash(sim_world *world);
-void sim_store_replay(sim_worker *worker); /* any one dead letter */
+
+/* operator.c */
+void sim_operator_act(sim_world *world);     /* any one thing */
+bool sim_operator_resolve(sim_world *world); /* any one unknown; false: there is none, or the store cannot be reached */
+uint64_t sim_operator_repeats(sim_world *world); /* as the store has counted them */
 
 /* record.c */
 void sim_note_add(sim_worker *worker, sim_note note);
 void sim_notes_drop(sim_worker *worker);
 void sim_notes_commit(sim_worker *worker);
-void sim_record_ack(sim_world *world, sim_worker *worker, int message);
 void sim_record_replay(sim_world *world, int key);
+void sim_record_discard(sim_world *world, int key);
+void sim_record_resolve(sim_world *world, int key, once_outcome outcome);
 void sim_record_excuse(sim_worker *worker); /* its open claims may end without a word */
-void sim_record_end(sim_worker *worker, const once_counts *counts);
-bool sim_record_over(sim_world *world, char *why, size_t size); /* every message is through */
-void sim_record_final(sim_world *world);
+void sim_record_dropped(sim_worker *worker, const once_request *request); /* it was told that its claim is gone */
+void sim_record_start(sim_world *world, sim_flight *flight);
+void sim_record_effect(sim_world *world, sim_flight *flight); /* it happens, really */
+size_t sim_record_claimed(const sim_worker *worker, int handler, int but); /* claims not yet started, but for one key's */
+void sim_record_commit_failed(sim_worker *worker); /* its worker does not know whether it happened */
+bool sim_record_own(const sim_worker *worker, int key); /* the worker has the claim, knows it and has not lost it */
+bool sim_record_held(const sim_world *world); /* an unknown waits for a person */
+bool sim_record_is_held(const sim_world *world, const sim_key *key);
+bool sim_record_superseded(const sim_world *world, const sim_key *key); /* a later version came first */
+bool sim_record_conflicts(const sim_world *world, const sim_message *message); /* other content was let in */
+
+/* books.c */
+void sim_books_ack(sim_world *world, sim_worker *worker, int message);
+void sim_books_end(sim_worker *worker, const once_counts *counts);
+bool sim_books_over(sim_world *world, char *why, size_t size); /* every message is through */
+void sim_books_close(sim_world *world);
 
 /* worker.c */
 void sim_worker_start(sim_worker *worker);
 void sim_worker_die(sim_worker *worker);
-bool sim_worker_act(sim_worker *worker, bool store_side); /* false: nothing to do now */
+void sim_worker_stop(sim_worker *worker); /* tells it to */
+enum sim_side { SIDE_STORE, SIDE_SOURCE, SIDE_EFFECTS, SIDES };
+bool sim_worker_act(sim_worker *worker, enum sim_side side); /* false: nothing to do now */
+bool sim_worker_misfortune(sim_worker *worker);              /* what can happen at any moment. True: it cannot act now */
+void sim_worker_watch(sim_worker *worker); /* whether it has given up or ended */
+void sim_worker_step(sim_worker *worker, once_action *action);
+bool sim_worker_carried_out(sim_worker *worker, const once_action *action); /* true: it died before it knew */
 void sim_worker_free(sim_worker *worker);
+
+/* flight.c */
+bool sim_flights_act(sim_worker *worker);
+void sim_flights_tick(sim_world *world);                  /* what happens by now, happens */
+int64_t sim_flights_next_ms(const sim_world *world);
+size_t sim_flights_air(const sim_worker *worker, int handler); /* -1: of all handlers */
+void sim_flights_paused(sim_worker *worker, int64_t ms);
+void sim_flights_excuse(sim_worker *worker);              /* they may lose their leases */
+void sim_flights_finish(sim_world *world);                /* whatever still comes, comes now */
+void sim_flights_gone(sim_worker *worker);                /* their worker is */
 
 /* seed.c */
 void sim_run(uint64_t seed, bool print, sim_result *result);

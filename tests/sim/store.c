@@ -7,7 +7,11 @@
 
 static sim_worker *worker_of(once_store *store) { return ((sim_store *)store)->worker; }
 
-static int lost(once_error *err) { return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the reply was lost"); }
+static int lost(sim_worker *w, once_error *err)
+{
+    w->trouble_ms = w->world->now_ms;
+    return once_fail(err, ONCE_E_UNAVAILABLE, "simulated: the reply was lost");
+}
 
 /* The one memory store has the clocks of whoever calls. */
 static void lend_clock(sim_worker *w)
@@ -17,7 +21,7 @@ static void lend_clock(sim_worker *w)
 }
 
 /* What keeps a call from arriving. */
-static int arrive(sim_worker *w, sim_fault fault, once_error *err)
+static int obstacle(sim_worker *w, sim_fault fault, once_error *err)
 {
     sim_world *world = w->world;
     lend_clock(w);
@@ -33,6 +37,13 @@ static int arrive(sim_worker *w, sim_fault fault, once_error *err)
     return once_fail(err, statuses[sim_random(world, sizeof statuses / sizeof *statuses)], "simulated");
 }
 
+static int arrive(sim_worker *w, sim_fault fault, once_error *err)
+{
+    const int rc = obstacle(w, fault, err);
+    if (rc != ONCE_OK) w->trouble_ms = w->world->now_ms;
+    return rc;
+}
+
 /* Outside of transactions an answer is a fact at once. */
 static int leave(sim_worker *w, int rc, bool reply_lost, once_error *err)
 {
@@ -41,14 +52,39 @@ static int leave(sim_worker *w, int rc, bool reply_lost, once_error *err)
         return rc;
     }
     if (!w->in_tx) sim_notes_commit(w);
-    return reply_lost ? lost(err) : ONCE_OK;
+    return reply_lost ? lost(w, err) : ONCE_OK;
 }
 
-static void note_answer(sim_worker *w, const once_request *request, once_answer answer, bool known)
+/* Nothing is claimed that cannot start now: its lease would run while it waits. */
+static void check_slot(sim_worker *w, int key, const char *how)
 {
-    if (answer != ONCE_ANSWER_RUN) return;
-    sim_note_add(w, (sim_note){.what = NOTE_GRANT, .key = sim_key_of(w->world, request), .message = -1,
-                               .token = request->token, .known = known});
+    const int handler = w->world->keys[key].handler;
+    const sim_handler *h = &w->world->handlers[handler];
+    const size_t air = sim_flights_air(w, handler), claimed = sim_record_claimed(w, handler, key);
+    if (h->external && air + claimed >= h->slots)
+        sim_violation(w->world, "key %d: %s while %zu effects are under way and %zu are claimed, and there are %u slots",
+                      key, how, air, claimed, h->slots);
+}
+
+static void note_answer(sim_worker *w, const once_request *request, const once_decision *d, bool taken, bool known)
+{
+    const int key = sim_key_of(w->world, request);
+    if (d->answer != ONCE_ANSWER_RUN) return;
+    sim_note_add(w, (sim_note){.what = NOTE_GRANT, .key = key, .message = -1, .token = request->token, .known = known,
+                               .taken = taken, .silent = d->silent});
+}
+
+static void check_claim(sim_worker *w, const once_request *request, const once_decision *d)
+{
+    sim_world *world = w->world;
+    const int key = sim_key_of(world, request);
+    const sim_handler *h = &world->handlers[world->keys[key].handler];
+    if (d->answer == ONCE_ANSWER_RUN && !d->own) check_slot(w, key, "claimed");
+    /* What is taken from the store may find an equal one in the queue that was there before. */
+    if (d->answer == ONCE_ANSWER_BUSY && h->external && sim_record_own(w, key) && !world->keys[key].taken)
+        sim_violation(world, "key %d: asked for by the worker whose own effect of it is not over", key);
+    if (d->answer == ONCE_ANSWER_DUPLICATE && d->outcome == ONCE_DONE && h->natural && !world->versioned)
+        sim_violation(world, "key %d: remembered, although its effect is natural", key);
 }
 
 static int sim_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
@@ -62,7 +98,8 @@ static int sim_claim(once_store *store, const once_request *const *requests, siz
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
         sim_trace(w->world, w->index, "  claim of key answers", once_answer_name(out[i].answer),
                   sim_key_of(w->world, requests[i]), -1, ONCE_OK);
-        note_answer(w, requests[i], out[i].answer, !reply_lost);
+        check_claim(w, requests[i], &out[i]);
+        note_answer(w, requests[i], &out[i], false, !reply_lost);
     }
     return leave(w, rc, reply_lost, err);
 }
@@ -81,7 +118,8 @@ static int sim_settle(once_store *store, const once_settlement *settlements, siz
         if (applied[i])
             sim_note_add(w, (sim_note){.what = NOTE_OUTCOME, .key = key,
                                        .message = s->message ? sim_message_of(w->world, s->message) : -1,
-                                       .outcome = s->outcome, .token = s->request->token});
+                                       .outcome = s->outcome, .token = s->request->token, .maybe = s->maybe});
+        else sim_record_dropped(w, s->request);
     }
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
@@ -92,9 +130,13 @@ static int sim_extend(once_store *store, const once_request *const *requests, si
     int rc = arrive(w, SIM_store_fails, err);
     if (rc != ONCE_OK) return rc;
     rc = w->real->ops->extend(w->real, requests, n, ours, err);
-    for (size_t i = 0; rc == ONCE_OK && i < n; i++)
-        sim_trace(w->world, w->index, ours[i] ? "  still has key" : "  has lost key", NULL,
-                  sim_key_of(w->world, requests[i]), -1, ONCE_OK);
+    for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
+        const int key = sim_key_of(w->world, requests[i]);
+        sim_trace(w->world, w->index, ours[i] ? "  still has key" : "  has lost key", NULL, key, -1, ONCE_OK);
+        if (ours[i])
+            sim_note_add(w, (sim_note){.what = NOTE_EXTENDED, .key = key, .message = -1, .token = requests[i]->token});
+        else sim_record_dropped(w, requests[i]);
+    }
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
@@ -132,7 +174,9 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
     for (size_t i = 0; rc == ONCE_OK && i < *n; i++) {
         sim_trace(w->world, w->index, "  takes key", once_answer_name(out[i].decision.answer),
                   sim_key_of(w->world, &out[i].request), out[i].decision.failures, ONCE_OK);
-        note_answer(w, &out[i].request, out[i].decision.answer, !reply_lost);
+        const bool fresh = out[i].decision.answer == ONCE_ANSWER_RUN && !again;
+        if (fresh) check_slot(w, sim_key_of(w->world, &out[i].request), "taken");
+        note_answer(w, &out[i].request, &out[i].decision, true, !reply_lost);
     }
     return leave(w, rc, reply_lost, err);
 }
@@ -170,6 +214,23 @@ static int sim_sweep(once_store *store, size_t limit, once_sweep_result *out, on
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
+/* Facts are written on the way to a commit: when that fails, the commit has. */
+static int sim_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) sim_record_commit_failed(w);
+    return rc == ONCE_OK ? w->real->ops->fact_get(w->real, name, out, arena, err) : rc;
+}
+
+static int sim_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) sim_record_commit_failed(w);
+    return rc == ONCE_OK ? w->real->ops->fact_set(w->real, name, value, err) : rc;
+}
+
 /* --- transactions --- */
 
 static int sim_begin(once_store *store, once_error *err)
@@ -182,6 +243,8 @@ static int sim_begin(once_store *store, once_error *err)
     rc = w->real->ops->begin(w->real, err);
     if (rc != ONCE_OK) return rc;
     w->in_tx = true;
+    w->tx_ms = w->world->now_ms;
+    w->tx_paused_ms = w->paused_ms;
     w->world->tx_owner = w;
     return ONCE_OK;
 }
@@ -202,10 +265,14 @@ static int sim_commit(once_store *store, once_error *err)
         rc = w->real->ops->commit(w->real, err);
         tx_over(w);
         if (rc == ONCE_OK) {
+            const bool reply_lost = sim_fires(w->world, SIM_commit_reply_lost);
+            for (size_t i = 0; reply_lost && i < w->notes_n; i++) w->notes[i].known = false;
+            if (reply_lost) sim_record_commit_failed(w);
             sim_notes_commit(w);
-            return sim_fires(w->world, SIM_commit_reply_lost) ? lost(err) : ONCE_OK;
+            return reply_lost ? lost(w, err) : ONCE_OK;
         }
     }
+    sim_record_commit_failed(w);
     tx_over(w);
     sim_notes_drop(w);
     return rc;
@@ -232,6 +299,8 @@ static const once_store_ops store_ops = {
     .bury = sim_bury,
     .stats = sim_stats,
     .sweep = sim_sweep,
+    .fact_get = sim_fact_get,
+    .fact_set = sim_fact_set,
 };
 
 /* --- life --- */
@@ -287,37 +356,4 @@ void sim_store_crash(sim_world *world)
     for (int i = 0; i < world->workers_n; i++)
         if (world->workers[i].pipe && sim_store_open(&world->workers[i]) != ONCE_OK)
             sim_violation(world, "the store does not open after a crash");
-}
-
-/* --- the operator --- */
-
-typedef struct search {
-    sim_world *world;
-    uint64_t skip, id;
-    int key;
-} search;
-
-static bool look_at(void *user, const once_letter *letter)
-{
-    search *s = user;
-    if (once_hash_is_zero(letter->entry)) return true;
-    s->id = letter->id;
-    s->key = sim_key_of(s->world, &(once_request){.scope = &letter->scope, .key = letter->key});
-    return s->skip-- > 0;
-}
-
-void sim_store_replay(sim_worker *worker)
-{
-    sim_world *world = worker->world;
-    once_error err = {0};
-    search s = {.world = world, .skip = sim_random(world, 4)};
-    bool found = false;
-    if (world->tx_owner || !worker->real || world->store_down_until_ms > world->now_ms) return;
-    lend_clock(worker);
-    int rc = worker->real->ops->letters(worker->real, world->spec->consumer, 0, look_at, &s, &err);
-    if (rc == ONCE_OK && s.id) rc = worker->real->ops->exhume(worker->real, s.id, &found, &err);
-    if (rc != ONCE_OK) sim_violation(world, "a dead letter cannot be replayed: %s", err.text);
-    if (!found) return;
-    sim_fired(world, SIM_replayed);
-    sim_record_replay(world, s.key);
 }

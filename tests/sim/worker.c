@@ -1,4 +1,4 @@
-/* One worker process: the machine, its two executors, its effects. */
+/* One worker process: the machine, its executors, its atomic effects. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,9 +109,11 @@ void sim_worker_start(sim_worker *w)
     sim_store_init(w);
     sim_source_init(w);
     w->incarnation = ++world->incarnations;
-    w->stopping = w->killed = false;
+    w->stopping = w->killed = w->failing = false;
     w->delivered_n = 0;
     w->acked = 0;
+    w->trouble_ms = w->no_start_until_ms = 0;
+    w->paused_until_ms = INT32_MIN;
     if (w->unclean) sim_fired(world, SIM_unclean);
     else world->clean_starts++;
     const once_pipe_options options = {
@@ -137,11 +139,12 @@ static void gone(sim_worker *w)
     sim_world *world = w->world;
     sim_store_close(w);
     sim_broker_died(w);
+    sim_flights_gone(w);
     once_pipe_free(w->pipe);
     once_executor_release(&w->executor);
     w->pipe = NULL;
-    w->store_action = w->source_action = NULL;
-    w->store_done = w->source_done = false;
+    w->store_action = w->source_action = w->effect_action = NULL;
+    w->store_done = w->source_done = w->effect_done = false;
     w->state = DOWN;
     w->until_ms = world->now_ms + (int64_t)sim_random(world, sim_chance(world, 50) ? 200 : 8000);
 }
@@ -155,6 +158,13 @@ void sim_worker_die(sim_worker *w)
     gone(w);
 }
 
+void sim_worker_stop(sim_worker *w)
+{
+    w->stopping = true;
+    w->stop_ms = w->world->now_ms;
+    if (w->pipe) once_pipe_stop(w->pipe);
+}
+
 static void ended(sim_worker *w)
 {
     sim_world *world = w->world;
@@ -163,9 +173,10 @@ static void ended(sim_worker *w)
     sim_trace(world, w->index, "ends", NULL, -1, -1, status);
     w->unclean = status != ONCE_OK && sim_chance(world, 50);
     if (status == ONCE_OK) {
-        sim_record_end(w, once_pipe_counts(w->pipe));
+        if (sim_flights_air(w, -1)) sim_violation(world, "worker %d: ended well while effects were under way", w->index);
+        sim_books_end(w, once_pipe_counts(w->pipe));
         char why[200];
-        if (world->finite && !w->stopping && !sim_record_over(world, why, sizeof why))
+        if (world->finite && !w->stopping && !sim_books_over(world, why, sizeof why))
             sim_violation(world, "a finite source was drained, but %s", why);
     } else {
         sim_fired(world, SIM_gave_up);
@@ -188,8 +199,16 @@ void sim_worker_free(sim_worker *w)
 
 /* --- acting --- */
 
-/* What can happen to a worker at any moment. True: it cannot act now. */
-static bool misfortune(sim_worker *w)
+static void pause_for(sim_worker *w, int64_t ms)
+{
+    w->state = PAUSED;
+    w->until_ms = w->world->now_ms + ms;
+    w->paused_ms += ms;
+    w->trouble_ms = w->paused_until_ms = w->until_ms;
+    sim_flights_paused(w, ms);
+}
+
+bool sim_worker_misfortune(sim_worker *w)
 {
     sim_world *world = w->world;
     if (sim_fires(world, SIM_crash_before)) {
@@ -200,32 +219,29 @@ static bool misfortune(sim_worker *w)
     for (int chances = w->holds && !w->in_tx ? 10 : 1; chances > 0 && !zombie; chances--)
         zombie = sim_fires(world, SIM_zombie);
     if (zombie) {
-        w->state = PAUSED;
-        w->until_ms = world->now_ms + world->lease_ms + (int64_t)sim_random(world, 6000);
+        pause_for(w, world->lease_ms + (int64_t)sim_random(world, 6000));
         sim_record_excuse(w);
+        sim_flights_excuse(w);
         sim_trace(world, w->index, "pauses past its lease", NULL, w->until_ms - world->now_ms, -1, ONCE_OK);
         return true;
     }
     if (sim_fires(world, SIM_pause)) {
-        w->state = PAUSED;
-        w->until_ms = world->now_ms + (int64_t)sim_random(world, (uint64_t)world->lease_ms / 8);
+        pause_for(w, (int64_t)sim_random(world, (uint64_t)world->lease_ms / 8));
         return true;
     }
     if (!w->stopping && sim_fires(world, SIM_stop)) {
         sim_trace(world, w->index, "is told to stop", NULL, -1, -1, ONCE_OK);
-        w->stopping = true;
-        once_pipe_stop(w->pipe);
+        sim_worker_stop(w);
     }
     if (sim_fires(world, SIM_store_crash)) sim_store_crash(world);
-    if (sim_random(world, 10000) < world->rate[SIM_replayed] && world->phase == PHASE_FAULTS) sim_store_replay(w);
+    if (sim_random(world, 10000) < world->rate[SIM_replayed] && world->phase == PHASE_FAULTS) sim_operator_act(world);
     if (sim_fires(world, SIM_year_forward)) w->wall_off_ms += INT64_C(365) * 24 * 3600 * 1000;
     if (sim_fires(world, SIM_hour_back)) w->wall_off_ms -= INT64_C(3600) * 1000;
     tell_time(w);
     return false;
 }
 
-/* The machine's action is carried out; it does not know yet. True: it never will. */
-static bool carried_out(sim_worker *w, const once_action *action)
+bool sim_worker_carried_out(sim_worker *w, const once_action *action)
 {
     sim_world *world = w->world;
     sim_trace(world, w->index, once_action_name(action->kind), NULL, (int64_t)action->n, -1, action->status);
@@ -236,10 +252,21 @@ static bool carried_out(sim_worker *w, const once_action *action)
     return true;
 }
 
-static void step(sim_worker *w, once_action *action)
+void sim_worker_watch(sim_worker *w)
+{
+    if (once_pipe_ended(w->pipe)) {
+        ended(w);
+    } else if (!w->failing && once_pipe_status(w->pipe, NULL) != ONCE_OK) {
+        w->failing = true;
+        sim_record_excuse(w);
+        sim_flights_excuse(w);
+    }
+}
+
+void sim_worker_step(sim_worker *w, once_action *action)
 {
     once_pipe_step(w->pipe, action, w->world->now_ms);
-    if (once_pipe_ended(w->pipe)) ended(w);
+    sim_worker_watch(w);
 }
 
 static bool act_on_store(sim_worker *w)
@@ -250,16 +277,16 @@ static bool act_on_store(sim_worker *w)
         ended(w);
         return true;
     }
-    if (misfortune(w)) return true;
+    if (sim_worker_misfortune(w)) return true;
     once_action *action = w->store_action;
     if (!w->store_done) {
         once_execute_store(&w->executor, action);
         w->store_done = true;
-        if (carried_out(w, action) || sim_chance(w->world, 40)) return true;
+        if (sim_worker_carried_out(w, action) || sim_chance(w->world, 40)) return true;
     }
     w->store_action = NULL;
     w->store_done = false;
-    step(w, action);
+    sim_worker_step(w, action);
     return true;
 }
 
@@ -283,21 +310,25 @@ static bool act_on_source(sim_worker *w)
     }
     once_action *action = w->source_action;
     if (!w->source_done && nothing_to_fetch(w, action)) return false;
-    if (misfortune(w)) return true;
+    if (sim_worker_misfortune(w)) return true;
     if (!w->source_done) {
         once_execute_source(&w->source.source, action);
         w->source_done = true;
-        if (carried_out(w, action) || sim_chance(w->world, 40)) return true;
+        if (sim_worker_carried_out(w, action) || sim_chance(w->world, 40)) return true;
     }
     w->source_action = NULL;
     w->source_done = false;
-    step(w, action);
+    sim_worker_step(w, action);
     return true;
 }
 
-bool sim_worker_act(sim_worker *w, bool store_side)
+bool sim_worker_act(sim_worker *w, enum sim_side side)
 {
     if (w->state != UP) return false;
     tell_time(w);
-    return store_side ? act_on_store(w) : act_on_source(w);
+    switch (side) {
+    case SIDE_STORE: return act_on_store(w);
+    case SIDE_SOURCE: return act_on_source(w);
+    default: return sim_flights_act(w);
+    }
 }

@@ -136,6 +136,7 @@ static int message_add(sim_world *world, int key, int variant, bool too_old, boo
                     10 + variant, (long long)sent_ms);
     if (k->lane >= 0) once_buf_printf(&body, ",\"lane\":\"L%d\"", world->tenants ? k->lane / 2 : k->lane);
     if (world->versioned) once_buf_printf(&body, ",\"v\":%lld", (long long)k->version);
+    if (world->handlers_n > 1) once_buf_printf(&body, ",\"type\":\"h%d\"", k->handler);
     if (world->tenants) once_buf_printf(&body, ",\"t\":\"%c\"", key % 2 ? 'b' : 'a');
     once_buf_printf(&body, ",\"id\":\"k%d\"}", world->tenants ? key / 2 : key);
     world->messages[world->messages_n] = (sim_message){.key = key, .variant = variant, .too_old = too_old,
@@ -177,7 +178,8 @@ static void make_keys(sim_world *world)
     const bool killers = !world->mild && sim_chance(world, 8);
     for (int i = 0; i < world->keys_n; i++) {
         sim_key *k = &world->keys[i];
-        *k = (sim_key){.lane = -1, .op = i, .winner = -1, .fate = choose_fate(world)};
+        *k = (sim_key){.lane = -1, .op = i, .winner = -1, .flight = -1, .fate = choose_fate(world)};
+        k->handler = (int)sim_random(world, (uint64_t)world->handlers_n);
         if (k->fate == FATE_FAILS && world->attempts < 2) k->fate = FATE_FINE;
         if (k->fate == FATE_FAILS) k->fails = 1 + (uint32_t)sim_random(world, world->attempts - 1);
         if (k->fate == FATE_POISON) sim_fired(world, SIM_poison);
@@ -193,7 +195,7 @@ static void make_keys(sim_world *world)
             }
         }
         if (i > 0 && !world->ordered && k->fate == FATE_FINE && world->keys[i - 1].fate == FATE_FINE &&
-            sim_chance(world, 5)) {
+            k->handler == world->keys[i - 1].handler && !world->handlers[k->handler].natural && sim_chance(world, 5)) {
             k->op = world->keys[i - 1].op;
             sim_fired(world, SIM_business_twice);
         }
@@ -206,14 +208,15 @@ static void make_messages(sim_world *world)
     int64_t at_ms = world->now_ms;
     for (int i = 0; i < world->keys_n; i++) {
         const int first = world->messages_n;
-        const bool too_old = world->timed && sim_chance(world, 6);
+        const bool natural = world->handlers[world->keys[i].handler].natural; /* any content and any age will do */
+        const bool too_old = world->timed && !natural && sim_chance(world, 6);
         message_add(world, i, 0, too_old, false);
         if (too_old) sim_fired(world, SIM_too_old);
         if (!too_old && sim_chance(world, 6)) {
             message_add(world, i, 0, false, true);
             sim_fired(world, SIM_resent);
         }
-        if (!too_old && !world->versioned && sim_chance(world, 5)) {
+        if (!too_old && !world->versioned && !natural && sim_chance(world, 5)) {
             message_add(world, i, 1, false, false);
             sim_fired(world, SIM_conflicting);
         }
@@ -227,12 +230,33 @@ static void make_messages(sim_world *world)
 
 /* --- the pipeline, as its user would write it --- */
 
+/* The effects of the simulator are its own; the file only says how many handlers there are. */
+static void make_handlers(sim_world *world)
+{
+    once_handler_spec *handlers = once_arena_alloc(&world->arena, world->spec->n_handlers * sizeof *handlers);
+    if (!handlers) abort();
+    assert(world->spec->n_handlers == (size_t)world->handlers_n);
+    for (int i = 0; i < world->handlers_n; i++) {
+        const sim_handler *h = &world->handlers[i];
+        handlers[i] = world->spec->handlers[i];
+        if (h->external) handlers[i].effect = ONCE_EFFECT_CALLBACK;
+        handlers[i].slots = h->slots;
+        handlers[i].hold = h->hold;
+        handlers[i].natural = h->natural;
+    }
+    world->spec->handlers = handlers;
+    world->spec->drain_ms = (int64_t)sim_random(world, 4000);
+}
+
 static bool make_spec(sim_world *world)
 {
     once_buf text;
     once_buf_init(&text, 10000);
-    once_buf_puts(&text, "consumer: sim\nstore: \"memory:\"\nsource: {file: {path: sim.ndjson}}\nkey: \"${/id}\"\n"
-                         "handler: {sql: [SELECT 1]}\n");
+    once_buf_puts(&text, "consumer: sim\nstore: \"memory:\"\nsource: {file: {path: sim.ndjson}}\nkey: \"${/id}\"\n");
+    if (world->handlers_n == 1) once_buf_puts(&text, "handler: {sql: [SELECT 1]}\n");
+    else once_buf_puts(&text, "type: \"${/type}\"\nhandlers:\n");
+    for (int i = 0; world->handlers_n > 1 && i < world->handlers_n; i++)
+        once_buf_printf(&text, "  h%d: {sql: [SELECT 1]}\n", i);
     if (sim_chance(world, 25)) once_buf_puts(&text, "ack: after_accept\n");
     if (world->tenants) once_buf_puts(&text, "tenant: \"${/t}\"\n");
     if (world->ordered) once_buf_puts(&text, "order: \"${/lane}\"\n");
@@ -250,6 +274,7 @@ static bool make_spec(sim_world *world)
     const int rc = once_config_parse("sim.yaml", once_buf_bytes(&text), &world->arena, NULL, NULL, &world->spec, &err);
     once_buf_release(&text);
     if (rc != ONCE_OK) sim_violation(world, "the pipeline of the simulator was refused: %s", err.text);
+    else make_handlers(world);
     return rc == ONCE_OK;
 }
 
@@ -264,6 +289,10 @@ static const struct {
     {SIM_crash_after, 100, false},
     {SIM_crash_after_commit, 1000, false},
     {SIM_crash_in_effects, 300, false},
+    {SIM_crash_in_flight, 300, false},
+    {SIM_reply_lost, 1500, true},
+    {SIM_handler_dies, 800, true},
+    {SIM_no_start, 500, true},
     {SIM_zombie, 100, false},
     {SIM_pause, 100, true},
     {SIM_stop, 100, true},
@@ -298,6 +327,29 @@ static void choose_faults(sim_world *world)
     world->faults_until_ms = world->now_ms + 2000 + (int64_t)sim_random(world, 60000);
 }
 
+static sim_handler choose_handler(sim_world *world)
+{
+    sim_handler h = {.natural = sim_chance(world, 20), .external = sim_chance(world, 75)};
+    if (!h.external) return h;
+    h.hold = !h.natural && sim_chance(world, 50);
+    h.killable = sim_chance(world, 75);
+    h.processes = h.killable && sim_chance(world, 40) ? 1 + (uint32_t)sim_random(world, 2) : 0;
+    h.slots = h.processes ? h.processes * (1 + (uint32_t)sim_random(world, 3)) : 1 + (uint32_t)sim_random(world, 4);
+    return h;
+}
+
+static void choose_handlers(sim_world *world)
+{
+    world->handlers_n = 1;
+    if (sim_chance(world, 40)) return; /* one that is atomic */
+    if (sim_chance(world, 40)) world->handlers_n += (int)sim_random(world, SIM_HANDLERS);
+    for (int i = 0; i < world->handlers_n; i++) {
+        world->handlers[i] = choose_handler(world);
+        if (world->handlers[i].external) world->result->external = true;
+        if (world->handlers[i].natural) world->counts_known = false; /* a lost reply: run twice, counted once */
+    }
+}
+
 static void choose(sim_world *world)
 {
     world->mild = sim_chance(world, 35);
@@ -315,6 +367,8 @@ static void choose(sim_world *world)
     world->lease_ms = (world->mild ? 30000 : 2000) + (int64_t)sim_random(world, 4000); /* mild: it never runs out */
     world->gap_ms = 200 + (int64_t)sim_random(world, 4000);
     world->visible_ms = 1000 + (int64_t)sim_random(world, 10000);
+    choose_handlers(world);
+    world->resolves = world->ordered || sim_chance(world, 70);
     world->keys_n = 2 + (int)sim_random(world, 24);
     if (world->tenants) world->keys_n += world->keys_n % 2;
 }
@@ -369,13 +423,21 @@ static void print_script(const sim_world *world)
         if (traits[i].yes) printf("%s, ", traits[i].text);
     printf("attempts %u, lease %lld ms, gap %lld ms\n", world->attempts, (long long)world->lease_ms,
            (long long)world->gap_ms);
+    for (int i = 0; i < world->handlers_n; i++) {
+        const sim_handler *h = &world->handlers[i];
+        const char *mode = h->hold ? "fenced, unknowns are held" : "fenced, unknowns are tried again";
+        printf("handler %d: %s%s", i, h->natural ? "natural, " : "", h->external ? mode : "atomic");
+        if (h->external) printf(", %u slots%s", h->slots, h->killable ? "" : ", cannot be killed");
+        if (h->processes) printf(", %u processes", h->processes);
+        putchar('\n');
+    }
     for (int i = 0; i < SIM_FAULTS; i++)
         if (world->rate[i]) printf("%s%s %u", i ? "  " : "", sim_fault_names[i], world->rate[i]);
     putchar('\n');
     for (int i = 0; i < world->keys_n; i++) {
         const sim_key *k = &world->keys[i];
-        printf("key %d: %s %u, operation %d, lane %d, version %lld; messages", i, fates[k->fate], k->fails, k->op,
-               k->lane, (long long)k->version);
+        printf("key %d: handler %d, %s %u, operation %d, lane %d, version %lld; messages", i, k->handler, fates[k->fate],
+               k->fails, k->op, k->lane, (long long)k->version);
         for (int m = 0; m < world->messages_n; m++)
             if (world->messages[m].key == i)
                 printf(" %d%s%s", m, world->messages[m].variant ? " (conflicting)" : "",
@@ -397,7 +459,8 @@ bool sim_world_make(sim_world *world, uint64_t seed, sim_result *result, bool pr
     world->keys = once_arena_new(&world->arena, sim_key, world->keys_n);
     world->messages = once_arena_new(&world->arena, sim_message, 4 * world->keys_n);
     world->ops = once_arena_new(&world->arena, uint32_t, world->keys_n);
-    if (!world->keys || !world->messages || !world->ops) abort();
+    world->op_keys = once_arena_new(&world->arena, int, world->keys_n);
+    if (!world->keys || !world->messages || !world->ops || !world->op_keys) abort();
     make_keys(world);
     make_messages(world);
     result->messages = (uint64_t)world->messages_n;
@@ -422,5 +485,6 @@ void sim_world_end(sim_world *world)
         if (rmdir(world->folder) != 0) sim_violation(world, "the store left files behind in %s", world->folder);
     }
     free(world->deliveries);
+    free(world->flights);
     once_arena_release(&world->arena);
 }

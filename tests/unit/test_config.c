@@ -241,6 +241,10 @@ static void defaults_are_the_documented_ones(void **state)
     assert_int_equal(spec->batch_max, 1024);
     assert_int_equal(spec->batch_wait_ms, 20);
     assert_int_equal(spec->workers, 4);
+    assert_int_equal(spec->drain_ms, 10000);
+    assert_int_equal(handler->slots, 0);
+    assert_false(handler->hold);
+    assert_false(handler->natural);
     assert_int_equal(spec->message_max, 1 << 20);
     assert_int_equal(spec->result_max, 64 << 10);
     assert_int_equal(spec->init.len, 0);
@@ -299,6 +303,293 @@ static void byte_order_mark_crlf_and_document_start_are_fine(void **state)
     once_arena_release(&arena);
 }
 
+/* --- effects outside of the store --------------------------------------------------------------------------------- */
+
+static const char external[] = HEAD
+    "type: \"${/t}\"\n"
+    "workers: 8\n"
+    "unknown: retry\n"
+    "natural: true\n"
+    "drain: 0s\n"
+    "lease: 100ms\n"
+    "handlers:\n"
+    "  command:\n"
+    "    exec: [./charge, -x, \"--order=${/order_id}\", \"$${HOME} %\"]\n"
+    "    env: {PATH: /bin, API_TOKEN: \"env:OTHER_TOKEN\", PIN: \"file:pin.txt\", EMPTY: \"\", _x1: hello world}\n"
+    "    unknown: hold\n"
+    "    natural: false\n"
+    "    mode: message\n"
+    "  stream: {exec: [python3, handler.py], mode: stream, window: 65536, processes: 64, timeout: 3s}\n"
+    "  small: {mode: stream, exec: [/opt/my handler/run]}\n"
+    "  function: {callback: ship, retry: {attempts: 2}}\n"
+    "  table: {sql: [DELETE FROM t]}\n"
+    "  \"*\": {dead: unknown type}\n";
+
+static void commands_and_callbacks_are_read(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    const once_spec *spec = loaded(&arena, external);
+    const once_handler_spec *command = &spec->handlers[0], *stream = &spec->handlers[1], *small = &spec->handlers[2],
+                            *function = &spec->handlers[3];
+    assert_int_equal(spec->drain_ms, 0);
+    assert_int_equal(command->effect, ONCE_EFFECT_EXEC);
+    assert_true(once_handler_external(command));
+    assert_int_equal(command->exec.n, 4);
+    is(once_template_text(command->exec.argv[0]), "./charge");
+    is(once_template_text(command->exec.argv[2]), "--order=${/order_id}");
+    assert_false(once_template_is_literal(command->exec.argv[2]));
+    assert_true(once_template_is_literal(command->exec.argv[3]));
+    assert_false(command->exec.stream);
+    assert_int_equal(command->slots, 8);
+    assert_int_equal(command->exec.n_env, 5);
+    is(command->exec.env[0].name, "PATH");
+    is(command->exec.env[0].value, "/bin");
+    is(command->exec.env[1].name, "API_TOKEN");
+    is(command->exec.env[1].value, "env:OTHER_TOKEN");
+    assert_int_equal(command->exec.env[1].line, 14);
+    is(command->exec.env[2].value, "file:pin.txt");
+    is(command->exec.env[3].value, "");
+    is(command->exec.env[4].value, "hello world");
+
+    assert_true(stream->exec.stream);
+    assert_int_equal(stream->exec.window, 65536);
+    assert_int_equal(stream->exec.processes, 64);
+    assert_int_equal(stream->slots, 65536 * 64);
+    assert_int_equal(stream->timeout_ms, 3000);
+    assert_int_equal(small->exec.window, 64);
+    assert_int_equal(small->exec.processes, 1);
+    assert_int_equal(small->slots, 64);
+
+    assert_int_equal(function->effect, ONCE_EFFECT_CALLBACK);
+    assert_true(once_handler_external(function));
+    is(function->callback, "ship");
+    assert_int_equal(function->slots, 8);
+    assert_int_equal(function->exec.n, 0);
+    once_arena_release(&arena);
+}
+
+static void hold_and_natural_are_inherited_where_they_mean_something(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    const once_spec *spec = loaded(&arena, external);
+    static const bool hold[] = {true, false, false, false, false, false};
+    static const bool natural[] = {false, true, true, true, true, false};
+    for (size_t i = 0; i < spec->n_handlers; i++) {
+        assert_int_equal(spec->handlers[i].hold, hold[i]);
+        assert_int_equal(spec->handlers[i].natural, natural[i]);
+    }
+    assert_int_equal(spec->handlers[4].slots, 0);
+    assert_int_equal(spec->handlers[5].slots, 0);
+    spec = loaded(&arena, HEAD "handler: {exec: [./charge]}\n");
+    assert_true(spec->handlers[0].hold); /* the careful side is the default */
+    assert_false(spec->handlers[0].natural);
+    assert_int_equal(spec->handlers[0].slots, 4);
+    (void)loaded(&arena, HEAD "ack: after_accept\nhandler: {callback: f}\n");
+    once_arena_release(&arena);
+}
+
+static void f67_exec_is_a_list_and_not_a_command_line(void **state)
+{
+    (void)state;
+    refused_once(HEAD "handler:\n  exec: some command\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [some, command]");
+    refused_once(HEAD "handler:\n  exec: ./charge\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [./charge]");
+    refused_once(HEAD "handler:\n  exec: \" a  b \"\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [a, b]");
+    refused_once(HEAD "handler:\n  exec: a | b > c\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
+    refused_once(HEAD "handler:\n  exec: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n",
+                 "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
+    refused_once(HEAD "handler:\n  exec: \"\"\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
+    refused_once(HEAD "handler:\n  exec: \"  \"\n", "p.yaml:6: 'exec' is not a command line; write a list: exec: [COMMAND, ARGUMENT]");
+    refused_once(HEAD "handler:\n  exec: {command: [a]}\n",
+                 "p.yaml:6: 'exec' must be a list, not a map; write 'exec: [./charge, \"${/payment_id}\"]'");
+    refused_once(HEAD "handler:\n  exec:\n", "p.yaml:6: 'exec' must be a list, not nothing; write 'exec: [./charge, \"${/payment_id}\"]'");
+    refused_once(HEAD "handler:\n  exec: []\n",
+                 "p.yaml:6: 'exec' must be a list, not an empty one; write 'exec: [./charge, \"${/payment_id}\"]'");
+    refused_once(HEAD "handler:\n  exec:\n    - a\n    - [b]\n",
+                 "p.yaml:8: 'exec' must be a list: command and arguments, not a list; write 'exec: [./charge, \"${/payment_id}\"]'");
+    refused_once(HEAD "handler:\n  exec:\n    - a\n    - \"\"\n", "p.yaml:8: 'exec' has an empty element; remove it");
+    refused_once(HEAD "handler:\n  exec:\n    - a\n    - ~\n",
+                 "p.yaml:8: 'exec' has no value; write 'exec: [./charge, \"${/payment_id}\"]'");
+    refused_once(HEAD "handler:\n  exec:\n    - a\n    - \"${id}\"\n",
+                 "p.yaml:8: 'exec': '${id}' is not understood; a field of the body is '${/id}', else there are ${header:NAME}, ${coordinates}, "
+                 "${hash} and ${time:/field:5m}");
+    refused_once(HEAD "handler:\n  exec: [python3 charge.py]\n",
+                 "p.yaml:6: 'exec': the command is one word, not 'python3 charge.py'; write [python3, charge.py]");
+    refused_once(HEAD "handler:\n  exec: [\"charge it\", \"${/id}\"]\n",
+                 "p.yaml:6: 'exec': the command is one word, not 'charge it'; write [charge, it, ...]");
+    refused_once(HEAD "handler:\n  exec: [\"${/command}\", x]\n",
+                 "p.yaml:6: 'exec' must begin with a command that is the same for every message, not '${/command}'; write 'exec: [./charge, ...]'");
+
+    char text[1000] = HEAD "handler:\n  exec: [c";
+    for (int i = 0; i < 63; i++) (void)snprintf(text + strlen(text), sizeof text - strlen(text), ", x");
+    once_arena arena = {0};
+    char fits[1000];
+    (void)snprintf(fits, sizeof fits, "%s]\n", text);
+    assert_int_equal(loaded(&arena, fits)->handlers[0].exec.n, 64);
+    (void)snprintf(text + strlen(text), sizeof text - strlen(text), ", x]\n");
+    refused_once(text, "p.yaml:6: 'exec' has 65 elements, and 64 are the most; put the others into a script");
+    once_arena_release(&arena);
+}
+
+static void f78_a_field_of_the_message_is_no_program(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "[sh, -c, \"charge ${/id}\"]", "[/bin/bash, -ec, \"charge ${/id}\", x]",  "[bash, -o, pipefail, -c, \"${/script}\"]",
+        "[sh, \"${/script}\"]",        "[python3, -c, \"print('${/id}')\"]",        "[perl, -ne, \"${/id}\"]",
+        "[sh, -e, -c, \"charge ${/id}\"]", "[sh, \"-c${/id}\"]",
+    };
+    static const char *const shells[] = {"sh", "/bin/bash", "bash", "sh", "python3", "perl", "sh", "sh"};
+    char text[400], expected[400];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: %s\n", wrong[i]);
+        (void)snprintf(expected, sizeof expected,
+                       "p.yaml:6: 'exec' would run a field of the message as a program of '%s'; write the program without placeholders and pass the "
+                       "field behind it, as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"]",
+                       shells[i]);
+        refused_once(text, expected);
+    }
+    once_arena arena = {0};
+    (void)loaded(&arena, HEAD "handler: {exec: [sh, -c, 'charge \"$1\"', sh, \"${/id}\"]}\n");
+    (void)loaded(&arena, HEAD "handler: {exec: [python3, charge.py, \"${/id}\", \"--to=${/to}\"]}\n");
+    (void)loaded(&arena, HEAD "handler: {exec: [python3, charge.py, -e, \"${/id}\"]}\n");
+    (void)loaded(&arena, HEAD "handler: {exec: [sh, -e, charge.sh, \"${/id}\"]}\n");
+    (void)loaded(&arena, HEAD "handler: {exec: [sh, -c, 'charge \"$@\"', sh, -c, \"${/id}\"]}\n");
+    (void)loaded(&arena, HEAD "handler: {exec: [grep, -c, \"${/id}\"]}\n");
+    once_arena_release(&arena);
+}
+
+static void f67_streams(void **state)
+{
+    (void)state;
+    refused_once(HEAD "handler:\n  mode: stream\n  exec:\n    - ./charge\n    - \"${/id}\"\n",
+                 "p.yaml:9: 'exec' has the placeholder '${/id}', but with 'mode: stream' one process serves many messages; remove it, and read "
+                 "the message from standard input");
+    refused_once(HEAD "handler:\n  exec: [a]\n  window: 5\n", "p.yaml:7: 'window' is for 'mode: stream'; add that, or remove it");
+    refused_once(HEAD "handler:\n  exec: [a]\n  mode: message\n  processes: 5\n",
+                 "p.yaml:8: 'processes' is for 'mode: stream'; add that, or remove it");
+    refused_once(HEAD "handler:\n  exec: [a]\n  mode: steam\n", "p.yaml:7: 'mode' cannot be 'steam'; did you mean 'stream'?");
+    refused_once(HEAD "handler:\n  exec: [a]\n  mode: once\n", "p.yaml:7: 'mode' cannot be 'once'; it is one of: message, stream");
+    refused_once(HEAD "handler: {exec: [a], mode: stream, window: 0}\n", "p.yaml:5: 'window' is 0; write a number from 1 to 65536");
+    refused_once(HEAD "handler: {exec: [a], mode: stream, window: 65537}\n", "p.yaml:5: 'window' is 65537; write a number from 1 to 65536");
+    refused_once(HEAD "handler: {exec: [a], mode: stream, processes: 65}\n", "p.yaml:5: 'processes' is 65; write a number from 1 to 64");
+}
+
+static void f67_environment(void **state)
+{
+    (void)state;
+    static const char words[] = " cannot be the name of a variable; use letters, digits and _, and no digit at the beginning";
+    static const char *const names[] = {"MY-VAR", "1A", "\"\"", "\"A=B\"", "\"É\""};
+    char text[300], expected[300];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const bool quoted = names[i][0] == '"';
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [a]\n  env:\n    A: b\n    %s: x\n", names[i]);
+        (void)snprintf(expected, sizeof expected, "p.yaml:9: 'env': '%.*s'%s", (int)strlen(names[i]) - 2 * quoted, names[i] + quoted, words);
+        refused_once(text, expected);
+    }
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: {ONCE_KEY: x}\n",
+                 "p.yaml:7: 'env': variables that begin with ONCE_ are set by once itself; rename 'ONCE_KEY'");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: [A=b]\n",
+                 "p.yaml:7: 'env' must be a map of variables, not a list; write 'env: {API_TOKEN: \"env:API_TOKEN\"}'");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: {}\n",
+                 "p.yaml:7: 'env' must be a map of variables, not an empty one; write 'env: {API_TOKEN: \"env:API_TOKEN\"}'");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: [x]}\n", "p.yaml:7: 'env': 'A' must be text, not a list; write a text, env:NAME or file:PATH");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env:\n    A:\n", "p.yaml:8: 'env': 'A' must be text, not nothing; write a text, env:NAME or file:PATH");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: x, A: y}\n", "p.yaml:7: field 'A' is doubled: it stands on line 7 already; remove one");
+    once_arena arena = {0};
+    (void)loaded(&arena, HEAD "handler: {exec: [a], env: {ONCER: x, once_key: y}}\n");
+    once_arena_release(&arena);
+}
+
+/* Whatever is wrong around it: a value of `env` may be a secret. */
+static void no_mistake_shows_a_value_of_the_environment(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "handler:\n  exec: [a]\n  env: s3cret\n",         "handler:\n  exec: [a]\n  env: [s3cret]\n",
+        "handler:\n  exec: [a]\n  env: {A: {s3cret: b}}\n", "handler:\n  exec: [a]\n  env: {A-: s3cret}\n",
+        "handler:\n  exec: [a]\n  env: {A: \"env:s3cret x\"}\n", "handler:\n  exec: [a]\n  env: {ONCE_A: s3cret}\n",
+        "handler:\n  sql: [DELETE FROM t]\n  env: {A: s3cret}\n", "handler:\n  exec: [a]\n  env: {A: s3cret, A: s3cret}\n",
+        "handler:\n  exec: [a]\n  env:\n    A: s3cret: x\n",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[400];
+        once_arena arena = {0};
+        lines all = {0};
+        once_error err = {0};
+        once_spec *spec = NULL;
+        (void)snprintf(text, sizeof text, HEAD "%s", wrong[i]);
+        assert_int_equal(parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, &err), ONCE_E_CONFIG);
+        assert_null(strstr(all.text, "s3cret"));
+        assert_null(strstr(err.text, "s3cret"));
+        once_arena_release(&arena);
+    }
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: \"env:\"}\n",
+                 "p.yaml:7: 'env': 'A' refers to a variable, but 'env:' is not followed by a name; write env:NAME");
+    refused_once(HEAD "handler:\n  exec: [a]\n  env: {A: \"file:\"}\n",
+                 "p.yaml:7: 'env': 'A' refers to a file, but 'file:' is not followed by a path; write file:PATH");
+}
+
+static void f67_fields_that_do_not_fit_the_effect(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *handler, *expected;
+    } cases[] = {
+        {"exec: [a]\n  already: [t.id]", "'already' is for 'sql': a command says it with exit code 66; remove it"},
+        {"exec: [a]\n  rejected: [t.id]", "'rejected' is for 'sql': a command says it with exit code 64; remove it"},
+        {"callback: f\n  already: [t.id]", "'already' is for 'sql': a callback returns it; remove it"},
+        {"callback: f\n  rejected: [t.id]", "'rejected' is for 'sql': a callback returns it; remove it"},
+        {"dead: x\n  rejected: [t.id]", "'rejected' has no meaning with 'dead'; remove it"},
+        {"exec: [a]\n  retry: {on: [t.id]}", "'on' names faults of statements, and is for 'sql'; remove it"},
+        {"callback: f\n  retry: {on: [t.id]}", "'on' names faults of statements, and is for 'sql'; remove it"},
+        {"sql: [DELETE FROM t]\n  mode: stream", "'mode' is for 'exec'; remove it"},
+        {"callback: f\n  mode: message", "'mode' is for 'exec'; remove it"},
+        {"dead: x\n  mode: message", "'mode' is for 'exec'; remove it"},
+        {"sql: [DELETE FROM t]\n  window: 1", "'window' is for 'exec'; remove it"},
+        {"callback: f\n  processes: 1", "'processes' is for 'exec'; remove it"},
+        {"callback: f\n  env: {A: b}", "'env' is for 'exec'; remove it"},
+        {"dead: x\n  natural: true", "'natural' has no meaning with 'dead'; remove it"},
+        {"dead: x\n  unknown: hold", "'unknown' has no meaning with 'dead'; remove it"},
+        {"sql: [DELETE FROM t]\n  unknown: hold",
+         "'unknown' has no meaning with 'sql': effects in the store's own database are never unknown; remove it"},
+        {"exec: [a]\n  callback: f", "'handler' has two effects, 'exec' and 'callback'; keep one"},
+        {"sql: [DELETE FROM t]\n  exec: [a]", "'handler' has two effects, 'sql' and 'exec'; keep one"},
+        {"sql: [DELETE FROM t]\n  exec: [a]\n  mode: stream", "'handler' has two effects, 'sql' and 'exec'; keep one"},
+        {"callback: f\n  dead: x", "'handler' has two effects, 'callback' and 'dead'; keep one"},
+        {"exec: [a]\n  unknown: ask", "'unknown' cannot be 'ask'; it is one of: hold, retry"},
+        {"exec: [a]\n  natural: yes", "'natural' must be true or false, not 'yes'"},
+        {"exec: [a]\n  drain: 1s", "unknown field 'drain' in a handler; it belongs in a pipeline"},
+        {"exec: [a]\n  lease: 99ms", "'lease' is 99ms, too short to be extended while the effect of 'handler' runs; write 100ms or more"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400], expected[400];
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  %s\n", cases[i].handler);
+        (void)snprintf(expected, sizeof expected, "p.yaml:7: %s", cases[i].expected);
+        refused_once(text, expected);
+    }
+    refused(HEAD "handler: {callback: \"\"}\n", "p.yaml:5: 'callback' is empty; write a name");
+}
+
+static void f67_defaults_that_do_not_fit(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    refused_once(HEAD HANDLER "unknown: retry\n",
+                 "p.yaml:6: 'unknown' has no meaning here: effects in the store's own database are never unknown; remove it");
+    refused_once(HEAD HANDLER "drain: 10\n", "p.yaml:6: 'drain' is '10' without a unit; write 10s for seconds (ms, s, m, h, d)");
+    refused_once(HEAD HANDLER "drain: forever\n", "p.yaml:6: 'drain' cannot be forever; the longest is 1d");
+    refused_once(HEAD "lease: 50ms\ntype: \"${/t}\"\nhandlers:\n  a: {sql: [DELETE FROM t]}\n  b: {exec: [a]}\n",
+                 "p.yaml:5: 'lease' is 50ms, too short to be extended while the effect of handler 'b' runs; write 100ms or more");
+    refused_once(HEAD "lease: 50\nhandler: {exec: [a]}\n", "p.yaml:5: 'lease' is '50' without a unit; write 50s for seconds (ms, s, m, h, d)");
+    refused_once(HEAD "type: \"${/t}\"\noperation: o\nhandlers:\n  a: {exec: [a], natural: true}\n  b: {sql: [DELETE FROM t]}\n  c: {dead: x}\n",
+                 "p.yaml:9: handler 'a' and handler 'b' share the operation 'o', but only one is 'natural'; make them equal, or change the operation");
+    (void)loaded(&arena, HEAD "lease: 50ms\n" HANDLER);
+    (void)loaded(&arena, HEAD "type: \"${/t}\"\noperation: o\nnatural: true\nhandlers:\n  a: {exec: [a]}\n  c: {dead: x}\n");
+    once_arena_release(&arena);
+}
+
 /* --- f67: mistakes ------------------------------------------------------------------------------------------------ */
 
 static void f67_typo_in_a_field_name(void **state)
@@ -323,7 +614,7 @@ static void f67_field_that_is_like_no_other(void **state)
             "p.yaml:5: unknown field 'zzzzzz' in a statement; it knows: do, rows, else");
     refused(HEAD HANDLER "\"a\\nb\": 1\n",
             "p.yaml:6: unknown field 'a b' in a pipeline; it knows: consumer, tenant, store, source, key, fingerprint, remember, ack, "
-            "time, type, handlers, handler, operation, lease, timeout, retry, order, version, gap, init, batch, workers, "
+            "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, retry, order, version, gap, init, batch, workers, "
             "message_max, result_max");
 }
 
@@ -373,8 +664,8 @@ static void f67_no_value(void **state)
             "p.yaml:1: 'consumer' has no value; write 'consumer: payments'");
     refused("consumer: \"\"\nstore: memory\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:1: 'consumer' is empty; write a name");
-    refused(HEAD "handler:\n", "p.yaml:5: 'handler' must be a map, not nothing; write 'sql' or 'dead' in it");
-    refused(HEAD "handler: {}\n", "p.yaml:5: 'handler' has no effect; write 'sql' or 'dead' in it");
+    refused(HEAD "handler:\n", "p.yaml:5: 'handler' must be a map, not nothing; write 'sql', 'exec', 'callback' or 'dead' in it");
+    refused(HEAD "handler: {}\n", "p.yaml:5: 'handler' has no effect; write 'sql', 'exec', 'callback' or 'dead' in it");
     refused(HEAD "type: \"${/t}\"\nhandlers: {}\n",
             "p.yaml:6: 'handlers' must be a map by type, not an empty one; write 'TYPE:' and an effect under it");
     refused(HEAD "handler: {sql: []}\n",
@@ -394,7 +685,7 @@ static void f67_wrong_type(void **state)
             "p.yaml:3: 'follow' must be true or false, not 'yes'");
     refused("consumer: p\nstore: memory\nsource: {file: payments.ndjson}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:3: 'file' must be a map, not a value; write 'file: {path: payments.ndjson}'");
-    refused(HEAD "handler: [sql]\n", "p.yaml:5: 'handler' must be a map, not a list; write 'sql' or 'dead' in it");
+    refused(HEAD "handler: [sql]\n", "p.yaml:5: 'handler' must be a map, not a list; write 'sql', 'exec', 'callback' or 'dead' in it");
     refused(HEAD "type: \"${/t}\"\nhandlers: [a]\n",
             "p.yaml:6: 'handlers' must be a map by type, not a list; write 'TYPE:' and an effect under it");
     refused(HEAD "handler: {sql: [[DELETE FROM t]]}\n",
@@ -537,7 +828,7 @@ static void f67_rules_between_fields(void **state)
     refused_once(HEAD "handlers: {a: {dead: x}}\n",
                  "p.yaml:5: 'handlers' needs 'type' to choose by; add 'type: \"${/type}\"', or use 'handler'");
     refused_once(HEAD "handler:\n  sql: [DELETE FROM t]\n  dead: no\n", "p.yaml:7: 'handler' has two effects, 'sql' and 'dead'; keep one");
-    refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {key: \"${/k}\"}\n", "p.yaml:7: handler 'a' has no effect; write 'sql' or 'dead' in it");
+    refused_once(HEAD "type: \"${/t}\"\nhandlers:\n  a: {key: \"${/k}\"}\n", "p.yaml:7: handler 'a' has no effect; write 'sql', 'exec', 'callback' or 'dead' in it");
     refused_once(HEAD "handler:\n  dead: no\n  already: [t.id]\n", "p.yaml:7: 'already' has no meaning with 'dead'; remove it");
     refused_once("consumer: p\nstore: memory\nsource: {file: {path: \"-\", follow: true}}\nkey: \"${/id}\"\n" HANDLER,
                  "p.yaml:3: 'follow' is for files: standard input is read until it ends; remove it");
@@ -624,7 +915,7 @@ static void f67_several_mistakes_at_once(void **state)
                                   "p.yaml:1: missing field 'source' in a pipeline; add 'source: {file: {path: payments.ndjson}}'\n"
                                   "p.yaml:2: 'lease' is '30' without a unit; write 30s for seconds (ms, s, m, h, d)\n"
                                   "p.yaml:3: 'store' must be a URL, not 'x'; write 'store: sqlite:x'\n"
-                                  "p.yaml:4: 'http' effects are not in this build; use 'sql'\n"
+                                  "p.yaml:4: 'http' effects are not in this build; use 'exec' or 'sql'\n"
                                   "p.yaml:4: 'handler' has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers\n");
     once_arena_release(&arena);
 }
@@ -651,9 +942,9 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
 {
     (void)state;
     static const char *const sources[] = {"http", "kafka", "rabbitmq", "sqs", "servicebus", "redis", "nats"};
-    static const char *const effects[] = {"http", "exec", "forward", "callback"};
-    static const char *const fields[] = {"sinks", "natural", "unknown", "preset", "saga", "sagas"};
-    static const char *const inner[] = {"emit", "then", "natural", "unknown", "lookup", "saga"};
+    static const char *const effects[] = {"http", "forward"};
+    static const char *const fields[] = {"sinks", "preset", "saga", "sagas", "admin"};
+    static const char *const inner[] = {"emit", "then", "lookup", "stale", "saga"};
     static const char *const stores[] = {"ledger:d", "postgres://h", "postgresql://h", "redis://h", "rediss://h", "dynamodb://r/t"};
     char text[1000], expected[300];
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
@@ -664,7 +955,7 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
     }
     for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) {
         (void)snprintf(text, sizeof text, HEAD "handler:\n  %s: {a: b}\n", effects[i]);
-        (void)snprintf(expected, sizeof expected, "p.yaml:6: '%s' effects are not in this build; use 'sql'", effects[i]);
+        (void)snprintf(expected, sizeof expected, "p.yaml:6: '%s' effects are not in this build; use 'exec' or 'sql'", effects[i]);
         not_here(text, expected);
         refused_once(text, expected);
     }
@@ -839,6 +1130,10 @@ static void scope_text_changes_with_key_and_fingerprint_only(void **state)
     const char *shared = HEAD "operation: o\ntype: \"${/t}\"\nfingerprint: none\nhandlers: {a: {dead: x}, b: {dead: x}}\nworkers: 2\n";
     assert_int_equal(once_config_scope_each(loaded(&arena, shared), &arena, add_scope, &other, NULL), ONCE_OK);
     assert_string_equal(other.text, "o {\"key\":\"${/id}\",\"fingerprint\":\"none\"}\n");
+    const char *natural = HEAD "operation: o\nfingerprint: none\nnatural: true\nunknown: retry\nhandler: {exec: [a]}\n";
+    memset(&other, 0, sizeof other);
+    assert_int_equal(once_config_scope_each(loaded(&arena, natural), &arena, add_scope, &other, NULL), ONCE_OK);
+    assert_string_equal(other.text, "o {\"key\":\"${/id}\",\"fingerprint\":\"none\"}\n");
     once_arena_release(&arena);
 }
 
@@ -892,6 +1187,17 @@ static void every_field_has_a_description_and_examples_load(void **state)
     *end = '\0';
     once_arena arena = {0};
     (void)loaded(&arena, start + 8);
+    /* and the one of handlers is a part of one */
+    start = strstr(end + 1, "```yaml\nhandlers:\n");
+    assert_non_null(start);
+    end = strstr(start + 8, "```");
+    assert_non_null(end);
+    *end = '\0';
+    char with_head[4000];
+    (void)snprintf(with_head, sizeof with_head, HEAD "type: \"${/t}\"\n%s", start + 8);
+    const once_spec *spec = loaded(&arena, with_head);
+    assert_int_equal(spec->handlers[1].effect, ONCE_EFFECT_EXEC);
+    assert_true(spec->handlers[2].exec.stream);
     once_arena_release(&arena);
     once_buf_release(&help);
 }
@@ -905,6 +1211,15 @@ int main(void)
         cmocka_unit_test(a_handler_is_found_by_type_and_by_operation),
         cmocka_unit_test(a_statement_may_stand_alone_and_durations_have_all_units),
         cmocka_unit_test(byte_order_mark_crlf_and_document_start_are_fine),
+        cmocka_unit_test(commands_and_callbacks_are_read),
+        cmocka_unit_test(hold_and_natural_are_inherited_where_they_mean_something),
+        cmocka_unit_test(f67_exec_is_a_list_and_not_a_command_line),
+        cmocka_unit_test(f78_a_field_of_the_message_is_no_program),
+        cmocka_unit_test(f67_streams),
+        cmocka_unit_test(f67_environment),
+        cmocka_unit_test(no_mistake_shows_a_value_of_the_environment),
+        cmocka_unit_test(f67_fields_that_do_not_fit_the_effect),
+        cmocka_unit_test(f67_defaults_that_do_not_fit),
         cmocka_unit_test(f67_typo_in_a_field_name),
         cmocka_unit_test(f67_field_that_is_like_no_other),
         cmocka_unit_test(f67_field_in_the_wrong_place),

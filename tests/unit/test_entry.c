@@ -96,6 +96,21 @@ static bool settle(once_entry *e, once_lane *lane, once_request r, once_outcome 
     return applied;
 }
 
+/* Whether it was applied; `maybe`: the effect may have happened. */
+static bool settle_maybe(once_entry *e, once_request r, once_outcome outcome, bool maybe, int64_t now_ms)
+{
+    const once_settlement s = {.request = &r, .outcome = outcome, .message = &body, .failed = true, .maybe = maybe};
+    bool applied;
+    once_entry_settle(e, NULL, &s, now_ms, &applied);
+    return applied;
+}
+
+static once_request natural(once_request r)
+{
+    r.natural = true;
+    return r;
+}
+
 static once_decision take(once_entry *e, once_lane *lane, once_token token, int64_t now_ms, int changes)
 {
     once_decision d;
@@ -156,13 +171,16 @@ static bool is_new_life(const row *r)
     return r->state == ONCE_STATE_ABSENT || (once_state_finished(r->state) && r->due_ms <= NOW);
 }
 
-static void claim_of_a_stranger_in_every_state(void **state)
+/* What is known of the attempt before is told to the next one, and counted only when nobody has counted it. */
+static void check_claim_of_a_stranger(bool silent, bool is_natural)
 {
-    (void)state;
     for (size_t i = 0; i < ROWS; i++) {
         const row *r = &rows[i];
         once_entry e = entry_of(r);
-        const once_request q = request(yours);
+        e.silent = silent && !once_state_finished(e.state);
+        e.natural = !is_natural; /* the handler has changed: whoever claims says how it is now */
+        once_request q = request(yours);
+        q.natural = is_natural;
         once_decision d;
         const int changes = once_entry_claim(&e, NULL, &q, NOW, &d);
         if (d.answer != r->claim || e.state != r->after_claim)
@@ -176,16 +194,25 @@ static void claim_of_a_stranger_in_every_state(void **state)
             assert_int_equal(e.failures, is_new_life(r) ? 0 : orphan ? 3 : 2); /* ending without a word is a failure */
             assert_int_equal(d.attempt, e.attempt);
             assert_int_equal(d.failures, e.failures);
-            assert_int_equal(d.silent, orphan);
+            assert_int_equal(d.silent, !is_new_life(r) && (orphan || silent));
+            assert_int_equal(e.silent, d.silent);
+            assert_int_equal(e.natural, is_natural);
         } else {
             assert_true(once_hash_equal(e.token, mine));
             assert_int_equal(e.attempt, 3);
         }
+        assert_false(d.own);
         if (d.answer == ONCE_ANSWER_DUPLICATE) {
             assert_int_equal(d.result.len, 6);
             assert_string_equal(once_outcome_name(d.outcome), once_state_name(r->state));
         }
     }
+}
+
+static void claim_of_a_stranger_in_every_state(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) check_claim_of_a_stranger(i & 1, i & 2);
 }
 
 static void accept_of_a_stranger_in_every_state(void **state)
@@ -237,6 +264,10 @@ static void f14_settle_by_a_stranger_is_fenced_in_every_state(void **state)
             once_entry e = entry_of(&rows[i]), before = e;
             assert_false(settle(&e, NULL, request(yours), (once_outcome)outcome, NOW, ONCE_UNCHANGED));
             assert_memory_equal(&e, &before, sizeof e);
+            /* A natural one that has finished cannot be told from one that was never there; a body that nobody kept can. */
+            const bool applied = settle(&e, NULL, natural(request(yours)), (once_outcome)outcome, NOW, ONCE_UNCHANGED);
+            assert_int_equal(applied, is_new_life(&rows[i]) && outcome <= ONCE_STALE);
+            assert_memory_equal(&e, &before, sizeof e);
         }
 }
 
@@ -283,6 +314,53 @@ static void settle_by_the_owner_in_every_state(void **state)
         }
 }
 
+/* Nothing is kept of what finished; a failure is an entry as for everybody. */
+static void natural_settle_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++)
+        for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) {
+            const once_state to = state_of_outcome[outcome];
+            if (rows[i].state != ONCE_STATE_CLAIMED && rows[i].state != ONCE_STATE_UNKNOWN) continue;
+            once_entry e = entry_of(&rows[i]);
+            e.natural = true;
+            const int letter = outcome == ONCE_DEAD ? ONCE_LETTER_NEEDED : 0;
+            assert_true(settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_ENTRY_CHANGED | letter));
+            if (!once_state_finished(to)) {
+                assert_int_equal(e.state, to);
+                assert_true(e.natural);
+                continue;
+            }
+            assert_int_equal(e.state, ONCE_STATE_ABSENT);
+            assert_true(settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_UNCHANGED)); /* f76 */
+            once_request other = natural(request(yours));
+            other.fingerprint = print_b; /* there is nothing left to be in conflict with */
+            const once_decision d = claim(&e, NULL, other, NOW, ONCE_ENTRY_CHANGED);
+            assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+            assert_true(d.attempt == 1 && d.failures == 0 && !d.silent && !d.own);
+            assert_false(settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_UNCHANGED)); /* f14 */
+        }
+}
+
+/* Who settles says whether the effect may have happened; a release of a claim that never ran says nothing. */
+static void maybe_in_every_state(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++)
+        for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++)
+            for (int bits = 0; bits < 4; bits++) {
+                const bool before = bits & 1, maybe = bits & 2;
+                const bool open = rows[i].state == ONCE_STATE_CLAIMED || rows[i].state == ONCE_STATE_UNKNOWN;
+                once_entry e = entry_of(&rows[i]);
+                e.silent = before;
+                settle_maybe(&e, request(mine), (once_outcome)outcome, maybe, NOW);
+                const bool says = open && (outcome == ONCE_RETRY || outcome == ONCE_DEAD);
+                assert_int_equal(e.silent, says ? maybe : before);
+                settle_maybe(&e, request(mine), (once_outcome)outcome, !maybe, NOW); /* once more: only the first one counts */
+                if (open && outcome != ONCE_UNKNOWN) assert_int_equal(e.silent, says ? maybe : before);
+            }
+}
+
 static void extend_in_every_state(void **state)
 {
     (void)state;
@@ -319,6 +397,24 @@ static void f74_forget_leaves_nothing_and_fences_the_zombie(void **state)
         once_entry_extend(&e, &q, NOW, &ours);
         assert_false(ours);
         assert_true(settle(&e, NULL, request(yours), ONCE_DONE, NOW, ONCE_ENTRY_CHANGED));
+    }
+}
+
+/* Made anew under the same id, natural or not: whoever lived before has no say, whatever it wants to say. */
+static void f74_a_zombie_of_an_earlier_life_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        if (!is_new_life(&rows[i])) continue;
+        for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++) {
+            once_entry e = entry_of(&rows[i]);
+            claim(&e, NULL, request(yours), NOW, ONCE_ENTRY_CHANGED);
+            const once_entry before = e;
+            assert_false(settle(&e, NULL, request(mine), (once_outcome)outcome, NOW, ONCE_UNCHANGED));
+            assert_false(settle(&e, NULL, natural(request(mine)), (once_outcome)outcome, NOW, ONCE_UNCHANGED));
+            assert_int_equal(claim(&e, NULL, request(mine), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_BUSY);
+            assert_memory_equal(&e, &before, sizeof e);
+        }
     }
 }
 
@@ -379,7 +475,9 @@ static void f76_a_claim_repeated_after_a_lost_reply_is_the_same_claim(void **sta
 {
     (void)state;
     once_entry e = absent();
-    const once_decision first = claim(&e, NULL, request(mine), NOW, ONCE_ENTRY_CHANGED);
+    once_decision first = claim(&e, NULL, request(mine), NOW, ONCE_ENTRY_CHANGED);
+    assert_false(first.own);
+    first.own = true; /* all that differs */
     static const int64_t later[] = {0, 1, LEASE - 1, LEASE, 10 * LEASE}; /* also when the lease is over and nobody came */
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
         const once_decision again = claim(&e, NULL, request(mine), NOW + later[i], ONCE_ENTRY_CHANGED);
@@ -387,7 +485,8 @@ static void f76_a_claim_repeated_after_a_lost_reply_is_the_same_claim(void **sta
         assert_int_equal(e.due_ms, NOW + later[i] + LEASE);
     }
     assert_int_equal(claim(&e, NULL, request(yours), NOW + 20 * LEASE, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
-    assert_int_equal(claim(&e, NULL, request(mine), NOW + 20 * LEASE, ONCE_UNCHANGED).answer, ONCE_ANSWER_BUSY);
+    const once_decision d = claim(&e, NULL, request(mine), NOW + 20 * LEASE, ONCE_UNCHANGED);
+    assert_true(d.answer == ONCE_ANSWER_BUSY && !d.own);
 }
 
 static void f76_an_accept_repeated_after_a_lost_reply_is_the_same_accept(void **state)
@@ -440,6 +539,56 @@ static void a_retried_unknown_is_one_failure(void **state)
     assert_int_equal(d.attempt, 2);
 }
 
+/* What can happen to an attempt, and what the next one hears of it. */
+enum { FAILS, MAYBE_FAILS, RELEASED, ORPHANED, UNKNOWN_RETRIED, DIES, MAYBE_DIES, UNKNOWN_DIES, FATES };
+
+static void meet(once_entry *e, int fate, once_request r, int64_t now_ms)
+{
+    switch (fate) {
+    case FAILS:
+    case MAYBE_FAILS: assert_true(settle_maybe(e, r, ONCE_RETRY, fate == MAYBE_FAILS, now_ms)); break;
+    case RELEASED: assert_true(settle_maybe(e, r, ONCE_RELEASE, false, now_ms)); break;
+    case ORPHANED: break;
+    case UNKNOWN_RETRIED:
+    case UNKNOWN_DIES:
+        assert_true(settle_maybe(e, r, ONCE_UNKNOWN, false, now_ms));
+        once_entry_resolve(e, NULL, fate == UNKNOWN_DIES ? ONCE_DEAD : ONCE_RETRY, ONCE_BYTES(""), now_ms);
+        break;
+    default: assert_true(settle_maybe(e, r, ONCE_DEAD, fate == MAYBE_DIES, now_ms));
+    }
+    if (e->state == ONCE_STATE_DEAD) {
+        e->has_message = false; /* its letter has it */
+        assert_int_equal(once_entry_exhume(e, now_ms, &body), ONCE_ENTRY_CHANGED);
+    }
+}
+
+/* Every sequence of four fates, by turns taken and claimed. */
+static void f77_budget_and_silence_after_every_sequence(void **state)
+{
+    (void)state;
+    for (int sequence = 0; sequence < FATES * FATES * FATES * FATES; sequence++) {
+        once_entry e = absent();
+        uint32_t failures = 0;
+        bool silent = false;
+        int64_t now_ms = NOW;
+        for (int i = 0, rest = sequence; i < 5; i++, rest /= FATES) {
+            const once_request r = request((once_token){100 + (uint64_t)i, 1});
+            const bool taken = e.has_message && (sequence + i) % 2;
+            const once_decision d =
+                taken ? take(&e, NULL, r.token, now_ms, ONCE_ENTRY_CHANGED) : claim(&e, NULL, r, now_ms, ONCE_ENTRY_CHANGED);
+            if (d.answer != ONCE_ANSWER_RUN || d.attempt != (uint32_t)i + 1 || d.failures != failures || d.silent != silent)
+                fail_msg("sequence %d, attempt %d: failures %u, not %u; silent %d, not %d", sequence, i + 1, d.failures, failures,
+                         d.silent, silent);
+            const int fate = rest % FATES;
+            meet(&e, fate, r, now_ms);
+            now_ms += LEASE;
+            if (fate == DIES || fate == MAYBE_DIES || fate == UNKNOWN_DIES) failures = 0; /* replayed */
+            else if (fate != RELEASED) failures++;
+            if (fate != RELEASED) silent = fate != FAILS && fate != DIES;
+        }
+    }
+}
+
 static void f16_every_claim_has_a_deadline(void **state)
 {
     (void)state;
@@ -449,6 +598,39 @@ static void f16_every_claim_has_a_deadline(void **state)
     assert_int_equal(claim(&e, NULL, request(yours), NOW + LEASE - 1, ONCE_UNCHANGED).wait_ms, 1);
     assert_int_equal(claim(&e, NULL, request(yours), NOW + LEASE, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
     assert_int_equal(e.due_ms, NOW + 2 * LEASE);
+}
+
+/* 0 is a number: a lease that ends now has ended, a time of 0 is long ago, and a wait of 0 is over. Below 0 too. */
+static void f17_nothing_left_is_not_unset(void **state)
+{
+    (void)state;
+    static const int64_t over[] = {NOW, NOW - 1, 0, -1, INT64_MIN};
+    for (size_t i = 0; i < sizeof over / sizeof *over; i++) {
+        once_entry e = entry_in(S(CLAIMED), over[i]);
+        assert_int_equal(claim(&e, NULL, request(yours), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+        e = entry_in(S(WAITING), over[i]);
+        e.message = body;
+        e.has_message = true;
+        assert_int_equal(take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+        e = entry_in(S(WAITING), over[i]);
+        const once_decision d = accept(&e, NULL, request(yours), NOW, ONCE_ENTRY_CHANGED);
+        assert_true(d.answer == ONCE_ANSWER_LATER && d.wait_ms == 0); /* now, and neither never nor a default */
+        e = entry_in(S(DONE), over[i]);
+        assert_true(once_entry_expired(&e, NOW));
+    }
+    once_entry e = entry_in(S(CLAIMED), 1);
+    assert_int_equal(claim(&e, NULL, request(yours), 0, ONCE_UNCHANGED).wait_ms, 1); /* and a clock at 0 is a clock */
+    const once_request q = request(mine);
+    const once_settlement s = {.request = &q, .outcome = ONCE_RETRY, .delay_ms = 0, .message = &body};
+    bool applied;
+    once_entry_settle(&e, NULL, &s, NOW, &applied);
+    assert_int_equal(e.due_ms, NOW);
+
+    once_lane lane = lane_at(7); /* a gap that is waited for 0 ms is over at once; -1 is none */
+    e = absent();
+    assert_int_equal(accept(&e, &lane, lane_request(mine, 9, 0), NOW, ONCE_ENTRY_CHANGED).wait_ms, 0);
+    const once_decision d = take(&e, &lane, yours, NOW, ONCE_ENTRY_CHANGED);
+    assert_true(d.answer == ONCE_ANSWER_RUN && d.gap_over);
 }
 
 static void f21_extreme_times_do_not_wrap(void **state)
@@ -506,6 +688,26 @@ static void f71_older_than_remembered_is_too_old(void **state)
         e = absent();
         q.remember_ms = ONCE_FOREVER;
         assert_int_equal(claim(&e, NULL, q, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    }
+}
+
+/* Nothing of a natural message could have expired, but for the version of its lane. */
+static void f71_a_natural_message_is_too_old_only_for_its_lane(void **state)
+{
+    (void)state;
+    once_request q = natural(request(mine));
+    q.sent_ms = 0;
+    once_entry e = absent();
+    assert_int_equal(claim(&e, NULL, q, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    e = absent();
+    assert_int_equal(accept(&e, NULL, q, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_WAITING);
+    once_lane lane = lane_at(-1);
+    for (int64_t version = -1; version < 1; version++) {
+        q = natural(lane_request(mine, version, -1));
+        q.sent_ms = 0;
+        e = absent();
+        assert_int_equal(claim(&e, &lane, q, NOW, version < 0 ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED).answer,
+                         version < 0 ? A(RUN) : A(TOO_OLD));
     }
 }
 
@@ -645,14 +847,74 @@ static void f28_versions_against_the_lane(void **state)
     }
 }
 
+/* Older is stale and leaves nothing, equal runs again, further ahead as for everybody. */
+static void f28_versions_of_natural_ones_against_the_lane(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t lane, version, gap_ms;
+        once_answer claim, accept;
+    } cases[] = {
+        {-1, 7, 500, A(RUN), A(WAITING)}, {7, 8, 500, A(RUN), A(WAITING)},  {7, 7, 500, A(RUN), A(WAITING)},
+        {7, 7, -1, A(RUN), A(WAITING)},   {7, 6, 500, A(STALE), A(STALE)},  {7, 0, -1, A(STALE), A(STALE)},
+        {7, 9, 500, A(GAP), A(WAITING)},  {7, 9, -1, A(RUN), A(WAITING)},   {INT64_MAX, INT64_MAX, 500, A(RUN), A(WAITING)},
+        {0, 0, 500, A(RUN), A(WAITING)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        once_lane lane = lane_at(cases[i].lane);
+        once_entry e = absent();
+        const once_request q = natural(lane_request(mine, cases[i].version, cases[i].gap_ms));
+        const int changes = cases[i].claim == ONCE_ANSWER_RUN ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED;
+        for (int again = 0; again < 2; again++) {
+            once_decision d = claim(&e, &lane, q, NOW, changes);
+            assert_int_equal(d.answer, cases[i].claim);
+            if (!changes) continue;
+            const bool rises = cases[i].version > lane.version;
+            assert_true(settle(&e, &lane, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (rises ? ONCE_LANE_ADVANCED : 0)));
+            assert_int_equal(e.state, ONCE_STATE_ABSENT);
+            assert_int_equal(e.expires_ms, NOW + REMEMBER); /* of the lane's version */
+            assert_int_equal(lane.version, cases[i].version);
+        }
+        lane = lane_at(cases[i].lane);
+        e = absent();
+        assert_int_equal(accept(&e, &lane, q, NOW, cases[i].accept == ONCE_ANSWER_WAITING ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED).answer,
+                         cases[i].accept);
+    }
+}
+
+/* One that waits, or whose worker died, while its version settled under the same key or another. */
+static void f28_a_known_natural_one_of_the_lanes_version_runs(void **state)
+{
+    (void)state;
+    for (int bits = 0; bits < 8; bits++)
+        for (int64_t version = 8; version <= 9; version++) {
+            const bool orphan = bits & 1, taken = bits & 2, woken = bits & 4;
+            once_entry e = entry_in(orphan ? S(CLAIMED) : S(WAITING), woken && !orphan ? ONCE_NEVER : NOW);
+            e.natural = e.versioned = e.has_message = true;
+            e.message = body;
+            e.lane = lane_id;
+            e.order = version;
+            e.gap_ms = 500;
+            once_lane lane = lane_at(9);
+            if (woken && !orphan) assert_int_equal(once_entry_wake(&e, &lane, NOW), ONCE_ENTRY_CHANGED);
+            const int changes = ONCE_ENTRY_CHANGED | (version < 9 ? ONCE_LANE_FREED : 0);
+            const once_decision d = taken ? take(&e, &lane, yours, NOW, changes)
+                                          : claim(&e, &lane, natural(lane_request(yours, version, 500)), NOW, changes);
+            assert_int_equal(d.answer, version < 9 ? A(STALE) : A(RUN));
+            assert_int_equal(e.state, version < 9 ? S(ABSENT) : S(CLAIMED)); /* superseded: nothing is recorded */
+        }
+}
+
 static void lane_version_only_rises_and_not_by_stale(void **state)
 {
     (void)state;
-    for (int outcome = 0; outcome < ONCE_OUTCOMES; outcome++)
+    for (int i = 0; i < 2 * ONCE_OUTCOMES; i++)
         for (int64_t before = -1; before < 9; before += 3) {
+            const int outcome = i % ONCE_OUTCOMES;
             once_lane lane = lane_at(before);
             once_entry e = absent();
-            const once_request q = lane_request(mine, 5, -1);
+            once_request q = lane_request(mine, 5, -1);
+            q.natural = i >= ONCE_OUTCOMES;
             once_lane empty = lane_at(-1);
             claim(&e, &empty, q, NOW, ONCE_ENTRY_CHANGED);
             const bool counts = outcome == ONCE_DONE || outcome == ONCE_ALREADY || outcome == ONCE_REJECTED;
@@ -760,13 +1022,20 @@ static void discard_in_every_state(void **state)
 static void a_discarded_version_is_not_waited_for(void **state)
 {
     (void)state;
-    once_lane lane = lane_at(4);
-    once_entry e = entry_in(S(DEAD), ONCE_NEVER);
-    e.lane = lane_id;
-    e.versioned = true;
-    e.order = 5;
-    assert_int_equal(once_entry_discard(&e, &lane, ONCE_NO_TIME, NOW), ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_ADVANCED);
-    assert_int_equal(lane.version, 5);
+    for (int is_natural = 0; is_natural < 2; is_natural++)
+        for (int resolved = 0; resolved < 2; resolved++) {
+            once_lane lane = lane_at(4);
+            once_entry e = entry_in(resolved ? S(UNKNOWN) : S(DEAD), ONCE_NEVER);
+            e.lane = lane_id;
+            e.versioned = true;
+            e.order = 5;
+            e.natural = is_natural;
+            const int changed = resolved ? once_entry_resolve(&e, &lane, ONCE_DONE, ONCE_BYTES(""), NOW)
+                                         : once_entry_discard(&e, &lane, ONCE_NO_TIME, NOW);
+            assert_int_equal(changed, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_ADVANCED);
+            assert_int_equal(lane.version, 5);
+            assert_int_equal(e.state, is_natural ? S(ABSENT) : resolved ? S(DONE) : S(REJECTED));
+        }
 }
 
 static void resolve_in_every_state(void **state)
@@ -795,7 +1064,8 @@ static void resolve_in_every_state(void **state)
             if (outcomes[o] == ONCE_RETRY) {
                 assert_int_equal(e.due_ms, NOW);
                 assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW, ONCE_UNCHANGED)); /* who left it unknown is fenced off */
-                assert_int_equal(take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED).attempt, 4);
+                const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
+                assert_true(d.attempt == 4 && d.failures == 3 && d.silent); /* it may have happened, and is counted once */
             }
         }
 }
@@ -822,6 +1092,7 @@ static void f34_revive_in_every_state(void **state)
         once_request q = request(yours);
         q.fingerprint = print_b;
         q.remember_ms = 5;
+        q.natural = i % 2;
         const int changed = once_entry_revive(&e, NULL, &q, &body, NOW);
         if (!once_state_finished(rows[i].state) || is_new_life(&rows[i])) {
             assert_int_equal(changed, ONCE_UNCHANGED);
@@ -832,8 +1103,11 @@ static void f34_revive_in_every_state(void **state)
         assert_int_equal(e.state, ONCE_STATE_WAITING);
         assert_true(e.has_message && once_hash_equal(e.fingerprint, print_b) && e.failures == 0);
         assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* who finished it before is fenced off */
-        assert_int_equal(take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED).attempt, 4);
+        assert_true(e.natural == q.natural);
+        const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
+        assert_true(d.attempt == 4 && !d.silent);
         assert_true(settle(&e, NULL, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED));
+        assert_int_equal(e.state, q.natural ? S(ABSENT) : S(DONE));
         assert_true(e.expires_ms >= before.expires_ms); /* what was promised before still holds */
     }
 }
@@ -969,8 +1243,11 @@ int main(void)
         cmocka_unit_test(f26_another_fingerprint_conflicts_in_every_state),
         cmocka_unit_test(f14_settle_by_a_stranger_is_fenced_in_every_state),
         cmocka_unit_test(settle_by_the_owner_in_every_state),
+        cmocka_unit_test(natural_settle_in_every_state),
+        cmocka_unit_test(maybe_in_every_state),
         cmocka_unit_test(extend_in_every_state),
         cmocka_unit_test(f74_forget_leaves_nothing_and_fences_the_zombie),
+        cmocka_unit_test(f74_a_zombie_of_an_earlier_life_is_refused),
         cmocka_unit_test(exhume_in_every_state),
         cmocka_unit_test(discard_in_every_state),
         cmocka_unit_test(a_discarded_version_is_not_waited_for),
@@ -983,15 +1260,20 @@ int main(void)
         cmocka_unit_test(f76_an_accept_repeated_after_a_lost_reply_is_the_same_accept),
         cmocka_unit_test(attempts_and_failures_are_counted_apart),
         cmocka_unit_test(a_retried_unknown_is_one_failure),
+        cmocka_unit_test(f77_budget_and_silence_after_every_sequence),
         cmocka_unit_test(f16_every_claim_has_a_deadline),
+        cmocka_unit_test(f17_nothing_left_is_not_unset),
         cmocka_unit_test(f21_extreme_times_do_not_wrap),
         cmocka_unit_test(remembered_at_least_as_long_as_once_promised),
         cmocka_unit_test(f71_older_than_remembered_is_too_old),
+        cmocka_unit_test(f71_a_natural_message_is_too_old_only_for_its_lane),
         cmocka_unit_test(f71_no_moment_between_expired_and_too_old),
         cmocka_unit_test(f71_what_the_store_knows_is_never_too_old),
         cmocka_unit_test(lane_runs_one_at_a_time_in_order_of_arrival),
         cmocka_unit_test(lane_frees_the_next_at_every_end),
         cmocka_unit_test(f28_versions_against_the_lane),
+        cmocka_unit_test(f28_versions_of_natural_ones_against_the_lane),
+        cmocka_unit_test(f28_a_known_natural_one_of_the_lanes_version_runs),
         cmocka_unit_test(lane_version_only_rises_and_not_by_stale),
         cmocka_unit_test(f28_the_missing_version_ends_the_gap),
         cmocka_unit_test(f28_a_gap_that_stays_is_over_after_its_time),

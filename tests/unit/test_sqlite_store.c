@@ -130,6 +130,111 @@ static void test_an_entry_is_written_once(void **state)
     assert_int_equal(sqlite3_total_changes64(handle(f)) - before, 2); /* one row of records, and the head */
 }
 
+static int64_t count(fixture *f, const char *sql)
+{
+    int64_t n;
+    if (once__sqlite_integer(((once_sqlite *)f->store)->db, sql, -1, &n, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+    return n;
+}
+
+/* A batch of natural messages, each in its lane, or in none; every message in it twice, as two rounds. */
+static void fill_natural(fixture *f, uint64_t n, int64_t version)
+{
+    begin(f);
+    for (uint64_t i = 0; i < 2 * n; i++) {
+        once_request r = ask(f, i % n, 1000);
+        r.natural = true;
+        if (version >= 0) r.lane = (once_lane_request){.id = id_of(5000 + i % n), .versioned = true, .version = version, .gap_ms = -1};
+        assert_int_equal(claim(f, &r), ONCE_ANSWER_RUN);
+        settle(f, &r, ONCE_DONE);
+    }
+    commit(f);
+}
+
+static void test_natural_ones_write_lane_versions_and_nothing_else(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    fill(f, 9000, 1, 1000);
+    int64_t before = sqlite3_total_changes64(handle(f));
+    const long wal = wal_bytes(f);
+    fill_natural(f, 500, -1);
+    assert_int_equal(sqlite3_total_changes64(handle(f)), before);
+    assert_int_equal(wal_bytes(f), wal); /* no commit either */
+
+    fill_natural(f, 500, 7);
+    assert_int_equal(sqlite3_total_changes64(handle(f)) - before, 501); /* a row for each lane, and the head */
+    assert_int_equal(count(f, "SELECT count(*) FROM once_lane WHERE version = 7"), 500);
+    before = sqlite3_total_changes64(handle(f));
+    fill_natural(f, 500, 7); /* equal versions run again, and nothing is new */
+    assert_int_equal(sqlite3_total_changes64(handle(f)), before);
+    assert_int_equal(count(f, "SELECT count(*) FROM once_entry"), 0);
+    assert_int_equal(count(f, "SELECT count(*) FROM once_recent"), 1); /* of the one that is not natural */
+}
+
+/* A key that is natural since its record expired needs no tombstone for that; one that was forgotten does. */
+static void test_natural_ones_over_older_records(void **state)
+{
+    fixture *f = *state;
+    bool found;
+    open_store(f, NULL);
+    fill(f, 0, 10, 1000);
+    test_env_pass(&f->world, 1000);
+    const int64_t before = sqlite3_total_changes64(handle(f));
+    fill_natural(f, 10, -1);
+    assert_int_equal(sqlite3_total_changes64(handle(f)), before);
+
+    fill(f, 0, 10, 1000000);
+    for (uint64_t i = 0; i < 10; i++) assert_int_equal(f->store->ops->forget(f->store, id_of(i), &found, &f->err), ONCE_OK);
+    fill_natural(f, 10, -1);
+    once__store_close(f->store);
+    open_store(f, NULL);
+    for (uint64_t i = 0; i < 10; i++) assert_int_equal(state_of(f, i), ONCE_STATE_ABSENT);
+}
+
+static unsigned mode_of(const fixture *f, const char *suffix)
+{
+    char path[300];
+    struct stat info;
+    snprintf(path, sizeof path, "%s%s", f->path, suffix);
+    if (stat(path, &info) != 0) fail_msg("there is no file '%s'", path);
+    return info.st_mode & 07777;
+}
+
+/* Bodies are in it, so it is its owner's alone; one that was there before keeps the mode it has. */
+static void test_a_new_file_is_private(void **state)
+{
+    fixture *f = *state;
+    const mode_t mask = umask(0);
+    open_store(f, NULL);
+    fill(f, 0, 1, 1000);
+    assert_int_equal(mode_of(f, ""), 0600);
+    assert_int_equal(mode_of(f, "-wal"), 0600);
+    assert_int_equal(mode_of(f, "-shm"), 0600);
+    once__store_close(f->store);
+    assert_int_equal(chmod(f->path, 0640), 0);
+    open_store(f, NULL);
+    fill(f, 1, 1, 1000);
+    assert_int_equal(mode_of(f, ""), 0640);
+    assert_int_equal(mode_of(f, "-wal"), 0640);
+    umask(mask);
+}
+
+static void test_what_cannot_be_opened_leaves_no_file(void **state)
+{
+    fixture *f = *state;
+    once_store_options options = {.size = sizeof options, .env = &f->world.env};
+    assert_int_not_equal(once__sqlite_store_open(f->path, &options, NULL, &f->store, &f->err), ONCE_OK); /* not asked to make it */
+    options.create = options.readonly = true;
+    assert_int_not_equal(once__sqlite_store_open(f->path, &options, NULL, &f->store, &f->err), ONCE_OK);
+    assert_int_equal(access(f->path, F_OK), -1);
+    options.readonly = false;
+    assert_int_equal(chdir(f->folder), 0);
+    assert_int_not_equal(once__sqlite_store_open(":memory:", &options, NULL, &f->store, &f->err), ONCE_OK);
+    assert_int_equal(access(":memory:", F_OK), -1);
+    assert_int_equal(chdir("/"), 0);
+}
+
 /* A question in the middle writes the claim as a row; the entry still becomes one record. */
 static void test_asked_in_the_middle_it_is_still_one_record(void **state)
 {
@@ -326,7 +431,9 @@ static void test_results_of_all_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH(test_an_entry_is_written_once), EACH(test_asked_in_the_middle_it_is_still_one_record), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
+        EACH(test_an_entry_is_written_once), EACH(test_natural_ones_write_lane_versions_and_nothing_else),
+        EACH(test_natural_ones_over_older_records), EACH(test_a_new_file_is_private), EACH(test_what_cannot_be_opened_leaves_no_file),
+        EACH(test_asked_in_the_middle_it_is_still_one_record), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
         EACH(f12_forgotten_stays_forgotten), EACH(f12_killed_between_steps), EACH(f19_the_clock_is_kept),       EACH(test_results_of_all_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

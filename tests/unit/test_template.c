@@ -249,6 +249,44 @@ static void f63_binary_values(void **state)
     free(json);
 }
 
+static void renders_plain(const char *template, const char *json, const char *expected, size_t len)
+{
+    once_bytes out = {0};
+    once_template_input input = {.body = &body, .headers = &headers};
+    assert_int_equal(once_json_parse(&body, bytes(json), NULL, NULL), ONCE_OK);
+    assert_int_equal(once_json_parse(&headers, bytes("{\"tenant\":\"acme\"}"), NULL, NULL), ONCE_OK);
+    assert_int_equal(once_template_render_plain(parsed(template), &input, &arena, &out, NULL), ONCE_OK);
+    assert_int_equal(out.len, len);
+    assert_memory_equal(out.data, expected, len + 1);
+}
+
+static void plain_is_what_was_written(void **state)
+{
+    (void)state;
+    renders_plain("${/x}", "{\"x\":\"50%\"}", "50%", 3);
+    renders_plain("a:${/x}:${/y}", "{\"x\":\"1:2\",\"y\":\"%3A\"}", "a:1:2:%3A", 9);
+    renders_plain("${/x}${/y}", "{\"x\":\"1\",\"y\":\"2\"}", "12", 2);
+    renders_plain("${/x},${/y}", "{\"x\":\"1\",\"y\":\"\"}", "1,", 2);
+    renders_plain("100%", "{}", "100%", 4);
+    renders_plain("${/x}%25${/y}", "{\"x\":\"%\",\"y\":\"\"}", "%%25", 4);
+    renders_plain("$${x}", "{}", "${x}", 4);
+    renders_plain("${/x}", "{\"x\":\"a\\u0000b\"}", "a\0b", 3);
+    renders_plain("${header:tenant}=${/n}", "{\"n\":1.50}", "acme=1.5", 8);
+    renders_plain("${/x}", "{\"x\":\"\"}", "", 0);
+
+    once_bytes out = {0};
+    once_error err = {0};
+    once_template_input input = {.body = &body};
+    assert_int_equal(once_template_render_plain(parsed("a${/none}"), &input, &arena, &out, &err), ONCE_E_MESSAGE);
+    assert_string_equal(err.text, "missing field '/none'");
+
+    assert_true(once_template_begins_literal(parsed("-${/x}")));
+    assert_true(once_template_begins_literal(parsed("$${x}")));
+    assert_false(once_template_begins_literal(parsed("${/x}-")));
+    assert_true(once_template_uses_headers(parsed("a${/x}${header:n}")));
+    assert_false(once_template_uses_headers(parsed("a${/x}")));
+}
+
 static void refusals_say_what_to_do(void **state)
 {
     (void)state;
@@ -302,6 +340,7 @@ int main(void)
         cmocka_unit_test(missing_values_are_the_messages_fault),
         cmocka_unit_test(f64_values_cannot_be_confused),
         cmocka_unit_test(f63_binary_values),
+        cmocka_unit_test(plain_is_what_was_written),
         cmocka_unit_test(refusals_say_what_to_do),
     };
     return cmocka_run_group_tests(tests, NULL, end);

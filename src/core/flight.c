@@ -1,0 +1,173 @@
+#include "core/flight.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+bool once_flight_init(once_flight *flight, const once_spec *spec)
+{
+    *flight = (once_flight){.spec = spec, .extend_at_ms = ONCE_NEVER, .end_at_ms = ONCE_NEVER};
+    for (size_t i = 0; i < spec->n_handlers; i++) flight->slots += spec->handlers[i].slots;
+    flight->used = calloc(spec->n_handlers + 1, sizeof *flight->used);
+    return flight->used != NULL;
+}
+
+void once_flight_release(once_flight *flight)
+{
+    free(flight->used);
+    *flight = (once_flight){0};
+}
+
+/* --- slots --- */
+
+static uint32_t *used_by(const once_flight *flight, const once_handler_spec *handler) { return &flight->used[handler - flight->spec->handlers]; }
+
+uint32_t once_flight_free(const once_flight *flight, const once_handler_spec *handler)
+{
+    const uint32_t used = *used_by(flight, handler);
+    const bool alone = flight->alone_left && handler->effect == ONCE_EFFECT_CALLBACK;
+    const uint32_t slots = alone ? 1 : handler->slots;
+    return used < slots ? slots - used : 0;
+}
+
+size_t once_flight_free_least(const once_flight *flight)
+{
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < flight->spec->n_handlers; i++) {
+        const once_handler_spec *handler = &flight->spec->handlers[i];
+        if (!once_handler_external(handler)) continue;
+        const size_t free = once_flight_free(flight, handler);
+        if (free < least) least = free;
+    }
+    return least;
+}
+
+void once_flight_reserve(once_flight *flight, const once_item *item) { ++*used_by(flight, item->handler); }
+
+void once_flight_unreserve(once_flight *flight, const once_item *item)
+{
+    assert(*used_by(flight, item->handler) > 0);
+    --*used_by(flight, item->handler);
+}
+
+/* --- leases --- */
+
+static int64_t extend_at(const once_item *item) { return item->claimed_at_ms + item->request.lease_ms / 3; }
+static bool may_start(const once_item *item, int64_t now_ms) { return now_ms <= item->claimed_at_ms + item->request.lease_ms / 2; }
+
+static int64_t end_at(const once_item *item)
+{
+    if (item->told_to_end || !item->given) return ONCE_NEVER;
+    return item->lost ? INT64_MIN : item->claimed_at_ms + item->request.lease_ms / 5 * 4;
+}
+
+static void sooner(int64_t *at_ms, int64_t other_ms)
+{
+    if (other_ms < *at_ms) *at_ms = other_ms;
+}
+
+static void look_again(once_flight *flight, const once_item *item)
+{
+    if (!item->lost) sooner(&flight->extend_at_ms, extend_at(item));
+    sooner(&flight->end_at_ms, end_at(item));
+}
+
+void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at_ms)
+{
+    item->flying = true;
+    item->given = item->told_to_end = item->lost = false;
+    item->started = item->maybe = false;
+    item->trouble = ONCE_OK;
+    item->delay_ms = -1;
+    item->claimed_at_ms = claimed_at_ms;
+    item->prev_flying = flight->last;
+    item->next_flying = NULL;
+    if (flight->last) flight->last->next_flying = item;
+    else flight->first = item;
+    flight->last = item;
+    flight->n++;
+    flight->waiting++;
+    look_again(flight, item);
+}
+
+void once_flight_extended(once_flight *flight, once_item *item, int64_t claimed_at_ms)
+{
+    item->claimed_at_ms = claimed_at_ms;
+    look_again(flight, item);
+}
+
+void once_flight_lose(once_flight *flight, once_item *item)
+{
+    item->lost = true;
+    look_again(flight, item);
+}
+
+void once_flight_back(once_flight *flight, once_item *item)
+{
+    assert(item->flying);
+    if (item->prev_flying) item->prev_flying->next_flying = item->next_flying;
+    else flight->first = item->next_flying;
+    if (item->next_flying) item->next_flying->prev_flying = item->prev_flying;
+    else flight->last = item->prev_flying;
+    item->prev_flying = item->next_flying = NULL;
+    item->flying = false;
+    flight->n--;
+    if (!item->given) flight->waiting--;
+    if (flight->alone_left) flight->alone_left--;
+    once_flight_unreserve(flight, item);
+    if (flight->n == 0) flight->extend_at_ms = flight->end_at_ms = ONCE_NEVER;
+}
+
+size_t once_flight_starts(once_flight *flight, int64_t now_ms, once_item **out, size_t max)
+{
+    size_t n = 0;
+    for (once_item *item = flight->waiting ? flight->last : NULL; item && n < max; item = item->prev_flying) {
+        if (item->given || item->lost || !may_start(item, now_ms)) continue; /* a lease that has run for long is extended first */
+        item->given = true;
+        flight->waiting--;
+        look_again(flight, item);
+        out[n++] = item;
+        if (flight->waiting == 0) break;
+    }
+    for (size_t i = 0; i < n / 2; i++) { /* found from the youngest on; they start in their order */
+        once_item *swap = out[i];
+        out[i] = out[n - 1 - i];
+        out[n - 1 - i] = swap;
+    }
+    return n;
+}
+
+size_t once_flight_extends(once_flight *flight, int64_t now_ms, once_item **out, size_t max)
+{
+    size_t n = 0;
+    if (now_ms < flight->extend_at_ms) return 0;
+    int64_t next_ms = ONCE_NEVER;
+    for (once_item *item = flight->first; item; item = item->next_flying) {
+        if (item->lost) continue;
+        if (extend_at(item) <= now_ms && n < max) out[n++] = item;
+        else sooner(&next_ms, extend_at(item));
+    }
+    flight->extend_at_ms = next_ms; /* of those that are asked for now, once_flight_extended tells */
+    return n;
+}
+
+size_t once_flight_ends(once_flight *flight, bool all, int64_t now_ms, once_item **out, size_t max)
+{
+    size_t n = 0;
+    if (now_ms < flight->end_at_ms && !all) return 0;
+    int64_t next_ms = ONCE_NEVER;
+    for (once_item *item = flight->first; item; item = item->next_flying) {
+        if (item->told_to_end || !item->given) continue;
+        if ((all || end_at(item) <= now_ms) && n < max) {
+            item->told_to_end = true;
+            out[n++] = item;
+        } else {
+            sooner(&next_ms, end_at(item));
+        }
+    }
+    flight->end_at_ms = next_ms;
+    return n;
+}

@@ -1,0 +1,463 @@
+/* Commands, one process for each message: the body on stdin, what is known about the message in the environment, the answer in the exit
+ * status, the result on stdout, the reason on stderr.
+ *
+ * The end of the process that we started decides; then its whole group is killed, and what it had left in the pipes is read without
+ * waiting. Children of it that hold the pipes open therefore delay nothing. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/duration.h"
+#include "effect/call.h"
+#include "effect/hand.h"
+#include "effect/process.h"
+
+#include "base/banned.h"
+
+enum { ARGUMENT_MAX = 128 << 10 /* the kernel's limit, with the NUL */, CHUNK = 64 << 10, VARIABLES = 11 };
+
+typedef struct exec_hand exec_hand;
+
+typedef struct job {
+    exec_hand *hand;
+    once_item *item;
+    once_child child;
+    once_watch in, out, err, end;
+    size_t written;   /* of the body */
+    once_buf result;  /* up to one byte more than result_max: that it is too long must be seen */
+    once_tail tail;   /* of its stderr */
+    int64_t deadline_ms;
+    bool late, killed;
+    struct job *next, *prev; /* running ones, by deadline; spare ones, `next` only */
+    struct job *next_of_all;
+} job;
+
+struct exec_hand {
+    once_hand hand;
+    once_arena arena;
+    char *file;
+    char **fixed; /* environment; in the arena */
+    size_t n_fixed;
+    char **envp;    /* n_fixed + VARIABLES + 1: for the start of one process */
+    once_buf variables; /* their texts */
+    job *first, *last, *spare, *all;
+    char chunk[CHUNK];
+};
+
+/* ---- arguments ---- */
+
+static bool has_nul(once_bytes text) { return text.len && memchr(text.data, '\0', text.len); }
+
+static int check_argument(const once_template *t, once_bytes text, bool after_dashes, once_error *err)
+{
+    const once_bytes written = once_template_text(t);
+    const int shown = written.len > 100 ? 100 : (int)written.len;
+    if (has_nul(text)) return once_fail(err, ONCE_E_MESSAGE, "argument '%.*s' has a NUL byte", shown, written.data);
+    if (text.len >= ARGUMENT_MAX) return once_fail(err, ONCE_E_MESSAGE, "argument '%.*s' is longer than 128 KiB", shown, written.data);
+    if (text.len && text.data[0] == '-' && !once_template_begins_literal(t) && !after_dashes)
+        return once_fail(err, ONCE_E_MESSAGE, "argument '%.*s' begins with '-' and would be taken for an option; put \"--\" before it",
+                         shown, written.data);
+    return ONCE_OK;
+}
+
+static int render_arguments(const once_handler_spec *handler, const once_template_input *from, once_arena *arena, char **argv,
+                            once_error *err)
+{
+    bool after_dashes = false;
+    for (size_t i = 0; i < handler->exec.n; i++) {
+        const once_template *t = handler->exec.argv[i];
+        once_bytes text;
+        int rc = once_template_render_plain(t, from, arena, &text, err);
+        if (rc == ONCE_OK) rc = check_argument(t, text, after_dashes, err);
+        if (rc != ONCE_OK) return rc;
+        argv[i] = (char *)text.data;
+        if (once_template_is_literal(t) && strcmp(text.data, "--") == 0) after_dashes = true;
+    }
+    return ONCE_OK;
+}
+
+int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
+                      void **input, once_error *err)
+{
+    if (has_nul(message->type)) return once_fail(err, ONCE_E_MESSAGE, "the type has a NUL byte, which no variable of a command can carry");
+    if (has_nul(message->at.place) || has_nul(message->at.point))
+        return once_fail(err, ONCE_E_MESSAGE, "the coordinates have a NUL byte, which no variable of a command can carry");
+    char **argv = once_arena_new(arena, char *, handler->exec.n + 1);
+    if (!argv) return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+    once_template_input from = {.body = body, .message = message};
+    bool headers_wanted = false;
+    for (size_t i = 0; i < handler->exec.n; i++) headers_wanted |= once_template_uses_headers(handler->exec.argv[i]);
+    once_json headers;
+    once_json_init(&headers);
+    int rc = ONCE_OK;
+    if (headers_wanted && message->headers.len) {
+        rc = once_json_parse(&headers, message->headers, NULL, NULL);
+        from.headers = &headers;
+    }
+    if (rc == ONCE_OK) rc = render_arguments(handler, &from, arena, argv, err);
+    else once_fail(err, rc, rc == ONCE_E_MESSAGE ? "malformed headers" : "out of memory for a message");
+    once_json_release(&headers); /* what was rendered has been copied */
+    if (rc == ONCE_OK) *input = argv;
+    return rc;
+}
+
+/* ---- environment ---- */
+
+static void variable(exec_hand *hand, const char *name, once_bytes first, const char *between, once_bytes second)
+{
+    once_buf *b = &hand->variables;
+    once_buf_puts(b, name);
+    once_buf_append(b, first.data, first.len);
+    once_buf_puts(b, between);
+    once_buf_append(b, second.data, second.len);
+    once_buf_append(b, "", 1);
+}
+
+static void number(exec_hand *hand, const char *name, int64_t value)
+{
+    once_buf_printf(&hand->variables, "%s%lld", name, (long long)value);
+    once_buf_append(&hand->variables, "", 1);
+}
+
+/* False: memory is out. */
+static bool make_environment(exec_hand *hand, const once_item *item)
+{
+    const once_bytes none = {0};
+    char idempotency_key[33];
+    once_buf_clear(&hand->variables);
+    once__idempotency_key(item->request.id, idempotency_key);
+    variable(hand, "ONCE_KEY=", item->request.key, "", none);
+    variable(hand, "ONCE_IDEMPOTENCY_KEY=", none, idempotency_key, none);
+    number(hand, "ONCE_ATTEMPT=", item->decision.attempt);
+    number(hand, "ONCE_FAILURES=", item->decision.failures);
+    number(hand, "ONCE_MAYBE_DONE=", item->decision.silent);
+    variable(hand, "ONCE_TYPE=", item->message.type, "", none);
+    variable(hand, "ONCE_TENANT=", item->scope.tenant, "", none);
+    variable(hand, "ONCE_CONSUMER=", item->scope.consumer, "", none);
+    variable(hand, "ONCE_OPERATION=", item->scope.operation, "", none);
+    variable(hand, "ONCE_COORDINATES=", item->message.at.place, ":", item->message.at.point);
+    if (item->message.sent_ms == ONCE_NO_TIME) variable(hand, "ONCE_SENT_MS=", none, "", none);
+    else number(hand, "ONCE_SENT_MS=", item->message.sent_ms);
+    if (hand->variables.failed) return false;
+    char *at = hand->variables.data;
+    for (size_t i = 0; i < VARIABLES; i++, at += strlen(at) + 1) hand->envp[hand->n_fixed + i] = at;
+    assert(at == hand->variables.data + hand->variables.len);
+    return true;
+}
+
+/* ---- what its end means ---- */
+
+static once_outcome outcome_of(int status)
+{
+    if (!WIFEXITED(status)) return ONCE_UNKNOWN;
+    switch (WEXITSTATUS(status)) {
+    case 0: return ONCE_DONE;
+    case 64: return ONCE_REJECTED;
+    case 65: return ONCE_DEAD;
+    case 66: return ONCE_ALREADY;
+    case 67: return ONCE_STALE;
+    default: return ONCE_RETRY;
+    }
+}
+
+static void finish(job *j, int status)
+{
+    once_item *item = j->item;
+    once_hands *hands = j->hand->hand.hands;
+    const once_bytes line = once_tail_last_line(&j->tail);
+    char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 4];
+    int len = 0;
+    item->outcome = outcome_of(status);
+    item->maybe = item->outcome == ONCE_UNKNOWN;
+    if (WIFEXITED(status)) snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(status));
+    else if (!WIFSIGNALED(status)) snprintf(how, sizeof how, "its exit status was taken by another part of this program");
+    else if (j->late) snprintf(how, sizeof how, "killed at its deadline of %s", once_duration_format(item->handler->timeout_ms, limit));
+    else if (j->killed) snprintf(how, sizeof how, "killed before it had ended");
+    else snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(status));
+    if (item->outcome != ONCE_DONE)
+        len = snprintf(text, sizeof text, "%s%s%.*s", how, line.len ? ": " : "", (int)line.len, line.data);
+    else if (j->result.failed)
+        len = snprintf(text, sizeof text, "out of memory for the result; not kept");
+    const bool keep = item->outcome <= ONCE_STALE && !j->result.failed; /* duplicates get what it said, whole or not at all */
+    once_hands_output(hands, item, keep ? once_buf_bytes(&j->result) : (once_bytes){0}, (once_bytes){text, (size_t)len});
+    once_hands_finished(hands, item);
+}
+
+static_assert(ONCE_DONE < ONCE_STALE && ONCE_ALREADY < ONCE_STALE && ONCE_REJECTED < ONCE_STALE && ONCE_STALE < ONCE_RETRY,
+              "the first four outcomes are final");
+
+/* ---- its life ---- */
+
+static void leave_line(job *j)
+{
+    exec_hand *hand = j->hand;
+    if (j->deadline_ms == ONCE_NEVER) return;
+    *(j->prev ? &j->prev->next : &hand->first) = j->next;
+    *(j->next ? &j->next->prev : &hand->last) = j->prev;
+    j->next = j->prev = NULL;
+    j->deadline_ms = ONCE_NEVER;
+}
+
+/* All of one handler have the same time, so the one that began last ends last. */
+static void join_line(job *j)
+{
+    exec_hand *hand = j->hand;
+    j->prev = hand->last;
+    *(j->prev ? &j->prev->next : &hand->first) = j;
+    hand->last = j;
+}
+
+static void close_end(job *j, once_watch *watch, int *fd)
+{
+    once_hands_unwatch(j->hand->hand.hands, watch);
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+static void give_back(job *j)
+{
+    leave_line(j);
+    close_end(j, &j->in, &j->child.in);
+    close_end(j, &j->out, &j->child.out);
+    close_end(j, &j->err, &j->child.err);
+    close_end(j, &j->end, &j->child.pidfd);
+    once_buf_release(&j->result);
+    j->item = NULL;
+    j->next = j->hand->spare;
+    j->hand->spare = j;
+}
+
+static void keep_result(job *j, size_t n)
+{
+    const size_t room = j->result.max - j->result.len;
+    once_buf_append(&j->result, j->hand->chunk, n < room ? n : room);
+}
+
+static void keep_tail(job *j, size_t n) { once_tail_keep(&j->tail, j->hand->chunk, n); }
+
+/* Reads once, so that one that floods does not keep us from the others. False: its end is closed. */
+static bool read_some(job *j, int fd, void (*keep)(job *, size_t), size_t max)
+{
+    ssize_t n;
+    do n = read(fd, j->hand->chunk, max < CHUNK ? max : CHUNK);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) keep(j, (size_t)n);
+    return n > 0 || (n < 0 && errno == EAGAIN);
+}
+
+/* What is in the pipe now: those who still write are not waited for. */
+static void drain(job *j, int fd, void (*keep)(job *, size_t))
+{
+    int left = 0;
+    if (fd < 0 || ioctl(fd, FIONREAD, &left) != 0) return;
+    for (; left > 0; left -= CHUNK)
+        if (!read_some(j, fd, keep, (size_t)left)) return;
+}
+
+#define JOB_OF(watch, member) ((job *)((char *)(watch)-offsetof(job, member)))
+
+static void out_ready(once_watch *watch, uint32_t events)
+{
+    job *j = JOB_OF(watch, out);
+    (void)events;
+    if (!read_some(j, j->child.out, keep_result, CHUNK)) close_end(j, &j->out, &j->child.out);
+}
+
+static void err_ready(once_watch *watch, uint32_t events)
+{
+    job *j = JOB_OF(watch, err);
+    (void)events;
+    if (!read_some(j, j->child.err, keep_tail, CHUNK)) close_end(j, &j->err, &j->child.err);
+}
+
+/* True: there is more of the body, and the pipe is full. Nobody is obliged to read it. */
+static bool write_body(job *j)
+{
+    const once_bytes body = j->item->message.body;
+    while (j->written < body.len) {
+        const ssize_t n = once_process_write(j->child.in, body.data + j->written, body.len - j->written);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == EAGAIN;
+        j->written += (size_t)n;
+    }
+    return false;
+}
+
+static void in_ready(once_watch *watch, uint32_t events)
+{
+    job *j = JOB_OF(watch, in);
+    (void)events;
+    if (!write_body(j)) close_end(j, &j->in, &j->child.in);
+}
+
+static void end_ready(once_watch *watch, uint32_t events)
+{
+    job *j = JOB_OF(watch, end);
+    int status;
+    (void)events;
+    if (!once_process_reap(&j->child, false, &status)) return;
+    drain(j, j->child.out, keep_result);
+    drain(j, j->child.err, keep_tail);
+    finish(j, status);
+    give_back(j);
+}
+
+static int watch_end(job *j, once_watch *watch, int fd, uint32_t events, void (*ready)(once_watch *, uint32_t), once_error *err)
+{
+    *watch = (once_watch){.fd = fd, .ready = ready};
+    return once_hands_watch(j->hand->hand.hands, watch, events, err);
+}
+
+static int watch_all(job *j, once_error *err)
+{
+    int rc = watch_end(j, &j->end, j->child.pidfd, EPOLLIN, end_ready, err);
+    if (rc == ONCE_OK) rc = watch_end(j, &j->out, j->child.out, EPOLLIN, out_ready, err);
+    if (rc == ONCE_OK) rc = watch_end(j, &j->err, j->child.err, EPOLLIN, err_ready, err);
+    if (rc == ONCE_OK && write_body(j)) return watch_end(j, &j->in, j->child.in, EPOLLOUT, in_ready, err);
+    close_end(j, &j->in, &j->child.in);
+    return rc;
+}
+
+static job *new_job(exec_hand *hand, once_item *item)
+{
+    job *j = hand->spare;
+    if (j) {
+        hand->spare = j->next;
+    } else {
+        j = calloc(1, sizeof *j);
+        if (!j) return NULL;
+        j->next_of_all = hand->all;
+        hand->all = j;
+    }
+    *j = (job){.hand = hand, .item = item, .deadline_ms = ONCE_NEVER, .next_of_all = j->next_of_all};
+    j->child = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
+    j->in.fd = j->out.fd = j->err.fd = j->end.fd = -1;
+    once_buf_init(&j->result, once_hands_options_of(hand->hand.hands)->spec->result_max + 1);
+    return j;
+}
+
+static void not_started(exec_hand *hand, once_item *item, int rc, const char *why)
+{
+    if (once_status_class(rc) == ONCE_CLASS_MESSAGE) item->outcome = ONCE_DEAD;
+    else item->trouble = rc;
+    once_hands_output(hand->hand.hands, item, (once_bytes){0}, (once_bytes){why, strlen(why)});
+    once_hands_finished(hand->hand.hands, item);
+}
+
+static void started(job *j)
+{
+    once_error why;
+    int status;
+    j->item->started = true;
+    j->item->hand = j;
+    if (watch_all(j, &why) == ONCE_OK) {
+        j->deadline_ms = once_hands_now_ms(j->hand->hand.hands) + j->item->handler->timeout_ms;
+        join_line(j);
+        return;
+    }
+    j->killed = true; /* it runs, and we could not see what becomes of it */
+    once_process_kill(&j->child);
+    once_process_reap(&j->child, true, &status);
+    finish(j, status);
+    give_back(j);
+}
+
+static void exec_start(once_hand *base, once_item *item)
+{
+    exec_hand *hand = (exec_hand *)base;
+    once_error why = {0};
+    if (has_nul(item->request.key) || has_nul(item->scope.tenant)) {
+        not_started(hand, item, ONCE_E_MESSAGE, "the key or the tenant has a NUL byte, which no variable of a command can carry");
+        return;
+    }
+    job *j = new_job(hand, item);
+    int rc = j && make_environment(hand, item) ? ONCE_OK : once_fail(&why, ONCE_E_NOMEM, "out of memory for a command");
+    if (rc == ONCE_OK) rc = once_process_start(hand->file, item->input, hand->envp, &j->child, &why);
+    if (rc == ONCE_OK) {
+        started(j);
+        return;
+    }
+    if (j) give_back(j);
+    not_started(hand, item, rc, why.text);
+}
+
+static void exec_kill(once_hand *base, once_item *item)
+{
+    job *j = item->hand;
+    (void)base;
+    j->killed = true;
+    once_process_kill(&j->child);
+}
+
+static int64_t exec_tick(once_hand *base, int64_t now_ms)
+{
+    exec_hand *hand = (exec_hand *)base;
+    while (hand->first && hand->first->deadline_ms <= now_ms) {
+        job *j = hand->first;
+        leave_line(j);
+        j->late = !j->killed;
+        once_process_kill(&j->child);
+    }
+    return hand->first ? hand->first->deadline_ms : ONCE_NEVER;
+}
+
+/* ---- open, close ---- */
+
+static void exec_close(once_hand *base)
+{
+    exec_hand *hand = (exec_hand *)base;
+    for (job *j = hand->all; j; j = j->next_of_all) once_process_kill(&j->child);
+    for (job *j = hand->all, *next; j; j = next) {
+        int status;
+        next = j->next_of_all;
+        if (j->child.pid) once_process_reap(&j->child, true, &status);
+        if (j->item) give_back(j);
+        free(j);
+    }
+    once_buf_release(&hand->variables);
+    once_arena_release(&hand->arena);
+    free(hand->file);
+    free(hand);
+}
+
+static const once_hand_ops exec_ops = {.start = exec_start, .kill = exec_kill, .tick = exec_tick, .close = exec_close};
+
+/* Everything that does not depend on the message. */
+static int make_ready(exec_hand *hand, once_error *err)
+{
+    const once_handler_spec *handler = hand->hand.handler;
+    const once_spec *spec = once_hands_options_of(hand->hand.hands)->spec;
+    const once_template_input nothing = {0};
+    once_bytes command;
+    assert(handler->exec.n > 0 && once_template_is_literal(handler->exec.argv[0]));
+    if (has_nul(spec->consumer) || has_nul(handler->operation))
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: consumer and operation of a command cannot have a NUL byte", (int)spec->file.len,
+                         spec->file.data, handler->line);
+    int rc = once_hands_environment(hand->hand.hands, handler, &hand->arena, NULL, &hand->fixed, err);
+    if (rc != ONCE_OK) return rc;
+    while (hand->fixed[hand->n_fixed]) hand->n_fixed++;
+    hand->envp = once_arena_new(&hand->arena, char *, hand->n_fixed + VARIABLES + 1);
+    if (!hand->envp) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    memcpy(hand->envp, hand->fixed, hand->n_fixed * sizeof *hand->envp);
+    rc = once_template_render_plain(handler->exec.argv[0], &nothing, &hand->arena, &command, err);
+    if (rc != ONCE_OK) return rc;
+    return once_hands_find(hand->hand.hands, handler, command.data, hand->fixed, &hand->file, err);
+}
+
+int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+{
+    exec_hand *hand = calloc(1, sizeof *hand);
+    if (!hand) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    hand->hand = (once_hand){.ops = &exec_ops, .handler = handler, .hands = hands};
+    once_buf_init(&hand->variables, SIZE_MAX / 4);
+    const int rc = make_ready(hand, err);
+    if (rc == ONCE_OK) *out = &hand->hand;
+    else exec_close(&hand->hand);
+    return rc;
+}

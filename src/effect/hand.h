@@ -1,0 +1,67 @@
+/* Inside the hands: one hand for each handler with an external effect, and the loop they share. All on the loop's thread. */
+#ifndef ONCE_EFFECT_HAND_H
+#define ONCE_EFFECT_HAND_H
+
+#include <stdint.h>
+
+#include "effect/hands.h"
+
+typedef struct once_hand once_hand;
+
+typedef struct once_hand_ops {
+    /* Never more than handler->slots at a time. item->hand is not NULL from here until once_hands_finished; each kind may keep in it
+     * what it needs to find the item again. Outcome, delay_ms (-1), maybe, started, trouble are set as for one that was not begun. */
+    void (*start)(once_hand *hand, once_item *item);
+    void (*kill)(once_hand *hand, once_item *item); /* of one that was started and is not finished */
+    /* What is due: deadlines, restarts. Returns when to call again (loop's clock), ONCE_NEVER: not by itself. Also called once before
+     * every sleep of the loop: what `start` and `ready` left for one large write goes out here. */
+    int64_t (*tick)(once_hand *hand, int64_t now_ms);
+    void (*close)(once_hand *hand); /* ends everything; items that were not back are not reported any more */
+} once_hand_ops;
+
+struct once_hand { /* first member of each kind */
+    const once_hand_ops *ops;
+    const once_handler_spec *handler;
+    once_hands *hands;
+};
+
+int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
+int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
+int once_hand_open_callback(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback, once_hand **out,
+                            once_error *err);
+
+/* once_hands_prepare of `exec` without `stream`. */
+int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
+                      void **input, once_error *err);
+
+const once_hands_options *once_hands_options_of(const once_hands *hands);
+int64_t once_hands_now_ms(const once_hands *hands); /* monotonic */
+
+/* The item is over; once_hands_wait will hand it out. Its fields are set. */
+void once_hands_finished(once_hands *hands, once_item *item);
+
+/* Result and reason of an item, copied into item->output (what was there is freed). A result longer than result_max is not kept, because a
+ * cut result is a wrong result: it is left empty, logged, and said in the reason when that is empty. A reason is cut after 400 bytes;
+ * control characters in it become '?'. False: memory is out; then both are empty. */
+bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, once_bytes reason);
+
+/* File descriptors (epoll, level-triggered). `events`: EPOLLIN, EPOLLOUT; 0 keeps it registered but asks for nothing but errors. */
+typedef struct once_watch {
+    int fd;  /* set it before once_hands_watch; -1 after once_hands_unwatch */
+    bool on; /* the loop's own: registered */
+    void (*ready)(struct once_watch *watch, uint32_t events);
+} once_watch;
+
+int once_hands_watch(once_hands *hands, once_watch *watch, uint32_t events, once_error *err); /* adds or changes */
+void once_hands_unwatch(once_hands *hands, once_watch *watch); /* also from inside a `ready`; a pending event is not delivered any more. Does not close */
+
+/* The environment of a command: PATH, LANG and what the handler names, secrets read; NULL-terminated, in `arena`. `extra` (NULL or
+ * NULL-terminated) are put behind. */
+int once_hands_environment(once_hands *hands, const once_handler_spec *handler, once_arena *arena, const char *const *extra,
+                           char ***out, once_error *err);
+
+/* The file of a handler's command, looked up in the PATH of its environment; malloc'd. Not there: ONCE_E_CONFIG as FILE:LINE. */
+int once_hands_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp, char **out,
+                    once_error *err);
+
+#endif

@@ -1,0 +1,262 @@
+/* Commands in a pipeline file: their arguments and their environment. Values of the environment may be secrets: no message shows
+ * one, nor a reference that is written wrongly, which may be a secret too. */
+#include <assert.h>
+#include <stdio.h>
+
+#include "runtime/config_internal.h"
+
+#include "base/banned.h"
+
+#define MAX_ARGUMENTS 64
+
+/* --- arguments ---------------------------------------------------------------------------------------------------- */
+
+/* A command line as the list that it should have been: "[some, command]". */
+typedef struct word_list {
+    char text[200];
+} word_list;
+
+static word_list words_of(once_bytes line, bool more)
+{
+    word_list list = {"[COMMAND, ARGUMENT"};
+    const once_config_shown shown = once_config_show(line);
+    /* What a shell or YAML would read differently is not taken apart here. */
+    if (strpbrk(shown.text, "\"'\\|&;<>()$`*?~#{}[],:") == NULL && strlen(shown.text) == line.len && line.len > 0) {
+        size_t len = 0;
+        bool inside = false;
+        for (const char *c = shown.text; *c; c++) {
+            if (*c != ' ' && !inside) len += (size_t)snprintf(list.text + len, sizeof list.text - len, "%s", len == 0 ? "[" : ", ");
+            inside = *c != ' ';
+            if (inside) len += (size_t)snprintf(list.text + len, sizeof list.text - len, "%c", *c);
+        }
+    }
+    const size_t len = strlen(list.text);
+    (void)snprintf(list.text + len, sizeof list.text - len, "%s", more ? ", ...]" : "]");
+    return list;
+}
+
+static bool is_interpreter(once_bytes command)
+{
+    static const char *const names[] = {"sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "python", "python3", "perl", "ruby", "node"};
+    const char *slash = memrchr(command.data, '/', command.len);
+    if (slash) command = (once_bytes){slash + 1, command.len - (size_t)(slash + 1 - command.data)};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (once__is_text(command, names[i])) return true;
+    return false;
+}
+
+/* "-c", "-ec", "-e": the program itself is the next argument. */
+static bool announces_program(once_bytes argument)
+{
+    if (argument.len < 2 || argument.data[0] != '-' || argument.data[1] == '-') return false;
+    return memchr(argument.data, 'c', argument.len) || memchr(argument.data, 'e', argument.len);
+}
+
+/* A field of a message inside a program is code that a stranger wrote. The program (or its file) is the first argument, or the one
+ * behind an option that announces it; what comes behind the program is for the program. */
+static bool check_interpreter(once_config *config, const once_node *list, const once_template *const *argv)
+{
+    if (!is_interpreter(list->first->text)) return true;
+    const once_node *before = list->first;
+    size_t i = 1;
+    for (const once_node *item = before->next; item; before = item, item = item->next, i++) {
+        const bool literal = once_template_is_literal(argv[i]);
+        if ((literal && item->text.data[0] == '-') || (i > 1 && !announces_program(before->text))) continue;
+        if (literal) return true;
+        once_config_wrong(config, ONCE_E_CONFIG, item->line,
+                          "'exec' would run a field of the message as a program of '%s'; write the program without placeholders and "
+                          "pass the field behind it, as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"]",
+                          once_config_show(list->first->text).text);
+        return false;
+    }
+    return true;
+}
+
+static bool check_command(once_config *config, const once_node *list, const once_template *command)
+{
+    const once_node *item = list->first;
+    if (!once_template_is_literal(command)) {
+        once_config_wrong(config, ONCE_E_CONFIG, item->line,
+                          "'exec' must begin with a command that is the same for every message, not '%s'; write 'exec: [./charge, ...]'",
+                          once_config_show(item->text).text);
+        return false;
+    }
+    if (memchr(item->text.data, ' ', item->text.len) && !memchr(item->text.data, '/', item->text.len)) {
+        once_config_wrong(config, ONCE_E_CONFIG, item->line, "'exec': the command is one word, not '%s'; write %s",
+                          once_config_show(item->text).text, words_of(item->text, item->next != NULL).text);
+        return false;
+    }
+    return true;
+}
+
+static const once_template *read_argument(once_config *config, const once_config_field *field, const once_node *item)
+{
+    if (item->kind == ONCE_NODE_SCALAR && !item->none && item->text.len == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, item->line, "'exec' has an empty element; remove it");
+        return NULL;
+    }
+    return once__config_template(config, field, item);
+}
+
+bool once__config_exec(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_exec_spec *exec = &((once__handler *)out)->spec.exec;
+    if (node->kind == ONCE_NODE_SCALAR && !node->none) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exec' is not a command line; write a list: exec: %s",
+                          words_of(node->text, false).text);
+        return false;
+    }
+    if (node->kind != ONCE_NODE_LIST || node->count == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exec' must be a list, not %s; write 'exec: %s'",
+                          node->kind == ONCE_NODE_LIST ? "an empty one" : once_node_kind_text(node), field->example);
+        return false;
+    }
+    if (node->count > MAX_ARGUMENTS) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exec' has %zu elements, and %d are the most; put the others into a script",
+                          node->count, MAX_ARGUMENTS);
+        return false;
+    }
+    const once_template **argv = once_arena_new(config->arena, const once_template *, node->count);
+    if (!argv) {
+        config->nomem = true;
+        return false;
+    }
+    bool ok = true;
+    size_t n = 0;
+    for (const once_node *item = node->first; item; item = item->next) {
+        argv[n] = read_argument(config, field, item);
+        ok = argv[n++] && ok;
+    }
+    if (!ok || !check_command(config, node, argv[0]) || !check_interpreter(config, node, argv)) return false;
+    exec->argv = argv;
+    exec->n = n;
+    return true;
+}
+
+void once__config_check_stream(once_config *config, const once_node *exec, const once_exec_spec *spec)
+{
+    const once_node *item = exec->first;
+    for (size_t i = 0; i < spec->n; i++, item = item->next) {
+        if (once_template_is_literal(spec->argv[i])) continue;
+        once_config_wrong(config, ONCE_E_CONFIG, item->line,
+                          "'exec' has the placeholder '%s', but with 'mode: stream' one process serves many messages; remove it, and read "
+                          "the message from standard input",
+                          once_config_show(item->text).text);
+        return;
+    }
+}
+
+/* --- environment -------------------------------------------------------------------------------------------------- */
+
+static bool starts_with(once_bytes text, const char *prefix, once_bytes *rest)
+{
+    const size_t len = strlen(prefix);
+    if (text.len < len || memcmp(text.data, prefix, len) != 0) return false;
+    *rest = (once_bytes){text.data + len, text.len - len};
+    return true;
+}
+
+static bool is_variable_name(once_bytes name)
+{
+    for (size_t i = 0; i < name.len; i++) {
+        const char c = name.data[i];
+        const bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+        if (!letter && (i == 0 || c < '0' || c > '9')) return false;
+    }
+    return name.len > 0;
+}
+
+static bool check_variable(once_config *config, const once_node *node)
+{
+    const once_config_shown name = once_config_show(node->name);
+    once_bytes rest;
+    if (!is_variable_name(node->name)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
+                          "'env': '%s' cannot be the name of a variable; use letters, digits and _, and no digit at the beginning", name.text);
+    } else if (starts_with(node->name, "ONCE_", &rest)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'env': variables that begin with ONCE_ are set by once itself; rename '%s'",
+                          name.text);
+    } else if (node->kind != ONCE_NODE_SCALAR || node->none) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env': '%s' must be text, not %s; write a text, env:NAME or file:PATH", name.text,
+                          once_node_kind_text(node));
+    } else if (starts_with(node->text, "env:", &rest) && !is_variable_name(rest)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env': '%s' refers to a variable, but 'env:' is not followed by a name; write env:NAME",
+                          name.text);
+    } else if (starts_with(node->text, "file:", &rest) && rest.len == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env': '%s' refers to a file, but 'file:' is not followed by a path; write file:PATH",
+                          name.text);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+bool once__config_env(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_exec_spec *exec = &((once__handler *)out)->spec.exec;
+    if (node->kind != ONCE_NODE_MAP || node->count == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env' must be a map of variables, not %s; write 'env: %s'",
+                          node->kind == ONCE_NODE_MAP ? "an empty one" : once_node_kind_text(node), field->example);
+        return false;
+    }
+    once_exec_variable *env = once_arena_new(config->arena, once_exec_variable, node->count);
+    if (!env) {
+        config->nomem = true;
+        return false;
+    }
+    bool ok = true;
+    size_t n = 0;
+    for (const once_node *item = node->first; item; item = item->next) {
+        ok = check_variable(config, item) && ok;
+        env[n++] = (once_exec_variable){.name = item->name, .value = item->text, .line = item->line};
+    }
+    exec->env = env;
+    exec->n_env = n;
+    return ok;
+}
+
+/* --- the page ----------------------------------------------------------------------------------------------------- */
+
+const char once__config_commands[] =
+    "\n"
+    "## Commands\n"
+    "\n"
+    "`exec` names a command and its arguments, each an element of the list. No shell stands between: spaces, quotes, `*` and `;` in a\n"
+    "value are nothing but bytes of one argument. A command without a `/` is looked up in `PATH`. Placeholders are filled with the\n"
+    "values as they are, without the escapes of keys. A value at the beginning of an argument that begins with `-` would turn into\n"
+    "an option, and makes a dead letter: write `--order=${/order_id}`. A field inside a program (`sh -c`, `python3 -c`...) would run\n"
+    "as code and is refused: pass it behind the program, as in `[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]`. Other users of the\n"
+    "machine can see the arguments of a command; the body and `env` they cannot.\n"
+    "\n"
+    "With `mode: message` a process is started for each message. The body is its standard input, what it writes to standard output is\n"
+    "the result that duplicates get (up to `result_max`), what it writes to standard error is shown to people as the reason when it\n"
+    "was not done, and its exit code says how it ended:\n"
+    "\n"
+    "| exit code | outcome |\n"
+    "|---|---|\n"
+    "| 0 | done: the effect happened |\n"
+    "| 64 | rejected: the business says no; not tried again |\n"
+    "| 65 | dead: will never work; a dead letter |\n"
+    "| 66 | already: it had happened before |\n"
+    "| 67 | stale: something newer has been there |\n"
+    "| 75 and every other | retry: tried again after `retry.backoff`, up to `retry.attempts` |\n"
+    "| ended by a signal, killed at `timeout` or while stopping | unknown: the effect may have happened; `unknown` says what follows |\n"
+    "\n"
+    "A command that is not there, or cannot be executed, is the fault of no message: the pipeline does not start, or waits.\n"
+    "\n"
+    "The environment has `PATH`, `LANG`, what `env` says, and nothing else of ours but these:\n"
+    "\n"
+    "| variable | is |\n"
+    "|---|---|\n"
+    "| `ONCE_KEY` | the key, as `once explain` wants it |\n"
+    "| `ONCE_IDEMPOTENCY_KEY` | 32 hexadecimal digits, the same for every attempt at this key: pass it to the other side |\n"
+    "| `ONCE_ATTEMPT` | 1, 2, 3...: higher each time; a fence for those who compare it |\n"
+    "| `ONCE_FAILURES` | attempts that failed before |\n"
+    "| `ONCE_MAYBE_DONE` | 1: the attempt before may have had its effect; otherwise 0 |\n"
+    "| `ONCE_TYPE`, `ONCE_TENANT`, `ONCE_CONSUMER`, `ONCE_OPERATION` | what the message was handled as |\n"
+    "| `ONCE_COORDINATES` | where the source had the message |\n"
+    "| `ONCE_SENT_MS` | when it was sent, in milliseconds since 1970; empty when that is not known |\n"
+    "\n"
+    "With `mode: stream` processes are kept, and each message is one line of JSON to them and one line back:\n"
+    "[stream.md](stream.md) has the protocol. What the variables above say is in that line; their environment is\n"
+    "`PATH`, `LANG` and `env`.\n";

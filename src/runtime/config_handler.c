@@ -1,0 +1,282 @@
+/* Handlers of a pipeline: what each inherits, its one effect, what fits that effect, and what handlers share. */
+#include <stdio.h>
+
+#include "base/duration.h"
+#include "runtime/config_internal.h"
+
+#include "base/banned.h"
+
+/* "handler 'payment.received'", or "'handler'". */
+typedef struct label {
+    char text[100];
+} label;
+
+static label label_of(const once_handler_spec *handler)
+{
+    label made;
+    if (handler->type.len == 0)
+        (void)snprintf(made.text, sizeof made.text, "'handler'");
+    else
+        (void)snprintf(made.text, sizeof made.text, "handler '%s'", once_config_show(handler->type).text);
+    return made;
+}
+
+/* --- the effect --------------------------------------------------------------------------------------------------- */
+
+#define WRITE_EFFECT "write 'sql', 'exec', 'callback' or 'dead' in it"
+#define SHORTEST_LEASE_MS 100 /* of an external effect: it must be extended in time while the effect runs */
+
+static const struct {
+    const char *name;
+    once_effect_kind kind;
+    bool here;
+} effects[] = {
+    {"sql", ONCE_EFFECT_SQL, true},   {"exec", ONCE_EFFECT_EXEC, true}, {"callback", ONCE_EFFECT_CALLBACK, true},
+    {"dead", ONCE_EFFECT_DEAD, true}, {"http", 0, false},               {"forward", 0, false},
+};
+
+/* Exactly one. False when there is none that the rest can be compared with. */
+static bool find_effect(once_config *config, const once_node *node, once_handler_spec *handler)
+{
+    const once_node *first = NULL, *second = NULL;
+    bool here = false;
+    for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) {
+        const once_node *found = once_node_member(node, effects[i].name);
+        if (!found) continue;
+        if (first) {
+            second = found;
+            continue;
+        }
+        first = found;
+        here = effects[i].here;
+        handler->effect = effects[i].kind;
+    }
+    if (!first) once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s has no effect; " WRITE_EFFECT, label_of(handler).text);
+    if (second)
+        once_config_wrong(config, ONCE_E_CONFIG, second->name_line, "%s has two effects, '%s' and '%s'; keep one",
+                          label_of(handler).text, first->name.data, second->name.data);
+    return here && !second;
+}
+
+#define ON(kind) (1u << ONCE_EFFECT_##kind)
+
+static const struct {
+    const char *field;
+    unsigned effects;
+    const char *why;
+} misfits[] = {
+    {"already", ON(DEAD), "has no meaning with 'dead'"},
+    {"already", ON(EXEC), "is for 'sql': a command says it with exit code 66"},
+    {"already", ON(CALLBACK), "is for 'sql': a callback returns it"},
+    {"rejected", ON(DEAD), "has no meaning with 'dead'"},
+    {"rejected", ON(EXEC), "is for 'sql': a command says it with exit code 64"},
+    {"rejected", ON(CALLBACK), "is for 'sql': a callback returns it"},
+    {"mode", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
+    {"window", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
+    {"processes", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
+    {"env", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
+    {"natural", ON(DEAD), "has no meaning with 'dead'"},
+    {"unknown", ON(DEAD), "has no meaning with 'dead'"},
+    {"unknown", ON(SQL), "has no meaning with 'sql': effects in the store's own database are never unknown"},
+};
+
+static void check_fit(once_config *config, const once_node *node, const once_handler_spec *handler)
+{
+    for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
+        const once_node *found = once_node_member(node, misfits[i].field);
+        if (found && (misfits[i].effects & (1u << handler->effect)))
+            once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' %s; remove it", misfits[i].field, misfits[i].why);
+    }
+    const once_node *retry = once_node_member(node, "retry");
+    const once_node *on = retry && retry->kind == ONCE_NODE_MAP ? once_node_member(retry, "on") : NULL;
+    if (on && once_handler_external(handler))
+        once_config_wrong(config, ONCE_E_CONFIG, on->name_line, "'on' names faults of statements, and is for 'sql'; remove it");
+}
+
+static void check_stream(once_config *config, const once_node *node, const once__handler *handler)
+{
+    static const char *const of_stream[] = {"window", "processes"};
+    if (handler->mode == ONCE__MODE_STREAM) {
+        once__config_check_stream(config, once_node_member(node, "exec"), &handler->spec.exec);
+        return;
+    }
+    for (size_t i = 0; i < sizeof of_stream / sizeof *of_stream; i++) {
+        const once_node *found = once_node_member(node, of_stream[i]);
+        if (found)
+            once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' is for 'mode: stream'; add that, or remove it", of_stream[i]);
+    }
+}
+
+static void check_lease(once_config *config, const once_node *root, const once_node *node, const once_handler_spec *handler)
+{
+    char lease[ONCE_DURATION_TEXT], shortest[ONCE_DURATION_TEXT];
+    const once_node *said = once_node_member(node, "lease") ? node : root;
+    if (handler->lease_ms <= 0 || handler->lease_ms >= SHORTEST_LEASE_MS) return; /* 0: wrong, and said so */
+    once_config_wrong(config, ONCE_E_CONFIG, once__line_of(said, "lease"),
+                      "'lease' is %s, too short to be extended while the effect of %s runs; write %s or more",
+                      once_duration_format(handler->lease_ms, lease), label_of(handler).text,
+                      once_duration_format(SHORTEST_LEASE_MS, shortest));
+}
+
+/* What follows from what was said. What is idempotent by nature needs nobody to decide whether it may run again. */
+static void conclude(const once_spec *spec, once__handler *handler, bool unknown_said)
+{
+    once_handler_spec *h = &handler->spec;
+    h->exec.stream = handler->mode == ONCE__MODE_STREAM;
+    if (h->effect == ONCE_EFFECT_DEAD) h->natural = false;
+    if (!once_handler_external(h)) return;
+    h->hold = handler->unknown == ONCE__UNKNOWN_HOLD && (unknown_said || !h->natural);
+    h->slots = h->exec.stream ? h->exec.window * h->exec.processes : spec->workers;
+}
+
+static void read_handler(once_config *config, const once_node *root, const once_node *node, once_bytes type,
+                         const once__pipeline *pipeline, once_handler_spec *out)
+{
+    once__handler handler = pipeline->common;
+    once_handler_spec *h = &handler.spec;
+    h->type = type;
+    h->line = node->name_line;
+    if (h->operation.len == 0) h->operation = type.len > 0 ? type : ONCE_BYTES("handler");
+    if (node->kind != ONCE_NODE_MAP) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s must be a map, not %s; " WRITE_EFFECT, label_of(h).text,
+                          once_node_kind_text(node));
+        *out = *h;
+        return;
+    }
+    config->inherit = true;
+    (void)once_config_read(config, &once__handler_scope, node, &handler);
+    config->inherit = false;
+    if (find_effect(config, node, h)) {
+        check_fit(config, node, h);
+        if (h->effect == ONCE_EFFECT_EXEC) check_stream(config, node, &handler);
+        if (once_handler_external(h)) check_lease(config, root, node, h);
+    }
+    if (!h->key && !once_node_member(node, "key") && !once_node_member(root, "key"))
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
+                          "%s has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers", label_of(h).text);
+    const bool unknown_said = once_node_member(node, "unknown") || once_node_member(root, "unknown");
+    conclude(&pipeline->spec, &handler, unknown_said);
+    *out = *h;
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+/* Whether the file says the operation of this handler, or it follows from the type. */
+static bool says_operation(const once_node *root, const once_node *node)
+{
+    return once_node_member(root, "operation") || once_node_member(node, "operation");
+}
+
+static bool same_fingerprint(const once_fingerprint_spec *x, const once_fingerprint_spec *y)
+{
+    if (x->kind != y->kind || x->n != y->n) return false;
+    for (size_t i = 0; i < x->n; i++) {
+        size_t k = 0;
+        while (k < y->n && !once__same(x->fields[i].text, y->fields[k].text)) k++;
+        if (k == y->n) return false;
+    }
+    return true;
+}
+
+/* Two handlers with one operation share keys: that must be said, and the keys must be made alike. */
+static void check_shared(once_config *config, const once_node *root, const once_node *nodes[2], const once_handler_spec *pair[2])
+{
+    if (!once__same(pair[0]->operation, pair[1]->operation)) return;
+    label first = label_of(pair[0]), second = label_of(pair[1]);
+    once_config_shown operation = once_config_show(pair[0]->operation);
+    if (!says_operation(root, nodes[0]) || !says_operation(root, nodes[1])) {
+        once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
+                          "%s and %s have the same operation '%s'; say 'operation: %s' in both to share their keys, or change one",
+                          first.text, second.text, operation.text, operation.text);
+        return;
+    }
+    if (!pair[0]->key || !pair[1]->key) return;
+    if (!once__same(once_template_text(pair[0]->key), once_template_text(pair[1]->key)) ||
+        !same_fingerprint(&pair[0]->fingerprint, &pair[1]->fingerprint))
+        once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
+                          "%s and %s share the operation '%s' but not 'key' and 'fingerprint'; make them equal, or change the operation",
+                          first.text, second.text, operation.text);
+    else if (pair[0]->natural != pair[1]->natural && pair[0]->effect != ONCE_EFFECT_DEAD && pair[1]->effect != ONCE_EFFECT_DEAD)
+        once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
+                          "%s and %s share the operation '%s', but only one is 'natural'; make them equal, or change the operation", first.text,
+                          second.text, operation.text);
+}
+
+static void check_all_shared(once_config *config, const once_node *root, const once_node *map, const once_handler_spec *handlers)
+{
+    size_t i = 0;
+    for (const once_node *x = map->first; x; x = x->next, i++) {
+        size_t k = 0;
+        for (const once_node *y = map->first; y != x; y = y->next, k++) {
+            const once_node *nodes[2] = {y, x};
+            const once_handler_spec *pair[2] = {&handlers[k], &handlers[i]};
+            size_t before = config->total;
+            check_shared(config, root, nodes, pair);
+            if (config->total > before) break; /* one complaint per handler */
+        }
+    }
+}
+
+static void read_handlers(once_config *config, const once_node *root, once__pipeline *pipeline)
+{
+    const once_node *map = pipeline->handlers;
+    if (map->kind != ONCE_NODE_MAP || map->count == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, map->line, "'handlers' must be a map by type, not %s; write 'TYPE:' and an effect under it",
+                          map->kind == ONCE_NODE_MAP ? "an empty one" : once_node_kind_text(map));
+        return;
+    }
+    once_handler_spec *handlers = once_arena_new(config->arena, once_handler_spec, map->count);
+    if (!handlers) {
+        config->nomem = true;
+        return;
+    }
+    size_t i = 0;
+    for (const once_node *node = map->first; node; node = node->next, i++) {
+        (void)once__config_name(config, "a type in 'handlers'", node->name_line, node->name);
+        read_handler(config, root, node, node->name, pipeline, &handlers[i]);
+    }
+    check_all_shared(config, root, map, handlers);
+    pipeline->spec.handlers = handlers;
+    pipeline->spec.n_handlers = map->count;
+}
+
+static void read_all(once_config *config, const once_node *root, once__pipeline *pipeline)
+{
+    if (pipeline->handler && pipeline->handlers) {
+        once_config_wrong(config, ONCE_E_CONFIG, pipeline->handler->name_line, "'handler' and 'handlers' exclude each other; keep one");
+    } else if (pipeline->handlers) {
+        if (!once_node_member(root, "type"))
+            once_config_wrong(config, ONCE_E_CONFIG, pipeline->handlers->name_line,
+                              "'handlers' needs 'type' to choose by; add 'type: \"${/type}\"', or use 'handler'");
+        read_handlers(config, root, pipeline);
+    } else if (pipeline->handler) {
+        once_handler_spec *handler = once_arena_new(config->arena, once_handler_spec, 1);
+        if (!handler) {
+            config->nomem = true;
+            return;
+        }
+        read_handler(config, root, pipeline->handler, (once_bytes){0}, pipeline, handler);
+        pipeline->spec.handlers = handler;
+        pipeline->spec.n_handlers = 1;
+    } else {
+        once_config_wrong(config, ONCE_E_CONFIG, root->line,
+                          "missing field 'handlers' in a pipeline; add 'handlers:' with a handler for each type, or 'handler:'");
+    }
+}
+
+/* A default that nobody can use. Only where all else is right: otherwise it may be for a handler that was not understood. */
+static void check_unknown(once_config *config, const once_node *root, const once_spec *spec)
+{
+    const once_node *unknown = once_node_member(root, "unknown");
+    if (!unknown || config->total > 0) return;
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (once_handler_external(&spec->handlers[i])) return;
+    once_config_wrong(config, ONCE_E_CONFIG, unknown->name_line,
+                      "'unknown' has no meaning here: effects in the store's own database are never unknown; remove it");
+}
+
+void once__config_handlers(once_config *config, const once_node *root, once__pipeline *pipeline)
+{
+    read_all(config, root, pipeline);
+    check_unknown(config, root, &pipeline->spec);
+}

@@ -1,0 +1,70 @@
+/* A file of slots, open addressing, never more than half full. A slot that was not written reads as zeros: free. */
+#include "runtime/said.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/banned.h"
+
+static int cannot(const char *what, once_error *err)
+{
+    return once_fail(err, ONCE_E_IO, "cannot %s the temporary file of a dry run: %s", what, strerror(errno));
+}
+
+int once__said_open(once_said_table *table, uint64_t most, once_error *err)
+{
+    const char *asked = getenv("TMPDIR"), *folder = asked && *asked ? asked : "/var/tmp";
+    char path[PATH_MAX];
+    uint64_t size = 1024;
+    while (size / 2 < most) size *= 2;
+    snprintf(path, sizeof path, "%s/once-XXXXXX", folder);
+    const int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0) return once_fail(err, ONCE_E_IO, "cannot make a temporary file in '%s': %s; set TMPDIR", folder, strerror(errno));
+    unlink(path);
+    *table = (once_said_table){.fd = fd, .size = size};
+    if (ftruncate(fd, (off_t)(size * sizeof(once_said))) == 0) return ONCE_OK;
+    const int rc = cannot("size", err);
+    once__said_close(table);
+    return rc;
+}
+
+void once__said_close(once_said_table *table)
+{
+    if (table->size) close(table->fd);
+    *table = (once_said_table){0};
+}
+
+/* The slot of this id, or the free one where it belongs. */
+static int find_slot(const once_said_table *table, uint64_t id, uint64_t *slot, once_said *out, once_error *err)
+{
+    assert(id != 0);
+    for (*slot = id & (table->size - 1);; *slot = (*slot + 1) & (table->size - 1)) {
+        const ssize_t got = pread(table->fd, out, sizeof *out, (off_t)(*slot * sizeof *out));
+        if (got != sizeof *out) return cannot("read", err);
+        if (out->id == 0 || out->id == id) return ONCE_OK;
+    }
+}
+
+int once__said_find(const once_said_table *table, uint64_t id, once_said *out, once_error *err)
+{
+    uint64_t slot;
+    return find_slot(table, id, &slot, out, err);
+}
+
+int once__said_put(once_said_table *table, const once_said *what, once_error *err)
+{
+    uint64_t slot;
+    once_said old;
+    const int rc = find_slot(table, what->id, &slot, &old, err);
+    if (rc != ONCE_OK) return rc;
+    table->n += old.id == 0;
+    assert(table->n <= table->size / 2);
+    if (pwrite(table->fd, what, sizeof *what, (off_t)(slot * sizeof *what)) != sizeof *what) return cannot("write", err);
+    return ONCE_OK;
+}

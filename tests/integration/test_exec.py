@@ -1,0 +1,234 @@
+"""Commands as effects, as a user meets them: exit codes, environment, arguments, results, unknowns, mixed pipelines, natural."""
+
+import json
+import os
+import stat
+import time
+
+import pytest
+
+from fenced import Fenced
+from harness import Pipeline, counts
+
+HEAD = 'key: "${/id}"\nretry: {attempts: 3, backoff: 1ms..5ms}\n'
+
+
+def script(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w") as file:
+        file.write(text)
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+    return path
+
+
+def pipeline(folder, text, config, *messages):
+    script(folder, "effect", text)
+    p = Pipeline(folder, HEAD + config)
+    p.write(*messages)
+    return p
+
+
+# ---- exit codes ----
+
+def test_exit_codes_are_outcomes(tmp_path):
+    p = pipeline(tmp_path, '#!/bin/sh\necho said >&2\nread -r b\necho "$b" >> seen\nexit $(echo "$b" | tr -dc 0-9)\n',
+                 "handler: {exec: [./effect], key: '${/code}'}\n", *[f'{{"code": {code}}}' for code in (0, 64, 65, 66, 67, 75, 1, 0)])
+    counts(p.run(status=1), received=8, done=1, rejected=1, already=1, stale=1, dead=3, duplicates=1, retries=4)
+    reasons = dict(p.letters())
+    assert reasons[3] == "exit status 65: said" and reasons[6] == "exit status 75: said" and reasons[7] == "exit status 1: said"
+    (entry,) = p.explain("64")
+    assert entry["state"] == "rejected" and entry["reason"] == "exit status 64: said"
+
+
+def test_stdout_is_the_result_that_duplicates_see(tmp_path):
+    p = pipeline(tmp_path, "#!/bin/sh\ncat\n", "handler: {exec: [./effect]}\n", {"id": 1, "é": "ü"})
+    p.run(status=0)
+    (entry,) = p.explain("1")
+    assert json.loads(entry["result"]) == {"id": 1, "é": "ü"}
+
+
+def test_f04_ended_by_a_signal_is_unknown_and_held(tmp_path):
+    p = pipeline(tmp_path, "#!/bin/sh\nkill -9 $$\n", "handler: {exec: [./effect]}\n", {"id": 1})
+    counts(p.run(status=1), received=1, unknown=1, attempts=1)
+    (entry,) = p.explain("1")
+    assert entry["state"] == "unknown" and "signal 9" in entry["reason"]
+    counts(p.run(status=1), received=1, unknown=1, attempts=0)
+
+
+def test_f60_a_command_that_hangs(tmp_path):
+    """Its deadline ends it and all its children."""
+    p = pipeline(tmp_path, '#!/bin/sh\nsleep 1000 &\necho $! > child\nsleep 1000\n', "timeout: 200ms\nhandler: {exec: [./effect]}\n", {"id": 1})
+    began = time.monotonic()
+    counts(p.run(status=1), received=1, unknown=1)
+    assert time.monotonic() - began < 5
+    (entry,) = p.explain("1")
+    assert "deadline" in entry["reason"]
+    with open(os.path.join(tmp_path, "child")) as file:
+        child = int(file.read())
+    assert not os.path.exists(f"/proc/{child}") or open(f"/proc/{child}/stat").read().split()[2] == "Z"
+
+
+# ---- what a command gets ----
+
+def test_f62_environment_and_descriptors(tmp_path):
+    """A fixed environment, and nothing of ours but three descriptors."""
+    p = pipeline(tmp_path, "#!/bin/sh\nenv | sort > env.txt\nls -l /proc/self/fd > fds.txt\n",
+                 'type: "${/t}"\nhandlers: {x: {exec: [./effect], env: {GREETING: hello, TOKEN: "env:SECRET_TOKEN", PIN: "file:pin.txt"}}}\n',
+                 {"id": "a b", "t": "x"})
+    with open(os.path.join(tmp_path, "pin.txt"), "w") as file:
+        file.write("1234\n")
+    ended = p.try_run(env={"SECRET_TOKEN": "s3cret", "UNRELATED": "yes", "LD_PRELOAD": ""})
+    assert ended.status == 0, ended
+    with open(os.path.join(tmp_path, "env.txt")) as file:
+        env = dict(line.rstrip("\n").split("=", 1) for line in file)
+    identity = env.pop("ONCE_IDEMPOTENCY_KEY")
+    assert len(identity) == 32 and all(c in "0123456789abcdef" for c in identity)
+    for shell in ("PWD", "OLDPWD", "SHLVL", "_"):
+        env.pop(shell, None)
+    assert env.pop("PATH").startswith("/usr/local/") and env.pop("LANG") == "C.UTF-8"
+    assert env == {"GREETING": "hello", "TOKEN": "s3cret", "PIN": "1234", "ONCE_KEY": "a b", "ONCE_ATTEMPT": "1", "ONCE_FAILURES": "0",
+                   "ONCE_MAYBE_DONE": "0", "ONCE_TYPE": "x", "ONCE_TENANT": "", "ONCE_CONSUMER": "c", "ONCE_OPERATION": "x",
+                   "ONCE_COORDINATES": "in.ndjson:1", "ONCE_SENT_MS": ""}
+    with open(os.path.join(tmp_path, "fds.txt")) as file:
+        descriptors = [line for line in file if "->" in line and "/proc/" not in line.split("->")[1]]
+    assert len(descriptors) == 3, descriptors
+
+
+def test_a_secret_that_is_not_there_is_found_before_the_first_message(tmp_path):
+    p = pipeline(tmp_path, "#!/bin/sh\n", 'handler: {exec: [./effect], env: {TOKEN: "env:NO_SUCH_SECRET"}}\n', {"id": 1})
+    ended = p.try_run()
+    assert ended.status == 2 and "p.yaml:6: " in ended.err and "NO_SUCH_SECRET" in ended.err, ended
+    assert p.once("check", p.name).status == 2
+
+
+def test_an_argument_cannot_become_an_option(tmp_path):
+    p = pipeline(tmp_path, '#!/bin/sh\nprintf "%s\\n" "$@" >> args\n', 'handler: {exec: [./effect, "${/to}", "--name=${/to}", x; rm -rf y]}\n',
+                 {"id": 1, "to": "ann@example.org; $(reboot) `x` 'q'"}, {"id": 2, "to": "--config=/etc/passwd"}, {"id": 3, "to": "-x"}, {"id": 4})
+    counts(p.run(status=1), received=4, done=1, dead=3)
+    with open(os.path.join(tmp_path, "args")) as file:
+        assert file.read().splitlines() == ["ann@example.org; $(reboot) `x` 'q'", "--name=ann@example.org; $(reboot) `x` 'q'", "x; rm -rf y"]
+    letters = dict(p.letters())
+    assert "option" in letters[2] and "option" in letters[3] and "missing field '/to'" in letters[4]
+
+
+def test_f61_output_is_capped(tmp_path):
+    p = pipeline(tmp_path, '#!/bin/sh\nhead -c 3000000 /dev/zero | tr "\\0" x\nhead -c 3000000 /dev/zero | tr "\\0" y >&2\nexit $(cat | tr -dc 0-9)\n',
+                 "result_max: 1KiB\nhandler: {exec: [./effect], key: '${/code}'}\n", '{"code": 0}', '{"code": 64}')
+    counts(p.run(status=0), received=2, done=1, rejected=1)
+    (done,), (rejected,) = p.explain("0"), p.explain("64")
+    assert len(done["result"]) <= 1024 and len(rejected["reason"]) <= 440
+
+
+# ---- pausing ----
+
+def test_a_command_that_is_not_there(tmp_path):
+    p = Pipeline(tmp_path, HEAD + "handler: {exec: [no-such-command]}\n")
+    p.write({"id": 1})
+    for verb in ("run", "check"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 2 and "p.yaml:6: " in ended.err and "no-such-command" in ended.err, ended
+    assert not p.rows("SELECT 1 FROM once_entry")
+
+
+def test_a_command_that_disappears_pauses_everything(tmp_path):
+    """Nobody is blamed: what was claimed goes back, and the next run goes on."""
+    p = pipeline(tmp_path, "#!/bin/sh\nrm -f effect\n", "workers: 1\nhandler: {exec: [./effect]}\n", *[{"id": i} for i in range(5)])
+    ended = p.try_run()
+    assert ended.status == 3 and "effect" in ended.err, ended
+    assert ended.json["done"] == 1 and ended.json["dead"] == 0 and ended.json["retries"] == 0
+    script(tmp_path, "effect", "#!/bin/sh\nexit 0\n")
+    summary = p.run(status=0)
+    assert summary["done"] == 4
+    assert {e["failures"] for i in range(1, 5) for e in p.explain(str(i))} == {0}
+
+
+# ---- together with the rest ----
+
+def test_sql_and_commands_in_one_pipeline(tmp_path):
+    p = pipeline(tmp_path, '#!/bin/sh\nread -r b\necho "$ONCE_KEY" >> ran\n',
+                 'type: "${/t}"\nhandlers:\n  sql: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n  cmd: {exec: [./effect]}\n  bad: {exec: [./effect, "${/none}"]}\n',
+                 *[{"id": i, "t": ("sql", "cmd", "bad")[i % 3]} for i in range(60)], *[{"id": i, "t": ("sql", "cmd", "bad")[i % 3]} for i in range(60)])
+    p.execute("CREATE TABLE t(id)")
+    counts(p.run(status=1), received=120, done=40, dead=20, duplicates=60)
+    assert sorted(i for (i,) in p.rows("SELECT id FROM t")) == list(range(0, 60, 3))
+    with open(os.path.join(tmp_path, "ran")) as file:
+        assert sorted(map(int, file)) == list(range(1, 60, 3))
+
+
+def test_equal_keys_wait_behind_their_leader(tmp_path):
+    """A hundred deliveries of one message while it runs: one effect, ninety-nine duplicates, counted exactly."""
+    p = pipeline(tmp_path, "#!/bin/sh\nsleep 0.3\necho x >> ran\n", "handler: {exec: [./effect]}\n", *[{"id": 1}] * 100)
+    counts(p.run(status=0), received=100, done=1, duplicates=99, attempts=1, acked=100)
+    with open(os.path.join(tmp_path, "ran")) as file:
+        assert len(file.readlines()) == 1
+
+
+def test_f33_lanes_run_one_at_a_time_and_in_order(tmp_path):
+    p = pipeline(tmp_path, '#!/bin/sh\necho "begin $1 $2" >> log\nsleep 0.01\necho "end $1 $2" >> log\n[ "$2" != 3 ] || [ "$ONCE_ATTEMPT" -gt 2 ] || exit 75\n',
+                 'order: "${/lane}"\nworkers: 4\nhandler: {exec: [./effect, "${/lane}", "${/n}"], key: "${/lane}:${/n}"}\n',
+                 *[{"lane": lane, "n": n} for n in range(8) for lane in "abcd"])
+    counts(p.run(status=0), received=32, done=32, retries=8)
+    with open(os.path.join(tmp_path, "log")) as file:
+        log = [line.split() for line in file]
+    for lane in "abcd":
+        mine = [(what, int(n)) for what, l, n in log if l == lane]
+        assert mine == [(what, n) for n in (0, 1, 2, 3, 3, 3, 4, 5, 6, 7) for what in ("begin", "end")], f"lane {lane}: {mine}"
+
+
+def test_several_commands_run_at_a_time(tmp_path):
+    p = pipeline(tmp_path, "#!/bin/sh\nsleep 0.2\n", "workers: 8\nhandler: {exec: [./effect]}\n", *[{"id": i} for i in range(16)])
+    began = time.monotonic()
+    counts(p.run(status=0), received=16, done=16)
+    assert time.monotonic() - began < 16 * 0.2 / 2, "not one after the other"
+
+
+def test_the_inbox_with_commands(tmp_path):
+    p = pipeline(tmp_path, "#!/bin/sh\necho $ONCE_KEY >> ran\n", "ack: after_accept\nhandler: {exec: [./effect]}\n", *[{"id": i % 20} for i in range(40)])
+    counts(p.run(status=0), received=40, done=20, duplicates=20, acked=40)
+    with open(os.path.join(tmp_path, "ran")) as file:
+        assert sorted(map(int, file)) == list(range(20))
+
+
+def test_leases_are_extended_while_a_command_runs(tmp_path):
+    """Longer than three leases: no other process gets it."""
+    work = Fenced(tmp_path, n=1, lease="300ms", script='#!/bin/sh\necho "$ONCE_KEY $ONCE_ATTEMPT 0" >> effects\nsleep 1.2\n')
+    with work.p.start() as one, work.p.start() as two:
+        ended = [one.end(), two.end()]
+    assert [e.status for e in ended] == [0, 0], ended
+    assert len(work.effects()) == 1 and sum(e.json["done"] for e in ended) == 1
+
+
+# ---- natural ----
+
+def test_natural_remembers_nothing_and_runs_again(tmp_path):
+    p = pipeline(tmp_path, '#!/bin/sh\necho $ONCE_KEY >> ran\n', "natural: true\nhandler: {exec: [./effect]}\n", {"id": 1}, {"id": 1}, {"id": 2})
+    counts(p.run(status=0), received=3, done=3)
+    counts(p.run(status=0), received=3, done=3)
+    assert p.explain("1")[0]["state"] == "absent"
+
+
+def test_natural_failures_wait_as_entries(tmp_path):
+    p = Pipeline(tmp_path, HEAD + 'natural: true\nhandler: {sql: [{do: "INSERT INTO t(id) SELECT :id WHERE :id < 3", rows: 1, else: retry}]}\n', "CREATE TABLE t(id);")
+    p.write({"id": 1}, {"id": 5}, {"id": 2}, {"id": 1})
+    counts(p.run(status=1), received=4, done=3, dead=1, retries=2)
+    assert p.rows("SELECT id FROM t ORDER BY id") == [(1,), (1,), (2,)]
+    assert [p.explain(str(i))[0]["state"] for i in (1, 5)] == ["absent", "dead"]
+
+
+def test_natural_with_a_version_keeps_only_the_lane(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\norder: "${/item}"\nversion: "${/v}"\nnatural: true\n'
+                           'handler: {sql: ["INSERT INTO price(item, v) VALUES (:item, :v) ON CONFLICT(item) DO UPDATE SET v = excluded.v, n = n + 1"]}\n',
+                 "CREATE TABLE price(item PRIMARY KEY, v, n DEFAULT 1);")
+    p.write(*[{"id": f"m{i}", "item": "x", "v": v} for i, v in enumerate([1, 3, 2, 3, 4])])
+    counts(p.run(status=0), received=5, done=4, stale=1)
+    assert p.rows("SELECT * FROM price") == [("x", 4, 4)]
+    counts(p.run(status=0), received=5, done=1, stale=4)
+    assert p.rows("SELECT * FROM price") == [("x", 4, 5)]
+
+
+@pytest.mark.parametrize("handler, sentence", [("exec: [./effect]", "held for 'once resolve'"), ("exec: [./effect], unknown: retry", "same idempotency key"),
+                                               ("natural: true, exec: [./effect]", "every delivery runs")])
+def test_check_says_what_is_promised(tmp_path, handler, sentence):
+    p = pipeline(tmp_path, "#!/bin/sh\n", f"handler: {{{handler}}}\n")
+    ended = p.once("check", p.name)
+    assert ended.status == 0 and sentence in ended.out, ended

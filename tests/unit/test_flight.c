@@ -1,0 +1,168 @@
+/* Slots and leases of effects on their way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/flight.h"
+
+#define LEASE 30000
+
+typedef struct fixture {
+    once_handler_spec handlers[3];
+    once_spec spec;
+    once_flight flight;
+    once_item items[8];
+    once_item *out[8];
+} fixture;
+
+static void begin(fixture *f)
+{
+    *f = (fixture){0};
+    f->handlers[0] = (once_handler_spec){.effect = ONCE_EFFECT_EXEC, .slots = 4};
+    f->handlers[1] = (once_handler_spec){.effect = ONCE_EFFECT_SQL};
+    f->handlers[2] = (once_handler_spec){.effect = ONCE_EFFECT_CALLBACK, .slots = 2};
+    f->spec = (once_spec){.handlers = f->handlers, .n_handlers = 3};
+    for (size_t i = 0; i < 8; i++) f->items[i] = (once_item){.handler = &f->handlers[0], .request.lease_ms = LEASE};
+    assert_true(once_flight_init(&f->flight, &f->spec));
+}
+
+static void depart(fixture *f, size_t i, int64_t now_ms)
+{
+    once_flight_reserve(&f->flight, &f->items[i]);
+    once_flight_depart(&f->flight, &f->items[i], now_ms);
+}
+
+static void slots_are_counted_by_handler(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    assert_int_equal(f.flight.slots, 6);
+    assert_int_equal(once_flight_free_least(&f.flight), 2);
+    depart(&f, 0, 0);
+    depart(&f, 1, 0);
+    depart(&f, 2, 0);
+    assert_int_equal(once_flight_free(&f.flight, &f.handlers[0]), 1);
+    assert_int_equal(once_flight_free(&f.flight, &f.handlers[2]), 2);
+    assert_int_equal(once_flight_free_least(&f.flight), 1);
+    once_flight_reserve(&f.flight, &f.items[3]); /* claimed in a transaction that is rolled back */
+    assert_int_equal(once_flight_free_least(&f.flight), 0);
+    once_flight_unreserve(&f.flight, &f.items[3]);
+    once_flight_back(&f.flight, &f.items[1]);
+    assert_int_equal(once_flight_free(&f.flight, &f.handlers[0]), 2);
+    assert_int_equal(f.flight.n, 2);
+    once_flight_release(&f.flight);
+}
+
+static void each_starts_once_and_in_order(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (size_t i = 0; i < 3; i++) depart(&f, i, 0);
+    assert_int_equal(once_flight_starts(&f.flight, 10, f.out, 8), 3);
+    for (size_t i = 0; i < 3; i++) assert_ptr_equal(f.out[i], &f.items[i]);
+    assert_int_equal(once_flight_starts(&f.flight, 10, f.out, 8), 0);
+    depart(&f, 3, 20);
+    assert_int_equal(once_flight_starts(&f.flight, 20, f.out, 8), 1);
+    assert_ptr_equal(f.out[0], &f.items[3]);
+    once_flight_release(&f.flight);
+}
+
+static void a_lease_is_extended_well_before_its_end(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    depart(&f, 0, 1000);
+    depart(&f, 1, 5000);
+    once_flight_starts(&f.flight, 5000, f.out, 8);
+    assert_int_equal(f.flight.extend_at_ms, 1000 + LEASE / 3);
+    assert_int_equal(once_flight_extends(&f.flight, 1000 + LEASE / 3 - 1, f.out, 8), 0);
+    assert_int_equal(once_flight_extends(&f.flight, 1000 + LEASE / 3, f.out, 8), 1);
+    assert_ptr_equal(f.out[0], &f.items[0]);
+    once_flight_extended(&f.flight, &f.items[0], 12000);
+    assert_int_equal(once_flight_extends(&f.flight, 5000 + LEASE / 3, f.out, 8), 1);
+    assert_ptr_equal(f.out[0], &f.items[1]);
+    once_flight_extended(&f.flight, &f.items[1], 15000);
+    assert_int_equal(f.flight.extend_at_ms, 12000 + LEASE / 3);
+    assert_int_equal(once_flight_ends(&f.flight, false, 1000 + LEASE, f.out, 8), 0); /* kept: none must end */
+    once_flight_release(&f.flight);
+}
+
+static void f15_an_effect_ends_before_a_lease_that_cannot_be_kept(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    depart(&f, 0, 0);
+    assert_int_equal(once_flight_ends(&f.flight, true, 0, f.out, 8), 0); /* it has not begun */
+    once_flight_starts(&f.flight, 0, f.out, 8);
+    assert_int_equal(once_flight_ends(&f.flight, false, LEASE * 4 / 5 - 1, f.out, 8), 0);
+    assert_int_equal(f.flight.end_at_ms, LEASE * 4 / 5);
+    assert_int_equal(once_flight_ends(&f.flight, false, LEASE * 4 / 5, f.out, 8), 1);
+    assert_int_equal(once_flight_ends(&f.flight, true, LEASE, f.out, 8), 0); /* told once */
+    once_flight_release(&f.flight);
+}
+
+static void a_lost_claim_ends_at_once(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    depart(&f, 0, 0);
+    depart(&f, 1, 0);
+    once_flight_starts(&f.flight, 0, f.out, 8);
+    once_flight_lose(&f.flight, &f.items[1]);
+    assert_int_equal(once_flight_ends(&f.flight, false, 1, f.out, 8), 1);
+    assert_ptr_equal(f.out[0], &f.items[1]);
+    assert_int_equal(once_flight_extends(&f.flight, LEASE, f.out, 8), 1); /* and is not extended */
+    assert_ptr_equal(f.out[0], &f.items[0]);
+    once_flight_release(&f.flight);
+}
+
+static void nothing_starts_late_in_its_lease(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    depart(&f, 0, 0);
+    assert_int_equal(once_flight_starts(&f.flight, LEASE / 2 + 1, f.out, 8), 0);
+    assert_int_equal(once_flight_extends(&f.flight, LEASE / 2 + 1, f.out, 8), 1);
+    once_flight_extended(&f.flight, &f.items[0], LEASE / 2 + 1);
+    assert_int_equal(once_flight_starts(&f.flight, LEASE / 2 + 2, f.out, 8), 1);
+    once_flight_release(&f.flight);
+}
+
+static void f80_callbacks_run_alone_after_an_unclean_end(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    f.flight.alone_left = 1;
+    assert_int_equal(once_flight_free(&f.flight, &f.handlers[0]), 4); /* a command cannot crash us */
+    assert_int_equal(once_flight_free(&f.flight, &f.handlers[2]), 1);
+    f.items[0].handler = &f.handlers[2];
+    depart(&f, 0, 0);
+    assert_int_equal(once_flight_free(&f.flight, &f.handlers[2]), 0);
+    once_flight_back(&f.flight, &f.items[0]);
+    assert_int_equal(once_flight_free(&f.flight, &f.handlers[2]), 2); /* enough of them came back */
+    once_flight_release(&f.flight);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_are_counted_by_handler),
+        cmocka_unit_test(each_starts_once_and_in_order),
+        cmocka_unit_test(a_lease_is_extended_well_before_its_end),
+        cmocka_unit_test(f15_an_effect_ends_before_a_lease_that_cannot_be_kept),
+        cmocka_unit_test(a_lost_claim_ends_at_once),
+        cmocka_unit_test(nothing_starts_late_in_its_lease),
+        cmocka_unit_test(f80_callbacks_run_alone_after_an_unclean_end),
+    };
+    return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
+}

@@ -117,7 +117,6 @@ void once_flight_back(once_flight *flight, once_item *item)
     flight->n--;
     if (!item->given) flight->waiting--;
     if (flight->alone_left) flight->alone_left--;
-    once_flight_unreserve(flight, item);
     if (flight->n == 0) flight->extend_at_ms = flight->end_at_ms = ONCE_NEVER;
 }
 

@@ -36,7 +36,9 @@ void once_flight_unreserve(once_flight *flight, const once_item *item);
 void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at_ms);
 void once_flight_extended(once_flight *flight, once_item *item, int64_t claimed_at_ms);
 void once_flight_lose(once_flight *flight, once_item *item); /* its claim is somebody else's: it must end now */
-void once_flight_back(once_flight *flight, once_item *item); /* gives its slot back */
+/* Its effect is over. It keeps its slot until its outcome is about to be settled (unreserve): so there are never more attempts of a
+ * handler whose end a kill could hide than it has slots. */
+void once_flight_back(once_flight *flight, once_item *item);
 
 /* Each fills `out` with up to `max` items and returns how many. */
 size_t once_flight_starts(once_flight *flight, int64_t now_ms, once_item **out, size_t max);

@@ -731,13 +731,19 @@ static size_t work_from_ready(once_pipe *pipe, size_t n, int64_t now_ms)
     return n;
 }
 
+/* The next one that came back. Who is claimed in the transaction that settles it may have its slot. */
+static once_item *back_pop(once_pipe *pipe)
+{
+    once_item *item = pipe->back;
+    pipe->back = item->next_flying;
+    once_flight_unreserve(&pipe->flight, item);
+    return item;
+}
+
 static void begin_work(once_pipe *pipe, int64_t now_ms)
 {
     size_t n = 0;
-    while (pipe->back && n < pipe->batch_max) {
-        pipe->work[n++] = pipe->back;
-        pipe->back = pipe->back->next_flying;
-    }
+    while (pipe->back && n < pipe->batch_max) pipe->work[n++] = back_pop(pipe);
     if (ONCE_PLANTED(no_extension)) pipe->flight.extend_at_ms = ONCE_NEVER;
     pipe->keeping_n = once_flight_extends(&pipe->flight, now_ms, pipe->keeping, pipe->batch_max);
     /* What only goes into the store kills nobody. */
@@ -811,8 +817,7 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
     recall(pipe);
     if (pipe->store_gone)
         while (pipe->back) {
-            once_item *item = pipe->back;
-            pipe->back = item->next_flying;
+            once_item *item = back_pop(pipe);
             leave_waits(pipe, item);
             item_over(pipe, item);
         }

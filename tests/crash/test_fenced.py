@@ -12,7 +12,7 @@ import time
 import pytest
 
 from crashes import at_once
-from fenced import SCRIPT, Fenced
+from fenced import CONFIG, SCRIPT, STREAM, STREAM_CONFIG, Fenced
 from harness import check_sum, counts, stopped, until
 
 POINTS = {
@@ -21,8 +21,8 @@ POINTS = {
 }
 
 
-def killed_then_finished(folder, point, hit, unknown, workers):
-    work = Fenced(folder, unknown=unknown, workers=workers)
+def killed_then_finished(folder, point, hit, unknown, workers, **how):
+    work = Fenced(folder, unknown=unknown, workers=workers, **how)
     ended = work.p.try_run(failpoint=f"{point}:kill:{hit}")
     assert ended.killed, f"{point} was not reached: {ended}"
     before = work.per_key()
@@ -43,6 +43,58 @@ def test_killed_at(tmp_path, point, unknown):
         killed_then_finished(str(tmp_path / f"{hit}-{workers}"), point, hit, unknown, workers)
 
     at_once(one, [(1, 1), (2, 1), (2, 4)])
+
+
+@pytest.mark.parametrize("unknown", ["retry", "hold"])
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{POINTS[point]}_{point}")
+def test_killed_with_a_kept_process_at(tmp_path, point, unknown):
+    """Three messages are ahead in the pipe of one process."""
+    killed_then_finished(str(tmp_path), point, 2, unknown, 3, script=STREAM, config=STREAM_CONFIG)
+
+
+def inbox(folder, **more):
+    return Fenced(folder, config="ack: after_accept\n" + CONFIG.lstrip("\n"), **more)
+
+
+@pytest.mark.parametrize("unknown", ["retry", "hold"])
+@pytest.mark.parametrize("point", ["accept_before", "accept_after", "take_before", "take_after", "effect_after", "settle_after", "commit_after"],
+                         ids=lambda point: f"f73_{point}")
+def test_killed_with_an_inbox_at(tmp_path, point, unknown):
+    """Acked when the store had them: from there on only the store can bring them back."""
+    work = inbox(str(tmp_path), unknown=unknown, workers=2)
+    ended = work.p.try_run(failpoint=f"{point}:kill:2")
+    assert ended.killed, f"{point} was not reached: {ended}"
+    work.p.run()
+    work.check_end(lost=2)
+    work.p.write()  # the source has nothing any more
+    summary = work.p.run()
+    counts(summary, received=0)
+
+
+@pytest.mark.parametrize("point", ["replay_before", "replay_between", "take_after", "effect_after", "commit_after"])
+def test_f34_f35_killed_around_the_replay_of_dead_letters(tmp_path, point):
+    """Dead for a passing reason, repaired, replayed: whatever is killed, each runs once more and no more."""
+    work = Fenced(str(tmp_path), n=6, attempts=1, script=SCRIPT + "[ -f repaired ] || { rm -f effects; exit 75; }\n")
+    counts(work.p.run(status=1), received=6, dead=6)
+    open(os.path.join(tmp_path, "repaired"), "w").close()
+    work.p.write()
+    replay = ("replay", work.p.name, "--all", "--json")
+    if point.startswith("replay"):
+        assert work.p.once(*replay, failpoint=f"{point}:kill").killed
+        left = work.p.value("SELECT count(*) FROM once_letter")
+        ended = work.p.once(*replay)
+        assert ended.json["counts"]["run"] == left
+        work.p.run(status=0)
+        work.check_end(lost=0)
+    else:
+        assert work.p.once(*replay).json["counts"]["run"] == 6
+        config = os.path.join(tmp_path, work.p.name)
+        text = open(config).read().replace("attempts: 1,", "attempts: 9,")
+        with open(config, "w") as file:
+            file.write(text)
+        assert work.p.try_run(failpoint=f"{point}:kill").killed
+        work.p.run(status=0)
+        work.check_end(lost=1)
 
 
 def test_f02_f04_after_claim_nobody_knows_whether_the_effect_began(tmp_path):

@@ -15,6 +15,16 @@ printf %s "$ONCE_ATTEMPT"
 [ ! -f slow ] || sleep "$(cat slow)"
 """
 
+# The same as a kept process.
+STREAM = """#!/usr/bin/python3
+import json, os, sys
+effects = os.open("effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+for line in sys.stdin:
+    m = json.loads(line)
+    os.write(effects, f"{m['key']} {m['attempt']} {int(m['maybe_done'])}\\n".encode())
+    print(json.dumps({"id": m["id"], "outcome": "done", "result": str(m["attempt"])}), flush=True)
+"""
+
 CONFIG = """
 key: "${/id}"
 lease: %(lease)s
@@ -25,6 +35,9 @@ retry: {attempts: %(attempts)d, backoff: 1ms..5ms}
 batch: {max: %(batch)d}
 handler: {exec: [./effect]}
 """
+
+
+STREAM_CONFIG = CONFIG.replace("exec: [./effect]", "exec: [./effect], mode: stream, window: %(workers)d").replace("workers: %(workers)d\n", "")
 
 
 class Fenced:

@@ -537,7 +537,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
         entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
         if (!ONCE_PLANTED(unknown_free)) entry->failures++; /* an unknown that is tried again counts, so nothing loops for ever */
         entry->run = 0;
-        return ONCE_ENTRY_CHANGED;
+        return ONCE_ENTRY_CHANGED | lane_freed(entry);
     }
     finish(entry, ONCE_STATE_DONE, entry->remember_ms, entry->has_message ? entry->message.sent_ms : ONCE_NO_TIME, now_ms);
     return leave(entry, lane, entry->natural);

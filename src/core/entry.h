@@ -59,6 +59,10 @@ static inline bool once_state_unfinished(once_state state)
     return state == ONCE_STATE_CLAIMED || state == ONCE_STATE_WAITING || state == ONCE_STATE_UNKNOWN;
 }
 
+/* Nobody else of the lane runs: it is at work, or nobody knows whether it has had its effect, so that an older version must not come
+ * after it. */
+static inline bool once_state_occupies(once_state state) { return state == ONCE_STATE_CLAIMED || state == ONCE_STATE_UNKNOWN; }
+
 typedef once_hash once_token; /* random; zero is none */
 
 /* A message's place in its lane; lane ids are scoped by tenant and consumer. */
@@ -144,7 +148,7 @@ typedef struct once_entry {
 typedef struct once_lane {
     bool has_version;
     int64_t version;       /* the highest that settled done, already or rejected */
-    bool claimed;          /* another entry is claimed */
+    bool claimed;          /* another entry occupies it */
     int64_t head, tail;    /* lowest and highest order among the other unfinished entries; head NEVER, tail -1 if none */
 } once_lane;
 

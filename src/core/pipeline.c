@@ -317,6 +317,18 @@ static once_item *mark_last(once_pipe *pipe, once_hash id, once_item *item)
     return before;
 }
 
+static bool is_external(const once_item *item) { return item->handler && once_handler_external(item->handler); }
+
+/* What comes from the source and is only accepted: the store takes it, and the work is done from there. An inbox does that with
+ * everything. A natural message of a lane, where its claim would be written, is too: nobody remembers it when it is done, so the
+ * broker need not bring it again, and a claim of it without a body that nobody brings back would hold its lane for ever. */
+static bool through_store(const once_pipe *pipe, const once_item *item)
+{
+    if (!item->ticket || once_hash_is_zero(item->request.id)) return false;
+    const bool durable_claim = is_external(item) || pipe->cautious_look;
+    return pipe->spec->inbox || (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
+}
+
 /* Everything back to the start of the transaction; who waits for whom. */
 static void arrange(once_pipe *pipe)
 {
@@ -334,7 +346,7 @@ static void arrange(once_pipe *pipe)
             pipe->next_round[pipe->next_round_n++] = item;
             continue;
         }
-        item->stage = !keyed ? ONCE_STAGE_BURY : pipe->spec->inbox && item->ticket ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
+        item->stage = !keyed ? ONCE_STAGE_BURY : through_store(pipe, item) ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
         item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
         if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};
@@ -422,8 +434,6 @@ static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else
     }
 }
 
-static bool is_external(const once_item *item) { return item->handler && once_handler_external(item->handler); }
-
 static void die(once_item *item, once_bytes reason)
 {
     item->outcome = ONCE_DEAD;
@@ -510,6 +520,7 @@ static bool cautious_leaves(once_pipe *pipe)
         keep++;
     }
     if (keep == pipe->work_n) return false;
+    unreserve_work(pipe); /* before some of it leaves the work */
     pipe->cautious_window = 1;
     pipe->claim_first = pipe->work_n == 1; /* it keeps its token: after a commit whose fate is not known that tells what is our own */
     if (pipe->claim_first) return true;
@@ -566,11 +577,11 @@ static void count_origin(once_pipe *pipe, const once_item *item)
     else pipe->counts.resumed++;
 }
 
+/* The transaction did not come to it: no slot was free, or it stands behind one that flies now. */
+static bool is_left(const once_item *item) { return item->stage == ONCE_STAGE_CLAIM || item->stage == ONCE_STAGE_ACCEPT; }
+
 /* Whether the item ends with the transaction that it is in. */
-static bool ends_here(const once_item *item)
-{
-    return item->stage != ONCE_STAGE_CLAIM && item->stage != ONCE_STAGE_FLY && !item->lost;
-}
+static bool ends_here(const once_item *item) { return !is_left(item) && item->stage != ONCE_STAGE_FLY && !item->lost; }
 
 static void ack_work(once_pipe *pipe)
 {
@@ -657,7 +668,7 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
     for (size_t i = pipe->work_n; i > 0; i--) { /* from the last on: what goes back to the queue keeps its order */
         once_item *item = pipe->work[i - 1];
         if (item->stage == ONCE_STAGE_FLY) continue;
-        if (item->stage == ONCE_STAGE_CLAIM) { /* no slot was free, or it is behind one that flies now */
+        if (is_left(item)) {
             ready_push_back(pipe, item);
             continue;
         }
@@ -690,7 +701,7 @@ static void end_if_possible(once_pipe *pipe)
 /* A message that can only be claimed when a slot of its handler is free. */
 static bool needs_slot(const once_pipe *pipe, const once_item *item)
 {
-    return !once_hash_is_zero(item->request.id) && is_external(item) && !item->held && !item->returned && !(pipe->spec->inbox && item->ticket);
+    return !once_hash_is_zero(item->request.id) && is_external(item) && !item->held && !item->returned && !through_store(pipe, item);
 }
 
 static bool has_slot(const once_pipe *pipe, const once_item *item, int64_t now_ms)
@@ -700,8 +711,8 @@ static bool has_slot(const once_pipe *pipe, const once_item *item, int64_t now_m
 
 static bool must_wait(const once_pipe *pipe, const once_item *item)
 {
-    const bool asks = !once_hash_is_zero(item->request.id) && !pipe->spec->inbox;
-    return asks && !item->joined && once_waits_in_use(&pipe->waits, item) && !ONCE_PLANTED(flight_forgotten);
+    if (once_hash_is_zero(item->request.id) || pipe->spec->inbox) return false;
+    return !item->joined && once_waits_in_use(&pipe->waits, item) && !ONCE_PLANTED(flight_forgotten);
 }
 
 /* Whether the first message of the queue could do anything. */
@@ -753,8 +764,8 @@ static void begin_work(once_pipe *pipe, int64_t now_ms)
     pipe->took_last = false;
     if (n == 0 && pipe->keeping_n == 0) return;
     start_work(pipe, n);
-    const bool one = pipe->cautious_look && !alone && n == 1;
-    if (one && !once_hash_is_zero(pipe->work[0]->request.id) && !is_external(pipe->work[0])) pipe->next = NEXT_PRECLAIM;
+    const bool one = pipe->cautious_look && !alone && n == 1 && !once_hash_is_zero(pipe->work[0]->request.id);
+    if (one && !is_external(pipe->work[0]) && !through_store(pipe, pipe->work[0])) pipe->next = NEXT_PRECLAIM;
 }
 
 /* How many may be taken: what is taken starts at once. */

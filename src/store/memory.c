@@ -271,7 +271,7 @@ static int mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
         const once_entry *other = &m->slots.at[i].record->entry;
         if (!once_hash_equal(other->lane, id) || !once_state_unfinished(other->state)) continue;
         if (once_hash_equal(other->id, except)) continue;
-        if (other->state == ONCE_STATE_CLAIMED) out->claimed = true;
+        if (once_state_occupies(other->state)) out->claimed = true;
         if (other->order < out->head) out->head = other->order;
         if (other->order > out->tail) out->tail = other->order;
     }

@@ -666,7 +666,7 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
         if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || once_hash_equal(other->id, except)) continue;
-        if (other->state == ONCE_STATE_CLAIMED) out->claimed = true;
+        if (once_state_occupies(other->state)) out->claimed = true;
         if (other->order < out->head) out->head = other->order;
         if (other->order > out->tail) out->tail = other->order;
     }

@@ -108,7 +108,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     k->open = true;
     k->excused = k->dropped = false;
     k->taken = note->taken;
-    k->behind_gap = has_gap(world, k);
+    k->behind_gap = k->behind_gap || has_gap(world, k);
     k->persons = k->lane < 0 ? 0 : world->lanes[k->lane].persons;
     k->known = note->known || (again && k->known);
     k->holder = w->incarnation;
@@ -210,7 +210,7 @@ void sim_record_start(sim_world *world, sim_flight *f)
     const sim_key *k = &world->keys[f->key];
     const sim_worker *w = &world->workers[f->worker];
     const bool zombie = w->paused_until_ms + world->lease_ms >= world->now_ms; /* it cannot know that its claim is gone */
-    if (!k->open || !once_hash_equal(k->token, f->token)) {
+    if (!k->open || k->dropped || !once_hash_equal(k->token, f->token)) {
         if (!zombie) sim_violation(world, "key %d: started before its claim was committed, or after it was lost", f->key);
         f->excused = true;
         return;
@@ -348,6 +348,7 @@ static void finished(sim_world *world, sim_key *k, const sim_note *note)
     default: sim_violation(world, "key %d: outcome %s of an atomic effect", note->key, once_outcome_name(note->outcome));
     }
     k->final = true;
+    k->behind_gap = false;
     k->outcome = note->outcome;
     if (natural && note->outcome != ONCE_DEAD) forgotten(k);
 }
@@ -493,6 +494,13 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     }
 }
 
+bool sim_record_busy(const sim_world *world)
+{
+    for (int i = 0; i < world->keys_n; i++)
+        if (world->keys[i].open && !world->keys[i].excused && !world->keys[i].dropped) return true;
+    return false;
+}
+
 bool sim_record_held(const sim_world *world)
 {
     for (int i = 0; i < world->keys_n; i++)
@@ -529,8 +537,10 @@ void sim_record_commit_failed(sim_worker *w)
         const sim_key *k = &world->keys[i];
         if (k->holder != w->incarnation || !k->told_now) continue;
         bool unsure = k->taken;
-        for (size_t j = 0; j < w->notes_n; j++)
-            unsure = unsure || (w->notes[j].key == i && w->notes[j].what == NOTE_OUTCOME && w->notes[j].outcome == ONCE_RELEASE);
+        for (size_t j = 0; j < w->notes_n; j++) {
+            const sim_note *note = &w->notes[j];
+            if (note->key == i && note->what == NOTE_OUTCOME && note->outcome == ONCE_RELEASE) unsure = true;
+        }
         world->counted_twice += unsure;
     }
 }

@@ -56,7 +56,7 @@ static bool next_phase(sim_world *world)
         if (person_looks(world)) return false;
         if (world->over_ms == 0) world->over_ms = world->now_ms;
         if (world->timed && world->now_ms < world->over_ms + SETTLE_MS) return false;
-        if (sim_flights_next_ms(world) != ONCE_NEVER) return false; /* nobody's lease may run out while hours pass */
+        if (world->timed && sim_record_busy(world)) return false; /* nobody's lease may run out while hours pass */
         if (world->finite) { /* it has an end of its own */
             if (!all_down(world)) return false;
             sim_books_close(world);

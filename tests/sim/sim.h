@@ -140,7 +140,7 @@ typedef struct sim_key {
     bool excused;    /* the holder died or paused */
     bool dropped;    /* the holder was told that it is not his any more */
     bool taken;      /* granted by take, not to a message from the source */
-    bool behind_gap; /* an earlier version was missing when it was granted */
+    bool behind_gap; /* an earlier version was missing when it was granted; whoever stopped waiting does not wait again */
     uint32_t persons; /* of its lane, when it was granted */
     int flight;      /* of this claim; -1: it has not started */
     uint32_t silent; /* claims that ended without a word, and rightly so */
@@ -375,6 +375,7 @@ size_t sim_record_claimed(const sim_worker *worker, int handler, int but); /* cl
 void sim_record_commit_failed(sim_worker *worker); /* its worker does not know whether it happened */
 bool sim_record_own(const sim_worker *worker, int key); /* the worker has the claim, knows it and has not lost it */
 bool sim_record_held(const sim_world *world); /* an unknown waits for a person */
+bool sim_record_busy(const sim_world *world); /* somebody has a claim and is not excused from coming back to it */
 bool sim_record_is_held(const sim_world *world, const sim_key *key);
 bool sim_record_superseded(const sim_world *world, const sim_key *key); /* a later version came first */
 bool sim_record_conflicts(const sim_world *world, const sim_message *message); /* other content was let in */

@@ -2,13 +2,14 @@
 
 import json
 import os
+import signal
 import stat
 import time
 
 import pytest
 
 from fenced import Fenced
-from harness import Pipeline, counts
+from harness import Pipeline, counts, until
 
 HEAD = 'key: "${/id}"\nretry: {attempts: 3, backoff: 1ms..5ms}\n'
 
@@ -232,3 +233,35 @@ def test_check_says_what_is_promised(tmp_path, handler, sentence):
     p = pipeline(tmp_path, "#!/bin/sh\n", f"handler: {{{handler}}}\n")
     ended = p.once("check", p.name)
     assert ended.status == 0 and sentence in ended.out, ended
+
+
+# ---- with a cursor ----
+
+def test_a_cursor_follows_effects_that_end_in_another_order(tmp_path):
+    """The first message ends last: the place in the file waits for it, and nothing is read again after the end."""
+    script(tmp_path, "effect", '#!/bin/sh\nread -r b\ncase $ONCE_KEY in 0|7) sleep 0.3;; esac\necho "$ONCE_KEY" >> ran\n')
+    p = Pipeline(tmp_path, HEAD + "workers: 4\nbatch: {max: 4}\nhandler: {exec: [./effect]}\n", source="{path: in.ndjson, cursor: true}")
+    p.write(*[{"id": i} for i in range(12)])
+    counts(p.run(status=0), received=12, done=12)
+    counts(p.run(status=0), received=0)
+    p.append({"id": 12})
+    counts(p.run(status=0), received=1, done=1)
+
+
+def test_a_cursor_never_passes_an_effect_that_is_not_settled(tmp_path):
+    """Killed while the first is still under way and others behind it are done: it comes again, they are duplicates."""
+    script(tmp_path, "effect", '#!/bin/sh\nread -r b\n[ "$ONCE_KEY" != 0 ] || [ -f go ] || sleep 30\necho "$ONCE_KEY" >> ran\n')
+    p = Pipeline(tmp_path, HEAD + "workers: 2\nunknown: retry\nlease: 300ms\nbatch: {max: 2}\nhandler: {exec: [./effect]}\n",
+                 source="{path: in.ndjson, cursor: true}")
+    p.write(*[{"id": i} for i in range(8)])
+    ran = os.path.join(tmp_path, "ran")
+    with p.start() as running:
+        until(lambda: os.path.exists(ran) and len(open(ran).readlines()) == 7, what="all but the first")
+        time.sleep(0.05)
+        running.send(signal.SIGKILL)
+        running.process.wait()
+    open(os.path.join(tmp_path, "go"), "w").close()
+    summary = p.run(status=0)
+    assert summary["received"] == 8 and summary["done"] >= 1, summary
+    with open(ran) as file:
+        assert sorted(map(int, file))[:2] == [0, 1], "the first one ran"

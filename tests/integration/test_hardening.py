@@ -165,8 +165,9 @@ def calls_of(groups, name):
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is missing; Debian package strace")
 def test_service_lets_through_what_a_run_needs(unit, tmp_path):
     """What a run really asks of the kernel is within the unit's filter; in it a call that is not would end in EPERM."""
-    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t VALUES (:id)"]}\n', "CREATE TABLE t(id TEXT PRIMARY KEY);")
-    p.write(*[{"id": n} for n in range(2000)], {"id": 1, "other": 1}, "not json")
+    p = Pipeline(tmp_path, 'key: "${/id}"\ntype: "${/t}"\nhandlers:\n  sql: {sql: ["INSERT INTO t VALUES (:id)"]}\n  cmd: {exec: [cat]}\n'
+                           '  kept: {exec: [sh, -c, "read -r line"], mode: stream}\n', "CREATE TABLE t(id TEXT PRIMARY KEY);")
+    p.write(*[{"id": n, "t": "sql"} for n in range(2000)], {"id": 1, "other": 1, "t": "sql"}, "not json", {"id": 1, "t": "cmd"}, {"id": 1, "t": "kept"})
     trace = tmp_path / "trace"
     ran = subprocess.run(["strace", "-f", "-qq", "-o", trace, ONCE, "run", "--json", p.name], cwd=tmp_path, capture_output=True,
                          text=True, timeout=60, check=False)
@@ -174,7 +175,7 @@ def test_service_lets_through_what_a_run_needs(unit, tmp_path):
         pytest.skip("this machine does not let strace look")
     assert ran.returncode == 1, ran.stderr
     used = set(re.findall(r"^\d+ +([a-z_0-9]+)\(", trace.read_text(), re.M))
-    assert {"execve", "openat", "fdatasync"} <= used
+    assert {"execve", "openat", "fdatasync", "close_range", "epoll_wait"} <= used
     if os.geteuid() == 0:
         used.discard("fchown")  # SQLite gives its files root's owner back, which the service's user need not
 

@@ -47,18 +47,18 @@
 typedef struct stream stream;
 typedef struct worker worker;
 
-typedef struct letter { /* a message that was started and is not back */
+typedef struct trip { /* a message that was started and is not back */
     once_item *item;
     worker *worker; /* NULL: queued */
     uint64_t id, begin, end;
-    struct letter *next, *prev; /* in the queue, or in flight, in order; `next` also of the unused ones */
-    struct letter *chain;       /* of equal id & mask */
-} letter;
+    struct trip *next, *prev; /* in the queue, or in flight, in order; `next` also of the unused ones */
+    struct trip *chain;       /* of equal id & mask */
+} trip;
 
-typedef struct letters {
-    letter *first, *last;
+typedef struct trips {
+    trip *first, *last;
     size_t n;
-} letters;
+} trips;
 
 typedef enum phase {
     OFF,     /* no process; the next one not before restart_ms */
@@ -72,8 +72,8 @@ struct worker {
     once_child child;
     once_watch in, out, err, end;
 
-    letters flight;
-    letter **by_id;      /* chains; `mask` + 1 of them */
+    trips flight;
+    trip **by_id;      /* chains; `mask` + 1 of them */
     uint64_t next_id;
     int64_t oldest_ms;   /* since when flight.first is that */
     uint32_t width;      /* messages that it may have now */
@@ -99,9 +99,9 @@ struct stream {
     once_arena arena, scratch; /* as long as the hand; as long as one read */
     char *file, **argv, **envp;
     size_t line_max;
-    letters queue;
-    letter *letters, *unused; /* as many as slots; those from n_letters on were never used */
-    size_t n_letters;
+    trips queue;
+    trip *trips, *unused; /* as many as slots; those from n_trips on were never used */
+    size_t n_trips;
     worker *workers;
     uint32_t n, window, mask;
     once_json json;
@@ -109,7 +109,7 @@ struct stream {
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
 
-static void letters_insert(letters *list, letter *l, letter *before) /* NULL: at the end */
+static void trips_insert(trips *list, trip *l, trip *before) /* NULL: at the end */
 {
     l->next = before;
     l->prev = before ? before->prev : list->last;
@@ -118,35 +118,35 @@ static void letters_insert(letters *list, letter *l, letter *before) /* NULL: at
     list->n++;
 }
 
-static void letters_remove(letters *list, letter *l)
+static void trips_remove(trips *list, trip *l)
 {
     *(l->prev ? &l->prev->next : &list->first) = l->next;
     *(l->next ? &l->next->prev : &list->last) = l->prev;
     list->n--;
 }
 
-static letter **place_of(worker *w, uint64_t id)
+static trip **place_of(worker *w, uint64_t id)
 {
-    letter **at = &w->by_id[id & w->stream->mask];
+    trip **at = &w->by_id[id & w->stream->mask];
     while (*at && (*at)->id != id) at = &(*at)->chain;
     return at;
 }
 
 /* Into the flight of `w`, as the last. */
-static void launch(worker *w, letter *l)
+static void launch(worker *w, trip *l)
 {
-    letters_remove(&w->stream->queue, l);
-    letters_insert(&w->flight, l, NULL);
+    trips_remove(&w->stream->queue, l);
+    trips_insert(&w->flight, l, NULL);
     l->worker = w;
     l->chain = NULL;
     *place_of(w, l->id) = l;
     if (w->flight.first == l) w->oldest_ms = once_hands_now_ms(w->stream->hand.hands);
 }
 
-static void land(worker *w, letter *l)
+static void land(worker *w, trip *l)
 {
     const bool oldest = w->flight.first == l;
-    letters_remove(&w->flight, l);
+    trips_remove(&w->flight, l);
     *place_of(w, l->id) = l->chain;
     l->worker = NULL;
     if (oldest && w->flight.first) w->oldest_ms = once_hands_now_ms(w->stream->hand.hands);
@@ -155,10 +155,10 @@ static void land(worker *w, letter *l)
 /* --- how a message ends ------------------------------------------------------------------------------------------- */
 
 /* It is in no list any more. */
-static void finish(stream *s, letter *l, const once_stream_reply *reply, bool started, int trouble)
+static void finish(stream *s, trip *l, const once_stream_reply *reply, bool started, int trouble)
 {
     once_item *item = l->item;
-    *l = (letter){.next = s->unused};
+    *l = (trip){.next = s->unused};
     s->unused = l;
     item->outcome = reply->outcome;
     item->delay_ms = reply->delay_ms;
@@ -169,17 +169,17 @@ static void finish(stream *s, letter *l, const once_stream_reply *reply, bool st
     once_hands_finished(s->hand.hands, item);
 }
 
-static void finish_unknown(stream *s, letter *l, const char *reason)
+static void finish_unknown(stream *s, trip *l, const char *reason)
 {
     const once_stream_reply reply = {.outcome = ONCE_UNKNOWN, .reason = {reason, strlen(reason)}, .delay_ms = -1};
     finish(s, l, &reply, true, ONCE_OK);
 }
 
 /* A queued one, of which no process has seen anything. */
-static void finish_unstarted(stream *s, letter *l, int trouble, const char *reason)
+static void finish_unstarted(stream *s, trip *l, int trouble, const char *reason)
 {
     const once_stream_reply reply = {.outcome = ONCE_RELEASE, .reason = {reason, strlen(reason)}, .delay_ms = -1};
-    letters_remove(&s->queue, l);
+    trips_remove(&s->queue, l);
     finish(s, l, &reply, false, trouble);
 }
 
@@ -204,14 +204,14 @@ static void unwatch(worker *w, once_watch *one) /* also one that is not watched 
 static void take_back_last(worker *w)
 {
     stream *s = w->stream;
-    letter *l = w->flight.last;
+    trip *l = w->flight.last;
     land(w, l);
-    letters_insert(&s->queue, l, s->queue.first);
+    trips_insert(&s->queue, l, s->queue.first);
 }
 
 static void take_back_unwritten(worker *w)
 {
-    for (letter *l; (l = w->flight.last) && l->begin >= w->sent;) {
+    for (trip *l; (l = w->flight.last) && l->begin >= w->sent;) {
         take_back_last(w);
         w->next_id = l->id;
         w->lines.len = w->written + (size_t)(l->begin - w->sent);
@@ -261,7 +261,7 @@ static bool has_room(const worker *w)
 static void hand_over(worker *w)
 {
     stream *s = w->stream;
-    letter *l = s->queue.first;
+    trip *l = s->queue.first;
     l->id = w->next_id;
     l->begin = w->sent + (w->lines.len - w->written);
     if (!once_stream_write(&w->lines, l->id, l->item)) {
@@ -356,7 +356,7 @@ static void take_reply(worker *w, once_bytes line)
         break_protocol(w, why);
         return;
     }
-    letter *l = *place_of(w, reply.id);
+    trip *l = *place_of(w, reply.id);
     if (!l || l->end > w->sent) {
         const bool before = !l && reply.id < w->next_id;
         snprintf(why, sizeof why, "a %s id %" PRIu64, before ? "second reply to" : "reply to an unknown", reply.id);
@@ -513,12 +513,12 @@ static void settle_unread(worker *w, const char *reason)
     stream *s = w->stream;
     const uint64_t read_upto = bytes_read(w);
     const once_stream_reply failed = {.outcome = ONCE_RETRY, .reason = {reason, strlen(reason)}, .delay_ms = -1};
-    for (letter *l; (l = w->flight.last) && l->begin >= read_upto;) {
+    for (trip *l; (l = w->flight.last) && l->begin >= read_upto;) {
         take_back_last(w);
         if (w->asked) {
             finish_unstarted(s, l, ONCE_OK, "told to end before it began");
         } else if (read_upto == 0) {
-            letters_remove(&s->queue, l);
+            trips_remove(&s->queue, l);
             finish(s, l, &failed, true, ONCE_OK);
         }
     }
@@ -537,7 +537,7 @@ static void on_end(once_watch *one, uint32_t events)
     describe_end(w, status, reason, sizeof reason);
     settle_unread(w, reason);
     const size_t unknown = w->flight.n;
-    for (letter *l; (l = w->flight.first);) {
+    for (trip *l; (l = w->flight.first);) {
         land(w, l);
         finish_unknown(s, l, reason);
     }
@@ -614,18 +614,18 @@ static stream *stream_of(once_hand *hand) { return (stream *)hand; }
 static void stream_start(once_hand *hand, once_item *item)
 {
     stream *s = stream_of(hand);
-    assert(s->unused || s->n_letters < hand->handler->slots);
-    letter *l = s->unused ? s->unused : &s->letters[s->n_letters++];
+    assert(s->unused || s->n_trips < hand->handler->slots);
+    trip *l = s->unused ? s->unused : &s->trips[s->n_trips++];
     if (l == s->unused) s->unused = l->next;
-    *l = (letter){.item = item};
+    *l = (trip){.item = item};
     item->hand = l;
-    letters_insert(&s->queue, l, NULL);
+    trips_insert(&s->queue, l, NULL);
 }
 
 static void stream_kill(once_hand *hand, once_item *item)
 {
     stream *s = stream_of(hand);
-    letter *l = item->hand;
+    trip *l = item->hand;
     worker *w = l->worker;
     if (w && l->begin >= w->sent) take_back_unwritten(w);
     if (!l->worker) {
@@ -691,7 +691,7 @@ static void stream_free(stream *s)
         free(w->by_id);
     }
     free(s->workers);
-    free(s->letters);
+    free(s->trips);
     free(s->file);
     once_json_release(&s->json);
     once_arena_release(&s->scratch);
@@ -734,16 +734,16 @@ static bool make_worker(stream *s, worker *w)
     w->err = (once_watch){.fd = -1, .ready = on_err};
     w->end = (once_watch){.fd = -1, .ready = on_end};
     once_buf_init(&w->lines, SIZE_MAX / 4);
-    w->by_id = calloc((size_t)s->mask + 1, sizeof(letter *));
+    w->by_id = calloc((size_t)s->mask + 1, sizeof(trip *));
     return w->by_id;
 }
 
 static bool make_workers(stream *s)
 {
     const once_handler_spec *handler = s->hand.handler;
-    s->letters = calloc(handler->slots, sizeof *s->letters);
+    s->trips = calloc(handler->slots, sizeof *s->trips);
     s->workers = calloc(handler->exec.processes, sizeof *s->workers);
-    if (!s->letters || !s->workers) return false;
+    if (!s->trips || !s->workers) return false;
     for (; s->n < handler->exec.processes; s->n++)
         if (!make_worker(s, &s->workers[s->n])) return false;
     return true;

@@ -623,7 +623,7 @@ static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
     once_counts *counts = &pipe->counts;
     const bool settled = item->stage == ONCE_STAGE_SETTLE;
     count_origin(pipe, item);
-    if (item->overtakes) { /* the one before stands no longer where it was counted: it is the duplicate now */
+    if (item->overtakes && counts->waiting) { /* the one before stands no longer where it was counted: it is the duplicate now */
         counts->waiting--;
         counts->duplicates++;
     }

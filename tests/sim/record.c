@@ -528,20 +528,14 @@ size_t sim_record_claimed(const sim_worker *w, int handler, int but)
     return n;
 }
 
-/* What was taken is counted in the transaction that comes after it, and counted back when it is put back. Neither is told
- * whether that happened before, as a claim is. */
+/* What was taken is counted in the transaction that comes after it, and what is put back unbegun is counted back. Where it is not known
+ * whether that happened before, the machine rather counts twice. */
 void sim_record_commit_failed(sim_worker *w)
 {
     sim_world *world = w->world;
     for (int i = 0; i < world->keys_n; i++) {
         const sim_key *k = &world->keys[i];
-        if (k->holder != w->incarnation || !k->told_now) continue;
-        bool unsure = k->taken;
-        for (size_t j = 0; j < w->notes_n; j++) {
-            const sim_note *note = &w->notes[j];
-            if (note->key == i && note->what == NOTE_OUTCOME && note->outcome == ONCE_RELEASE) unsure = true;
-        }
-        world->counted_twice += unsure;
+        world->counted_twice += k->holder == w->incarnation && k->told_now;
     }
 }
 

@@ -267,8 +267,8 @@ static int sim_commit(once_store *store, once_error *err)
         if (rc == ONCE_OK) {
             const bool reply_lost = sim_fires(w->world, SIM_commit_reply_lost);
             for (size_t i = 0; reply_lost && i < w->notes_n; i++) w->notes[i].known = false;
-            if (reply_lost) sim_record_commit_failed(w);
             sim_notes_commit(w);
+            if (reply_lost) sim_record_commit_failed(w);
             return reply_lost ? lost(w, err) : ONCE_OK;
         }
     }

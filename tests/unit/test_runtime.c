@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,17 @@ typedef struct fixture {
     char dir[64], yaml[100], data[100], db[100];
     once_pipeline *pipeline;
 } fixture;
+
+static void write_external(fixture *f, const char *handler)
+{
+    FILE *out = fopen(f->yaml, "w");
+    assert_non_null(out);
+    fprintf(out,
+            "consumer: test\nstore: sqlite:%s\nsource: {file: {path: %s}}\nkey: \"${/id}\"\norder: \"${/n}\"\nbatch: {max: 100}\n"
+            "retry: {attempts: 3, backoff: 1ms..5ms}\nlease: 1s\nhandler: {%s}\n",
+            f->db, f->data, handler);
+    fclose(out);
+}
 
 static void write_pipeline(fixture *f, const char *more)
 {
@@ -168,6 +180,73 @@ static void following_shows_progress_and_ends_when_told(void **state)
     expect_sum(&summary.counts);
 }
 
+/* Counts each effect of an id; some fail at first, and all of one lane (`n`) must not overlap. */
+typedef struct shop {
+    atomic_int effects[MESSAGES];
+    atomic_int busy, most;
+} shop;
+
+static once_outcome serve(void *user, const once_call *call, once_reply *reply)
+{
+    shop *s = user;
+    const int id = atoi(call->delivery->key.data), busy = atomic_fetch_add(&s->busy, 1) + 1;
+    for (int most = atomic_load(&s->most); busy > most && !atomic_compare_exchange_weak(&s->most, &most, busy);) continue;
+    if (id % 100 == 3) usleep(200);
+    atomic_fetch_sub(&s->busy, 1);
+    if (id % 10 == 7 && call->attempt == 1) {
+        once_reply_reason(reply, "not yet");
+        once_reply_delay(reply, 1);
+        return ONCE_RETRY;
+    }
+    if (once_call_extend(call, 0, NULL) != ONCE_OK) return ONCE_UNKNOWN;
+    atomic_fetch_add(&s->effects[id], 1);
+    once_reply_result(reply, call->delivery->key);
+    return ONCE_DONE;
+}
+
+static void callbacks_in_threads_have_one_effect_each(void **state)
+{
+    fixture *f = *state;
+    static shop s;
+    once_summary summary;
+    once_error err;
+    FILE *out = fopen(f->data, "w");
+    for (int i = 0; i < 1500; i++) fprintf(out, "{\"id\": %d, \"n\": %d}\n", i % 1000, i % 200);
+    fclose(out);
+    write_external(f, "callback: serve");
+    uint64_t done = 0;
+    for (int i = 0; i < 6; i++) { /* the last one comes to its end */
+        pthread_t stopper;
+        load(f);
+        assert_int_equal(once_pipeline_callback(f->pipeline, "serve", serve, &s, &err), ONCE_OK);
+        assert_int_equal(once_pipeline_callback(f->pipeline, "serve", serve, &s, &err), ONCE_E_USAGE);
+        assert_int_equal(once_pipeline_callback(f->pipeline, "other", serve, &s, &err), ONCE_E_USAGE);
+        if (i < 5) assert_int_equal(pthread_create(&stopper, NULL, stop_soon, f->pipeline), 0);
+        assert_int_equal(once_pipeline_run(f->pipeline, NULL, &summary, &err), ONCE_OK);
+        if (i < 5) pthread_join(stopper, NULL);
+        expect_sum(&summary.counts);
+        done += summary.counts.done;
+    }
+    assert_int_equal(done, 1000);
+    assert_int_equal(summary.store_dead + summary.store_unknown, 0);
+    for (int i = 0; i < 1000; i++) assert_int_equal(atomic_load(&s.effects[i]), 1);
+    assert_in_range(atomic_load(&s.most), 2, 4); /* workers */
+}
+
+static void a_kept_process_beside_the_threads(void **state)
+{
+    fixture *f = *state;
+    once_summary summary;
+    once_error err;
+    write_external(f, "exec: [sed, -u, 's/^{\"id\":\\(\"[0-9]*\"\\).*/{\"id\":\\1,\"outcome\":\"done\"}/'], mode: stream");
+    load(f);
+    if (once_pipeline_run(f->pipeline, NULL, &summary, &err) != ONCE_OK) fail_msg("%s", err.text);
+    expect_sum(&summary.counts);
+    assert_int_equal(summary.counts.received, MESSAGES);
+    assert_int_equal(summary.counts.done, MESSAGES - 500);
+    assert_int_equal(summary.counts.duplicates + summary.counts.dead, 500); /* the same id with another n is a conflict */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -175,6 +254,8 @@ int main(void)
         TEST(a_run_settles_everything_and_a_second_one_only_duplicates),
         TEST(f59_a_stop_from_another_thread_drains_and_loses_nothing),
         TEST(following_shows_progress_and_ends_when_told),
+        TEST(callbacks_in_threads_have_one_effect_each),
+        TEST(a_kept_process_beside_the_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

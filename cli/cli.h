@@ -36,6 +36,7 @@ int cli_load(const char *file, bool json, once_pipeline **out); /* CLI_OK, or sa
 
 void cli_json_string(FILE *out, once_bytes text);
 void cli_json_cstring(FILE *out, const char *text);
+void cli_json_attempts(const once_attempt *attempts, size_t n); /* ,"attempts":[...] inside an object */
 void cli_json_error(int rc, const once_error *err); /* ,"error":"..." inside an object, when there is one */
 
 void cli_json_failure(const once_error *err);        /* {"error":"..."} and nothing else */

@@ -20,6 +20,13 @@ static void as_json(const once_explanation *e, bool first)
         cli_json_string(stdout, e->place);
         printf(",\"point\":");
         cli_json_string(stdout, e->point);
+        printf(",\"who\":");
+        cli_json_string(stdout, e->who);
+        if (e->worker.len) {
+            printf(",\"worker\":");
+            cli_json_string(stdout, e->worker);
+        }
+        cli_json_attempts(e->attempts, e->n_attempts);
         if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%lld", (long long)e->due_ms);
         if (e->expires_ms == ONCE_FOREVER) printf(",\"expires_ms\":null");
         else if (e->expires_ms != ONCE_NO_TIME) printf(",\"expires_ms\":%lld", (long long)e->expires_ms);
@@ -45,25 +52,95 @@ static const struct {
     {"stale", "It was superseded, or its update met nothing. Another delivery is a duplicate."},
 };
 
+/* When it will be forgotten, of those that no time ends. */
+static const struct {
+    const char *state, *sentence;
+} kept[] = {
+    {"claimed", "It is not forgotten before it has finished."},
+    {"waiting", "It is not forgotten before it has finished."},
+    {"unknown", "It is not forgotten before somebody decides: once resolve FILE KEY done|retry|dead."},
+    {"dead", "It is not forgotten before somebody replays or discards its letter."},
+};
+
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+static void say(const char *before, once_bytes text, const char *after)
+{
+    printf("%s", before);
+    cli_print_safe(text);
+    printf("%s", after);
+}
+
+static void tell_first(const once_explanation *e)
+{
+    char time[40];
+    printf("  First seen %s", cli_when(e->seen_ms, time));
+    if (e->place.len) {
+        say(" at ", e->place, ":");
+        cli_print_safe(e->point);
+    }
+    if (e->who.len) say(", by ", e->who, "");
+    printf(".\n");
+}
+
+/* By whom is said when it was not the one that saw it first. */
+static void tell_attempt(const once_explanation *e, const once_attempt *a)
+{
+    char time[40];
+    printf("  Attempt %u", a->attempt);
+    if (a->who.len && !same(a->who, e->who)) say(", by ", a->who, ",");
+    if (strcmp(a->outcome, "silent") == 0) printf(" ended without a word; that was noticed %s", cli_when(a->ended_ms, time));
+    else printf(" ended %s as %s", cli_when(a->ended_ms, time), a->outcome);
+    if (a->reason.len) say(": ", a->reason, "");
+    printf(".\n");
+}
+
+static void tell_attempts(const once_explanation *e)
+{
+    char time[40];
+    const bool running = strcmp(e->state, "claimed") == 0;
+    const uint32_t ended = running && e->attempt ? e->attempt - 1 : e->attempt;
+    const uint32_t gone = e->n_attempts ? e->attempts[0].attempt - 1 : ended;
+    if (e->attempt == 0) printf("  No attempt has begun yet.\n");
+    if (gone == 1) printf("  How attempt 1 ended is not kept.\n");
+    if (gone > 1) printf("  How attempts 1 to %u ended is not kept.\n", gone);
+    for (size_t i = 0; i < e->n_attempts; i++) tell_attempt(e, &e->attempts[i]);
+    if (running) {
+        printf("  Attempt %u began %s", e->attempt, cli_when(e->changed_ms, time));
+        if (e->worker.len) say(", by ", e->worker, "");
+        printf(".\n");
+    }
+    else if (e->attempt && (!e->n_attempts || e->attempts[e->n_attempts - 1].ended_ms != e->changed_ms))
+        printf("  It changed last %s.\n", cli_when(e->changed_ms, time)); /* by an operator, or its lane */
+    if (e->failures) printf("  %u failure%s counted.\n", e->failures, e->failures == 1 ? " is" : "s are");
+}
+
+/* The reason that it has now, unless its last attempt gave it. */
+static void tell_reason(const once_explanation *e)
+{
+    const once_attempt *last = e->n_attempts ? &e->attempts[e->n_attempts - 1] : NULL;
+    if (e->reason.len && !(last && same(last->reason, e->reason))) say("  Reason: ", e->reason, ".\n");
+}
+
 static void as_text(const once_explanation *e)
 {
     char time[40];
-    printf("key '%.*s' of consumer '%.*s'", (int)e->key.len, e->key.data, (int)e->scope.consumer.len, e->scope.consumer.data);
-    if (e->scope.operation.len) printf(", operation '%.*s'", (int)e->scope.operation.len, e->scope.operation.data);
-    if (e->scope.tenant.len) printf(", tenant '%.*s'", (int)e->scope.tenant.len, e->scope.tenant.data);
+    say("key '", e->key, "'");
+    say(" of consumer '", e->scope.consumer, "'");
+    if (e->scope.operation.len) say(", operation '", e->scope.operation, "'");
+    if (e->scope.tenant.len) say(", tenant '", e->scope.tenant, "'");
     printf(": %s\n", e->state);
     for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
     if (strcmp(e->state, "absent") == 0) return;
-    printf("  First seen %s", cli_when(e->seen_ms, time));
-    if (e->place.len) printf(" at %.*s:%.*s", (int)e->place.len, e->place.data, (int)e->point.len, e->point.data);
-    printf(".\n  %u attempt%s", e->attempt, e->attempt == 1 ? "" : "s");
-    if (e->failures) printf(", %u failed", e->failures);
-    printf("; last change %s.\n", cli_when(e->changed_ms, time));
-    if (e->reason.len) printf("  Reason: %.*s.\n", (int)e->reason.len, e->reason.data);
+    tell_first(e);
+    tell_attempts(e);
+    tell_reason(e);
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");
     else if (e->expires_ms != ONCE_NO_TIME) printf("  Forgotten after %s.\n", cli_when(e->expires_ms, time));
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (strcmp(kept[i].state, e->state) == 0) printf("  %s\n", kept[i].sentence);
 }
 
 typedef struct explaining {
@@ -111,7 +188,7 @@ static void on_fate(void *user, const once_fate *fate)
     putchar('\n');
     for (size_t i = 0; i < sizeof fates / sizeof *fates; i++)
         if (strcmp(fates[i].fate, fate->fate) == 0) printf("  %s\n", fates[i].sentence);
-    if (fate->reason.len) printf("  Reason: %.*s.\n", (int)fate->reason.len, fate->reason.data);
+    if (fate->reason.len) say("  Reason: ", fate->reason, ".\n");
 }
 
 /* "in.ndjson:17": the point is behind the last colon. */

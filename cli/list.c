@@ -26,6 +26,7 @@ static void as_json(const listing *l, const once_listed *e)
     printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%" PRId64 ",\"changed_ms\":%" PRId64, e->attempt, e->failures, e->seen_ms, e->changed_ms);
     if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
     json_field("reason", e->reason);
+    cli_json_attempts(e->attempts, e->n_attempts);
     if (l->body && e->has_body) {
         json_field("body", e->body);
         if (e->headers.len) json_field("headers", e->headers);

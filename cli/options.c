@@ -196,6 +196,21 @@ void cli_json_string(FILE *out, once_bytes text)
 
 void cli_json_cstring(FILE *out, const char *text) { cli_json_string(out, (once_bytes){text, strlen(text)}); }
 
+void cli_json_attempts(const once_attempt *attempts, size_t n)
+{
+    printf(",\"attempts\":[");
+    for (size_t i = 0; i < n; i++) {
+        const once_attempt *a = &attempts[i];
+        printf("%s{\"attempt\":%u,\"ended_ms\":%lld,", i ? "," : "", a->attempt, (long long)a->ended_ms);
+        printf("\"outcome\":\"%s\",\"who\":", a->outcome);
+        cli_json_string(stdout, a->who);
+        printf(",\"reason\":");
+        cli_json_string(stdout, a->reason);
+        printf("}");
+    }
+    printf("]");
+}
+
 void cli_json_error(int rc, const once_error *err)
 {
     if (rc == ONCE_OK) return;

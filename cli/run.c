@@ -1,6 +1,7 @@
 /* once run: consume and settle. On a terminal a line shows how it goes; in a pipe it is quiet until the end. */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -84,6 +85,7 @@ int cli_run(int argc, char **argv)
         return status;
     }
 
+    if (once_pipeline_has_secrets(running)) prctl(PR_SET_DUMPABLE, 0); /* no core, and nobody looks into our memory */
     cli_stop_on_signals(running);
     const bool terminal = isatty(STDERR_FILENO) && !json;
     live progress = {0};

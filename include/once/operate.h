@@ -55,6 +55,8 @@ typedef struct once_listed {
     once_bytes reason;
     bool has_body;
     once_bytes body, headers;
+    const once_attempt *attempts; /* that have ended and are kept, oldest first */
+    size_t n_attempts;
 } once_listed;
 
 typedef bool once_list_visit(void *user, const once_listed *item); /* false ends the listing */

@@ -83,6 +83,10 @@ ONCE_API void once_pipeline_free(once_pipeline *pipeline); /* NULL is fine */
  * E_USAGE: no handler says that name, or it was registered before. */
 ONCE_API int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *callback, void *user, once_error *err);
 
+/* Whether the file refers to secrets (env:NAME, file:PATH), which are in memory while it runs: a program may then want to leave no
+ * core (prctl PR_SET_DUMPABLE), as the command does. */
+ONCE_API bool once_pipeline_has_secrets(const once_pipeline *pipeline);
+
 /* Runs until a finite source is drained and everything is settled, or once_pipeline_stop. `options` may be NULL. `summary` is
  * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. */
 ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary, once_error *err);
@@ -104,6 +108,10 @@ typedef struct once_explanation {
     int64_t due_ms;     /* claimed: end of the lease; waiting: not before */
     int64_t expires_ms; /* finished: forgotten then; ONCE_FOREVER: never */
     once_bytes reason, result;
+    once_bytes who;    /* first saw it: "user@host:pid"; empty when that is not known */
+    once_bytes worker; /* claimed: whose claim it is */
+    const once_attempt *attempts; /* that have ended and are kept, oldest first: the last ten or so */
+    size_t n_attempts;
 } once_explanation;
 
 /* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the pipeline that

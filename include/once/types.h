@@ -71,6 +71,15 @@ typedef enum once_answer {
 
 ONCE_API const char *once_answer_name(once_answer answer); /* "duplicate" */
 
+/* An attempt that ended. */
+typedef struct once_attempt {
+    uint32_t attempt;    /* which one, from 1 */
+    int64_t ended_ms;    /* UTC; silent: when that was noticed */
+    const char *outcome; /* a name of once_outcome, or "silent": it ended without a word */
+    once_bytes who;      /* "user@host:pid", or empty */
+    once_bytes reason;   /* may be cut, or empty */
+} once_attempt;
+
 #define ONCE_FOREVER INT64_MAX  /* a `remember` without end */
 #define ONCE_NO_TIME INT64_MIN  /* a time that is not known */
 

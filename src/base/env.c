@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -168,6 +170,17 @@ static int real_close(void *self, int fd)
     return close(fd);
 }
 
+static void real_who(void *self, char out[ONCE_WHO_MAX + 1])
+{
+    (void)self;
+    char host[80] = "", buffer[2000];
+    struct passwd entry, *found = NULL;
+    if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
+    getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found);
+    if (found) snprintf(out, ONCE_WHO_MAX + 1, "%.32s@%.54s:%ld", found->pw_name, host, (long)getpid());
+    else snprintf(out, ONCE_WHO_MAX + 1, "%lu@%.54s:%ld", (unsigned long)geteuid(), host, (long)getpid());
+}
+
 const once_env *once_env_real(void)
 {
     static const once_env real = {
@@ -181,6 +194,7 @@ const once_env *once_env_real(void)
         .read = real_read,
         .write = real_write,
         .close = real_close,
+        .who = real_who,
     };
     return &real;
 }

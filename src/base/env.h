@@ -1,4 +1,5 @@
-/* The world as the rest of the code sees it: clocks, randomness, sleep, files. Tests and the simulator replace it.
+/* The world as the rest of the code sees it: clocks, randomness, sleep, files, and who we are in it. Tests and the simulator
+ * replace it.
  *
  * Nothing below src/runtime and cli/ reads a clock, a random device or a file except through an environment.
  *
@@ -12,6 +13,8 @@
 #include "once/types.h"
 
 typedef struct once_env once_env;
+
+#define ONCE_WHO_MAX 100
 
 struct once_env {
     void *self;
@@ -28,6 +31,8 @@ struct once_env {
     ssize_t (*read)(void *self, int fd, void *out, size_t len);
     ssize_t (*write)(void *self, int fd, const void *data, size_t len);
     int (*close)(void *self, int fd);
+
+    void (*who)(void *self, char out[ONCE_WHO_MAX + 1]); /* "user@host:pid" of this process */
 };
 
 const once_env *once_env_real(void);
@@ -38,6 +43,7 @@ static inline uint64_t once_env_boot_id(const once_env *env) { return env->boot_
 static inline int64_t once_env_mono_ns(const once_env *env) { return env->mono_ns(env->self); }
 static inline void once_env_random(const once_env *env, void *out, size_t len) { env->random(env->self, out, len); }
 static inline void once_env_sleep_ms(const once_env *env, int64_t ms) { env->sleep_ms(env->self, ms); }
+static inline void once_env_who(const once_env *env, char out[ONCE_WHO_MAX + 1]) { env->who(env->self, out); }
 uint64_t once_env_random_u64(const once_env *env);
 
 #endif

@@ -142,6 +142,11 @@ typedef struct once_entry {
     once_coordinates at; /* where it was first seen */
     once_message message;
     once_bytes result, reason;
+
+    /* Kept by the store beside what the rules decide, which do not look at it. */
+    once_bytes who;     /* first saw it: "user@host:pid" */
+    once_bytes worker;  /* claimed: whose claim it is */
+    once_bytes history; /* how its attempts ended (store/history.h); empty when the first one finished it */
 } once_entry;
 
 /* What a rule needs to know of the other entries of a lane. */

@@ -28,3 +28,8 @@ const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, o
         if (same(spec->handlers[i].operation, operation)) return &spec->handlers[i];
     return NULL;
 }
+
+bool once_exec_is_reference(once_bytes value)
+{
+    return (value.len >= 4 && memcmp(value.data, "env:", 4) == 0) || (value.len >= 5 && memcmp(value.data, "file:", 5) == 0);
+}

@@ -107,6 +107,9 @@ typedef struct once_spec {
     size_t result_max;
 } once_spec;
 
+/* Of a value: where it is to be read from, instead of what it is. */
+bool once_exec_is_reference(once_bytes value);
+
 /* The effect is outside of the store, so its promise is fenced: it runs between two transactions, not in one. */
 static inline bool once_handler_external(const once_handler_spec *handler)
 {

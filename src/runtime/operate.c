@@ -5,11 +5,9 @@
  * a delivery from the source. The act, the end of the letter and the audit record are one transaction. A dry run does all of
  * it and rolls back. */
 #include <assert.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/duration.h"
 #include "base/failpoint.h"
@@ -18,6 +16,7 @@
 #include "runtime/executor.h"
 #include "runtime/runtime.h"
 #include "runtime/said.h"
+#include "store/history.h"
 
 #include "base/banned.h"
 
@@ -25,8 +24,7 @@ enum {
     BATCH = 4096,          /* letters in one transaction */
     BATCH_BYTES = 4 << 20, /* of their messages: the letter that reaches it is the last of its transaction */
     PAGE = 16384,          /* letters looked at in one go */
-    SWEEP_STEP = 20000,    /* records dropped in one step */
-    WHO = 200
+    SWEEP_STEP = 20000     /* records dropped in one step */
 };
 
 static once_bytes text_of(const char *text) { return (once_bytes){text, strlen(text)}; }
@@ -43,7 +41,7 @@ int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err)
     return ONCE_OK;
 }
 
-/* --- the store, and who we are --- */
+/* --- the store --- */
 
 static int open_store(once_pipeline *pipeline, once_store **out, once_error *err)
 {
@@ -54,28 +52,12 @@ static int open_store(once_pipeline *pipeline, once_store **out, once_error *err
     return once_fail(err, rc, "%.*s:%d: %s", show(pipeline->spec->file), pipeline->spec->file.data, pipeline->spec->store_line, why.text);
 }
 
-static void write_who(char *out, size_t len)
+static int audit(once_pipeline *pipeline, once_store *store, const char *what, once_bytes key, uint64_t letter, const char *note,
+                 once_error *err)
 {
-    char host[80] = "", buffer[2000];
-    struct passwd entry, *found = NULL;
-    if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
-    getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found);
-    if (found) snprintf(out, len, "%.60s@%s:%ld", found->pw_name, host, (long)getpid());
-    else snprintf(out, len, "%lu@%s:%ld", (unsigned long)geteuid(), host, (long)getpid());
-}
-
-/* `who`: as write_who has it; NULL: find out. */
-static int audit(once_pipeline *pipeline, once_store *store, const char *who, const char *what, once_bytes key, uint64_t letter,
-                 const char *note, once_error *err)
-{
-    char found[WHO];
-    if (!who) {
-        write_who(found, sizeof found);
-        who = found;
-    }
     const once_audit record = {
         .consumer = pipeline->spec->consumer,
-        .who = text_of(who),
+        .who = text_of(store->who),
         .what = text_of(what),
         .key = key,
         .letter = letter,
@@ -177,6 +159,8 @@ typedef struct listing {
 static bool list_entry(void *user, const once_entry *e)
 {
     listing *l = user;
+    once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
+    const size_t n = once__history_of(e, attempts);
     const bool due = e->state != ONCE_STATE_UNKNOWN && e->due_ms != ONCE_NEVER;
     const once_listed item = {
         .state = e->state == ONCE_STATE_CLAIMED ? "busy" : once_state_name(e->state),
@@ -194,6 +178,8 @@ static bool list_entry(void *user, const once_entry *e)
         .has_body = e->has_message,
         .body = e->message.body,
         .headers = e->message.headers,
+        .attempts = attempts,
+        .n_attempts = n,
     };
     l->over = !l->visit(l->user, &item);
     return !l->over;
@@ -208,6 +194,8 @@ static const char *kind_of(const once_letter *letter)
 static bool list_letter(void *user, const once_letter *letter)
 {
     listing *l = user;
+    once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
+    const size_t n = once__history_read(letter->history, attempts);
     const once_listed item = {
         .state = "dead",
         .letter = letter->id,
@@ -226,6 +214,8 @@ static bool list_letter(void *user, const once_letter *letter)
         .has_body = true,
         .body = letter->message.body,
         .headers = letter->message.headers,
+        .attempts = attempts,
+        .n_attempts = n,
     };
     l->over = !l->visit(l->user, &item);
     return !l->over;
@@ -303,7 +293,6 @@ typedef struct replaying {
     once_store *store;
     const once_replay_options *options;
     once_replay_counts *counts;
-    char who[WHO];
     once_intake intake;
     once_batch batch;              /* owns what belongs to one transaction */
     once_replayed results[BATCH];  /* told after the commit */
@@ -440,7 +429,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
     if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
     if (rc == ONCE_OK)
-        rc = audit(r->pipeline, r->store, r->who, out->verdict == ONCE_REPLAY_forced ? "replay --force" : "replay", out->key, id, verdicts[out->verdict].text, err);
+        rc = audit(r->pipeline, r->store, out->verdict == ONCE_REPLAY_forced ? "replay --force" : "replay", out->key, id, verdicts[out->verdict].text, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(replay_between)) rc = once_fail(err, ONCE_E_IO, "failpoint replay_between");
     return rc;
 }
@@ -596,7 +585,6 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
     r->pipeline = pipeline;
     r->options = options;
     r->counts = out;
-    write_who(r->who, sizeof r->who);
     int rc = open_store(pipeline, &r->store, err);
     if (rc == ONCE_OK) {
         once_intake_init(&r->intake, pipeline->spec, r->store->secret, 0, once_effect_prepare);
@@ -630,7 +618,7 @@ int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size
             if (found[i] && !same(letter.scope.consumer, pipeline->spec->consumer)) found[i] = false;
             if (!found[i]) continue;
             rc = store->ops->discard(store, letters[i], &found[i], err);
-            if (rc == ONCE_OK) rc = audit(pipeline, store, NULL, "discard", letter.key, letters[i], "", err);
+            if (rc == ONCE_OK) rc = audit(pipeline, store, "discard", letter.key, letters[i], "", err);
         }
         rc = finish_tx(store, rc, err);
     }
@@ -676,7 +664,7 @@ static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_
     snprintf(note, sizeof note, "resolved as %s by an operator", once_outcome_name(outcome));
     const int rc = store->ops->resolve(store, entry->id, outcome, text_of(note), &done, err);
     assert(rc != ONCE_OK || done);
-    return rc == ONCE_OK ? audit(pipeline, store, NULL, "resolve", key, 0, note, err) : rc;
+    return rc == ONCE_OK ? audit(pipeline, store, "resolve", key, 0, note, err) : rc;
 }
 
 int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key, once_outcome outcome,
@@ -715,7 +703,7 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
             bool found;
             snprintf(note, sizeof note, "it was %s", once_state_name(entry.state));
             rc = store->ops->forget(store, entry.id, &found, err);
-            if (rc == ONCE_OK) rc = audit(pipeline, store, NULL, "forget", key, 0, note, err);
+            if (rc == ONCE_OK) rc = audit(pipeline, store, "forget", key, 0, note, err);
         }
         rc = finish_tx(store, rc, err);
     }

@@ -11,6 +11,7 @@
 #include "once/version.h"
 #include "runtime/config.h"
 #include "runtime/runtime.h"
+#include "store/history.h"
 
 #include "base/banned.h"
 
@@ -43,6 +44,16 @@ void once_pipeline_free(once_pipeline *pipeline)
     free(pipeline->callbacks);
     free(pipeline->store_url);
     free(pipeline);
+}
+
+bool once_pipeline_has_secrets(const once_pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->spec->n_handlers; i++) {
+        const once_exec_spec *exec = &pipeline->spec->handlers[i].exec;
+        for (size_t k = 0; k < exec->n_env; k++)
+            if (once_exec_is_reference(exec->env[k].value)) return true;
+    }
+    return false;
 }
 
 static bool names_callback(const once_spec *spec, const char *name)
@@ -273,6 +284,8 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
 
 static void explain_entry(const once_entry *entry, once_explain_visit *visit, void *user)
 {
+    once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
+    const size_t n = once__history_of(entry, attempts);
     const bool due = entry->state == ONCE_STATE_CLAIMED || entry->state == ONCE_STATE_WAITING;
     const once_explanation explanation = {
         .scope = entry->scope,
@@ -288,6 +301,10 @@ static void explain_entry(const once_entry *entry, once_explain_visit *visit, vo
         .expires_ms = once_state_finished(entry->state) ? entry->expires_ms : ONCE_NO_TIME,
         .reason = entry->reason,
         .result = entry->result,
+        .who = entry->who,
+        .worker = entry->worker,
+        .attempts = attempts,
+        .n_attempts = n,
     };
     visit(user, &explanation);
 }

@@ -2,8 +2,10 @@
 #include "store/engine.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "core/plant.h"
+#include "store/history.h"
 
 #include "base/banned.h"
 
@@ -72,15 +74,35 @@ typedef struct seat {
     once_entry *entry;
     once_lane lane_view, *lane; /* lane: NULL, or &lane_view */
     once_hash lane_id;
+
+    /* For its history: what it was before the rule. */
+    once_state state; /* ABSENT also when it had expired */
+    uint32_t attempt;
+    int64_t changed_ms;
+    once_bytes worker;
+    const once_settlement *settlement; /* what the rule was told, if it was a settlement */
 } seat;
+
+static int load_entry(once_shelf *shelf, once_hash id, seat *out, once_error *err)
+{
+    const int rc = shelf->shelf->load(shelf, id, &out->entry, err);
+    if (rc != ONCE_OK) return rc;
+    const once_entry *entry = out->entry;
+    out->state = once_entry_expired(entry, shelf->now_ms) ? ONCE_STATE_ABSENT : entry->state;
+    out->attempt = entry->attempt;
+    out->changed_ms = entry->changed_ms;
+    out->worker = entry->worker;
+    out->settlement = NULL;
+    out->lane = NULL;
+    return ONCE_OK;
+}
 
 static int take_seat(once_shelf *shelf, once_hash id, once_hash lane_of_request, seat *out, once_error *err)
 {
-    int rc = shelf->shelf->load(shelf, id, &out->entry, err);
+    const int rc = load_entry(shelf, id, out, err);
     if (rc != ONCE_OK) return rc;
-    const bool fresh = out->entry->state == ONCE_STATE_ABSENT || once_entry_expired(out->entry, shelf->now_ms);
+    const bool fresh = out->state == ONCE_STATE_ABSENT;
     out->lane_id = fresh ? lane_of_request : out->entry->lane;
-    out->lane = NULL;
     if (once_hash_is_zero(out->lane_id)) return ONCE_OK;
     if (!fresh && once_state_finished(out->entry->state)) return ONCE_OK; /* a duplicate never looks at its lane */
     out->lane = &out->lane_view;
@@ -111,6 +133,7 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, const once_m
         .failures = entry->failures,
         .seen_ms = entry->seen_ms,
         .buried_ms = shelf->now_ms,
+        .history = entry->history,
     };
     /* One letter for each death: an entry that was forgotten and died anew must not lose its second body. */
     const once_hash unique = {entry->id.a ^ entry->token.a, entry->id.b ^ entry->token.b};
@@ -118,10 +141,52 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, const once_m
     return shelf->shelf->letter_put(shelf, &letter, unique, &fresh, err);
 }
 
+/* --- who, and how attempts ended --- */
+
+static once_bytes self(const once_shelf *shelf) { return (once_bytes){shelf->store.who, strlen(shelf->store.who)}; }
+
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+/* Whether the rule ended an attempt that needs a line of its own. */
+static bool attempt_ended(const once_shelf *shelf, const seat *at, once_attempt *out)
+{
+    const once_entry *e = at->entry;
+    const once_settlement *s = at->settlement;
+    const bool first = at->attempt == 1 && e->history.len == 0;
+    if (s) {
+        if (first && once_state_finished(e->state) && same(e->who, self(shelf))) return false; /* history.h says why */
+        *out = (once_attempt){e->attempt, shelf->now_ms, once_outcome_name(s->outcome), self(shelf), s->reason};
+        return true;
+    }
+    if (at->state == ONCE_STATE_CLAIMED && (e->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt)) {
+        *out = (once_attempt){at->attempt, shelf->now_ms, ONCE_SILENT, at->worker, {0}};
+        return true;
+    }
+    if (first && once_state_finished(at->state) && !once_state_finished(e->state)) { /* it goes on, and needs one now */
+        *out = (once_attempt){1, at->changed_ms, once_state_name(at->state), e->who, e->reason};
+        return true;
+    }
+    return false;
+}
+
+/* Writes beside what the rule decided by whose hand it was. Returns with the history in `text`, if it grew. */
+static void sign(const once_shelf *shelf, seat *at, char text[ONCE_HISTORY_MAX])
+{
+    once_entry *e = at->entry;
+    once_attempt ended;
+    if (e->state == ONCE_STATE_ABSENT) return;
+    if (at->state == ONCE_STATE_ABSENT) e->who = self(shelf);
+    if (attempt_ended(shelf, at, &ended)) e->history = once__history_add(e->history, &ended, text);
+    if (e->state != ONCE_STATE_CLAIMED) e->worker = (once_bytes){0};
+    else if (at->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt) e->worker = self(shelf);
+}
+
 /* Keeps what a rule changed. */
 static int keep(once_shelf *shelf, seat *at, int changed, once_error *err)
 {
+    char history[ONCE_HISTORY_MAX];
     int rc = ONCE_OK;
+    sign(shelf, at, history);
     if (changed & ONCE_LETTER_NEEDED) {
         rc = write_letter(shelf, at->entry, at->entry->has_message ? &at->entry->message : NULL, err);
         at->entry->message = (once_message){0}; /* the letter has it now */
@@ -206,6 +271,7 @@ int once__engine_settle(once_store *store, const once_settlement *settlements, s
         rc = take_seat(shelf, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_settle(at.entry, at.lane, &settlements[i], shelf->now_ms, &applied[i]);
+        at.settlement = &settlements[i];
         if (changed) rc = keep(shelf, &at, changed, err);
     }
     return verb_end(shelf, rc, err);
@@ -226,8 +292,9 @@ int once__engine_extend(once_store *store, const once_request *const *requests, 
 
 static bool fill_taken(once_arena *arena, const once_entry *entry, const once_decision *decision, once_taken *out)
 {
-    once_entry copy;
-    if (!once__entry_copy(arena, entry, &copy)) return false;
+    once_entry copy = *entry;
+    copy.history = (once_bytes){0};
+    if (!once__entry_copy(arena, &copy, &copy)) return false;
     *out = (once_taken){
         .scope = copy.scope,
         .message = copy.message,
@@ -462,8 +529,8 @@ int once__engine_revive(once_store *store, const once_request *request, const on
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
-    seat at = {.lane = NULL, .lane_id = request->lane.id}; /* a finished entry need not know its lane any more */
-    rc = shelf->shelf->load(shelf, request->id, &at.entry, err);
+    seat at = {.lane_id = request->lane.id}; /* a finished entry need not know its lane any more */
+    rc = load_entry(shelf, request->id, &at, err);
     if (rc == ONCE_OK && !once_hash_is_zero(at.lane_id)) {
         at.lane = &at.lane_view;
         rc = shelf->shelf->lane(shelf, at.lane_id, request->id, at.lane, err);
@@ -504,7 +571,7 @@ bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to)
     once_bytes *const fields[] = {&copy.scope.tenant,     &copy.scope.consumer,   &copy.scope.operation, &copy.key,
                                   &copy.at.place,         &copy.at.point,         &copy.result,          &copy.reason,
                                   &copy.message.body,     &copy.message.headers,  &copy.message.type,    &copy.message.at.place,
-                                  &copy.message.at.point};
+                                  &copy.message.at.point, &copy.who,              &copy.worker,          &copy.history};
     if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
     *to = copy;
     return true;
@@ -515,7 +582,7 @@ bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *
     once_letter copy = *from;
     once_bytes *const fields[] = {&copy.scope.tenant,    &copy.scope.consumer,  &copy.scope.operation,  &copy.key,
                                   &copy.reason,          &copy.message.body,    &copy.message.headers,  &copy.message.type,
-                                  &copy.message.at.place, &copy.message.at.point};
+                                  &copy.message.at.place, &copy.message.at.point, &copy.history};
     if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
     *to = copy;
     return true;

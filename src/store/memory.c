@@ -586,6 +586,7 @@ static int mem_open(const char *rest, const once_store_options *options, once_st
     m->shelf.store.ops = &once__store_memory;
     m->shelf.store.env = options && options->env ? options->env : once_env_real();
     m->shelf.shelf = &memory_shelf;
+    once__store_sign(&m->shelf.store);
     once_env_random(m->shelf.store.env, &m->shelf.store.secret, sizeof m->shelf.store.secret);
     *out = &m->shelf.store;
     return ONCE_OK;

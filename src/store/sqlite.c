@@ -26,10 +26,11 @@ enum { BUSY_MS_DEFAULT = 10000 };
 
 #define ENTRY_COLUMNS                                                                                                 \
     "n, id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"  \
-    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason"
+    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason,"    \
+    " who, worker, history"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
-    " body, sent_ms, place, point"
+    " body, sent_ms, place, point, history"
 
 static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_BEGIN_READ] = "BEGIN",
@@ -42,12 +43,12 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                      " last_recent = ?6, last_run = ?7 WHERE id = 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
     [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(" ENTRY_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
-                         " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27)",
+                         " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)",
     /* Not the id, which never changes: to name it would rewrite a page of its index. */
     [SQL_ENTRY_UPDATE] = "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
                          " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
-                         " key, place, point, result, reason) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,"
-                         " ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27) WHERE n = ?1",
+                         " key, place, point, result, reason, who, worker, history) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
+                         " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30) WHERE n = ?1",
     [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n = ?1",
     [SQL_ENTRY_IDS] = "SELECT id FROM once_entry LIMIT ?1",
     [SQL_BODY_GET] = "SELECT type, headers, body, sent_ms, place, point FROM once_body WHERE n = ?1",
@@ -66,8 +67,8 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_BY_TOKEN] = "SELECT id FROM once_entry WHERE token >= ?1 AND token <= ?2 AND state = 1 AND consumer = ?3"
                      " ORDER BY token LIMIT ?4",
     [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(entry, tenant, consumer, operation, key, kind, reason, attempt, failures,"
-                       " seen_ms, buried_ms, type, headers, body, sent_ms, place, point, same)"
-                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+                       " seen_ms, buried_ms, type, headers, body, sent_ms, place, point, same, history)"
+                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
@@ -376,6 +377,7 @@ static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash 
     once__bind_bytes(stmt, 16, l->message.at.place);
     once__bind_bytes(stmt, 17, l->message.at.point);
     once__bind_id(stmt, 18, same);
+    once__bind_bytes(stmt, 19, l->history);
     const int rc = once__sqlite_step(q->db, stmt, err);
     if (rc != ONCE_OK) return rc;
     *fresh = sqlite3_changes64(q->db->handle) > 0;
@@ -396,8 +398,8 @@ static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, on
     l->message.sent_ms = sqlite3_column_type(stmt, 15) == SQLITE_NULL ? ONCE_NO_TIME : sqlite3_column_int64(stmt, 15);
     once_bytes *const texts[] = {&l->scope.tenant,  &l->scope.consumer,   &l->scope.operation, &l->key,
                                  &l->reason,        &l->message.type,     &l->message.headers, &l->message.body,
-                                 &l->message.at.place, &l->message.at.point};
-    static const int columns[] = {2, 3, 4, 5, 7, 12, 13, 14, 16, 17};
+                                 &l->message.at.place, &l->message.at.point, &l->history};
+    static const int columns[] = {2, 3, 4, 5, 7, 12, 13, 14, 16, 17, 18};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         if (!once__column_copy(stmt, columns[i], arena, texts[i])) return no_memory(err);
     return ONCE_OK;
@@ -809,6 +811,7 @@ static once_sqlite *new_store(const once_store_options *options)
     q->shelf.store.ops = &once__store_sqlite;
     q->shelf.store.env = options->env ? options->env : once_env_real();
     q->shelf.shelf = &sqlite_shelf;
+    once__store_sign(&q->shelf.store);
     q->fresh = true;
     return q;
 }

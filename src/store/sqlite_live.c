@@ -245,8 +245,9 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     e->expires_ms = sqlite3_column_int64(stmt, 17);
     *keep_ms = sqlite3_column_int64(stmt, 18);
     once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,
-                                 &e->at.place,     &e->at.point,       &e->result,          &e->reason};
-    for (int i = 0; i < 8; i++)
+                                 &e->at.place,     &e->at.point,       &e->result,          &e->reason,
+                                 &e->who,          &e->worker,         &e->history};
+    for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++)
         if (!once__column_copy(stmt, 19 + i, arena, texts[i])) return no_memory(err);
     if (!e->has_message) return ONCE_OK;
 
@@ -273,8 +274,9 @@ static void note_own(once_slot *slot)
     const once_entry *e = &slot->entry;
     const char *const own[OWNS] = {
         [OWN_KEY] = e->key.data,           [OWN_POINT] = e->at.point.data,          [OWN_RESULT] = e->result.data,
-        [OWN_REASON] = e->reason.data,     [OWN_TYPE] = e->message.type.data,       [OWN_HEADERS] = e->message.headers.data,
-        [OWN_BODY] = e->message.body.data, [OWN_BODY_POINT] = e->message.at.point.data};
+        [OWN_REASON] = e->reason.data,     [OWN_HISTORY] = e->history.data,         [OWN_TYPE] = e->message.type.data,
+        [OWN_HEADERS] = e->message.headers.data, [OWN_BODY] = e->message.body.data,
+        [OWN_BODY_POINT] = e->message.at.point.data};
     memcpy(slot->own, own, sizeof own);
 }
 
@@ -319,10 +321,11 @@ int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err
 
 int once__live_from_record(once_sqlite *q, const once_record *r, once_entry *out, once_error *err)
 {
-    const once_name *scope, *place, *run;
+    const once_name *scope, *place, *run, *who = NULL;
     int rc = once__names_find(q->names, r->scope, 'S', &scope, err);
     if (rc == ONCE_OK) rc = once__names_find(q->names, r->place, 'P', &place, err);
     if (rc == ONCE_OK) rc = once__names_find(q->names, r->run, 'R', &run, err);
+    if (rc == ONCE_OK && r->who) rc = once__names_find(q->names, r->who, 'W', &who, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_entry){
         .id = r->id,
@@ -337,9 +340,11 @@ int once__live_from_record(once_sqlite *q, const once_record *r, once_entry *out
         .due_ms = ONCE_NEVER,
         .expires_ms = r->expires_ms,
         .scope = scope->scope,
-        .at = {place->place, r->point},
+        .at = {place->bytes, r->point},
         .result = r->result,
         .reason = r->reason,
+        .who = who ? who->bytes : (once_bytes){0},
+        .history = r->history,
     };
     return ONCE_OK;
 }
@@ -428,16 +433,20 @@ static bool own_all(once_sqlite *q, once_slot *slot)
     once_entry *e = &slot->entry;
     const once_name *scope = once__names_scope(q->names, &e->scope);
     const once_name *place = once__names_place(q->names, e->at.place);
-    if (!scope || !place) return false;
+    const once_name *who = once__names_who(q->names, e->who);
+    const once_name *worker = e->worker.len ? once__names_who(q->names, e->worker) : who;
+    if (!scope || !place || !who || !worker) return false;
     e->scope = scope->scope;
-    e->at.place = place->place;
+    e->at.place = place->bytes;
+    e->who = who->bytes;
+    if (e->worker.len) e->worker = worker->bytes;
     if (!own(q, slot, OWN_KEY, &e->key) || !own(q, slot, OWN_POINT, &e->at.point) || !own(q, slot, OWN_RESULT, &e->result) ||
-        !own(q, slot, OWN_REASON, &e->reason))
+        !own(q, slot, OWN_REASON, &e->reason) || !own(q, slot, OWN_HISTORY, &e->history))
         return false;
     if (!e->has_message) return true;
     const once_name *body_place = once__names_place(q->names, e->message.at.place);
     if (!body_place) return false;
-    e->message.at.place = body_place->place;
+    e->message.at.place = body_place->bytes;
     if (slot->own[OWN_BODY] != e->message.body.data) slot->body_stored = false;
     return own(q, slot, OWN_TYPE, &e->message.type) && own(q, slot, OWN_HEADERS, &e->message.headers) &&
            own(q, slot, OWN_BODY, &e->message.body) && own(q, slot, OWN_BODY_POINT, &e->message.at.point);
@@ -526,8 +535,9 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 18, e->expires_ms);
     sqlite3_bind_int64(stmt, 19, slot->keep_ms);
     const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,
-                                e->at.place,     e->at.point,       e->result,          e->reason};
-    for (int i = 0; i < 8; i++) once__bind_bytes(stmt, 20 + i, texts[i]);
+                                e->at.place,     e->at.point,       e->result,          e->reason,
+                                e->who,          e->worker,         e->history};
+    for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++) once__bind_bytes(stmt, 20 + i, texts[i]);
 
     int rc = once__sqlite_step(q->db, stmt, err);
     if (rc != ONCE_OK) return rc;
@@ -574,11 +584,12 @@ int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, o
     *out = (once_record){.id = e->id, .state = e->state, .expires_ms = keep_ms, .keep_ms = keep_ms};
     if (e->state == ONCE_STATE_ABSENT) return ONCE_OK;
     once_name *scope = once__names_scope(q->names, &e->scope), *place = once__names_place(q->names, e->at.place);
-    once_name *run = once__names_run(q->names, e->run);
-    if (!scope || !place || !run) return no_memory(err);
+    once_name *run = once__names_run(q->names, e->run), *who = once__names_who(q->names, e->who);
+    if (!scope || !place || !run || !who) return no_memory(err);
     int rc = once__names_number(q->names, scope, &out->scope, err);
     if (rc == ONCE_OK) rc = once__names_number(q->names, place, &out->place, err);
     if (rc == ONCE_OK) rc = once__names_number(q->names, run, &out->run, err);
+    if (rc == ONCE_OK && e->who.len) rc = once__names_number(q->names, who, &out->who, err);
     out->token = e->token;
     out->fingerprint = e->fingerprint;
     out->attempt = e->attempt;
@@ -590,6 +601,7 @@ int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, o
     out->point = e->at.point;
     out->result = e->result;
     out->reason = e->reason;
+    out->history = e->history;
     return rc;
 }
 

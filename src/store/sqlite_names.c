@@ -20,7 +20,7 @@ struct once_names {
     once_db *db;
     sqlite3_stmt *find, *insert, *get;
     table by_text, by_number;
-    once_name *last_scope, *last_place, *last_run; /* mostly the same again */
+    once_name *last_scope, *last_place, *last_who, *last_run; /* mostly the same again */
     bool fresh; /* rows were inserted in the open transaction */
 };
 
@@ -82,7 +82,8 @@ static bool parse(once_name *name)
         name->scope = (once_scope){{at, lens[0]}, {at + lens[0], lens[1]}, {at + lens[0] + lens[1], lens[2]}};
         return true;
     }
-    case 'P': name->place = (once_bytes){name->text + 1, name->len - 1}; return true;
+    case 'P':
+    case 'W': name->bytes = (once_bytes){name->text + 1, name->len - 1}; return true;
     case 'R':
         if (name->len != 9) return false;
         memcpy(&name->run, name->text + 1, 8);
@@ -141,15 +142,18 @@ once_name *once__names_scope(once_names *names, const once_scope *scope)
     return names->last_scope = settle_on(names, made);
 }
 
-once_name *once__names_place(once_names *names, once_bytes place)
+static once_name *name_of(once_names *names, char kind, once_bytes bytes, once_name **last)
 {
-    if (names->last_place && same(names->last_place->place, place)) return names->last_place;
-    once_name *made = name_new(1 + place.len);
+    if (*last && same((*last)->bytes, bytes)) return *last;
+    once_name *made = name_new(1 + bytes.len);
     if (!made) return NULL;
-    made->text[0] = 'P';
-    if (place.len) memcpy(made->text + 1, place.data, place.len);
-    return names->last_place = settle_on(names, made);
+    made->text[0] = kind;
+    if (bytes.len) memcpy(made->text + 1, bytes.data, bytes.len);
+    return *last = settle_on(names, made);
 }
+
+once_name *once__names_place(once_names *names, once_bytes place) { return name_of(names, 'P', place, &names->last_place); }
+once_name *once__names_who(once_names *names, once_bytes who) { return name_of(names, 'W', who, &names->last_who); }
 
 once_name *once__names_run(once_names *names, uint64_t run)
 {
@@ -218,7 +222,7 @@ static void clear(once_names *names)
     free(names->by_text.at);
     free(names->by_number.at);
     names->by_text = names->by_number = (table){0};
-    names->last_scope = names->last_place = names->last_run = NULL;
+    names->last_scope = names->last_place = names->last_who = names->last_run = NULL;
     names->fresh = false;
 }
 

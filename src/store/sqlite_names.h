@@ -1,4 +1,5 @@
-/* Names that very many finished entries share (scopes, places, runs), kept once as rows of once_name and in memory.
+/* Names that very many finished entries share (scopes, places, runs, processes), kept once as rows of once_name and in
+ * memory.
  *
  * A name is never changed or deleted, so its number may be remembered for ever; only numbers that were given inside a
  * transaction that was then rolled back must be forgotten.
@@ -16,10 +17,10 @@ typedef struct once_name {
     uint64_t number; /* 0: not known yet */
     uint64_t hash;
     once_scope scope; /* of a scope */
-    once_bytes place; /* of a place */
+    once_bytes bytes; /* of a place, or of who it was */
     uint64_t run;     /* of a run */
     size_t len;
-    char text[]; /* as stored: 'S', three lengths of four bytes, three texts; 'P', text; 'R', eight bytes */
+    char text[]; /* as stored: 'S', three lengths of four bytes, three texts; 'P' or 'W', text; 'R', eight bytes */
 } once_name;
 
 int once__names_open(once_db *db, once_names **out, once_error *err);
@@ -33,6 +34,7 @@ void once__names_end(once_names *names, bool committed);
 /* The name as this process knows it; no statement runs. NULL: out of memory. Valid until once__names_trim. */
 once_name *once__names_scope(once_names *names, const once_scope *scope);
 once_name *once__names_place(once_names *names, once_bytes place);
+once_name *once__names_who(once_names *names, once_bytes who);
 once_name *once__names_run(once_names *names, uint64_t run);
 
 /* Its number; gives it one if it has none. Needs a write transaction. */

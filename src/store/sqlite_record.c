@@ -6,7 +6,7 @@
 
 #include "base/banned.h"
 
-enum { STATE_BITS = 0x0f, HAS_FINGERPRINT = 0x10, EARLY = 0x20, HAS_TEXT = 0x40, TEXT_APART = 0x80 };
+enum { STATE_BITS = 0x0f, STATE_SHIFT = 4, HAS_FINGERPRINT = 0x10, EARLY = 0x20, HAS_TEXT = 0x40, TEXT_APART = 0x80 };
 enum { TIME_BYTES = 6, INLINE_TEXT_MAX = 64, FIXED_MAX = 16 + 1 + 6 + 6 + 16 + 16 + 6 + 8 * 10 };
 
 #define TIME_FOREVER ((INT64_C(1) << 48) - 1)
@@ -56,17 +56,25 @@ static size_t varint_len(uint64_t value)
 
 static uint64_t zigzag(int64_t value) { return ((uint64_t)value << 1) ^ (uint64_t)(value >> 63); }
 
+static void append_text(once_buf *to, once_bytes text)
+{
+    unsigned char size[10];
+    once_buf_append(to, size, (size_t)(put_varint(size, text.len) - size));
+    once_buf_append(to, text.data, text.len);
+}
+
 bool once__record_write(const once_record *r, once_buf *records, once_buf *tails, once_record_ref *ref)
 {
     assert(r->state == ONCE_STATE_ABSENT || once_state_finished(r->state));
     assert(r->keep_ms >= r->expires_ms);
     const bool tombstone = r->state == ONCE_STATE_ABSENT;
-    const size_t text_len = r->result.len + r->reason.len ? varint_len(r->result.len) + r->result.len + r->reason.len : 0;
+    const size_t text_bytes = r->result.len + r->reason.len + r->history.len;
+    const size_t text_len = text_bytes ? varint_len(r->result.len) + varint_len(r->reason.len) + text_bytes : 0;
     const bool apart = text_len > INLINE_TEXT_MAX;
 
-    unsigned char fixed[FIXED_MAX], size[10], text_head[20];
+    unsigned char fixed[FIXED_MAX], size[10], text_head[10];
     unsigned char *to = put_id(fixed, r->id), *head = to++;
-    *head = (unsigned char)r->state;
+    *head = (unsigned char)(tombstone ? 0 : r->state + STATE_SHIFT);
     to = put_time(to, r->keep_ms);
     if (!tombstone) {
         if (r->expires_ms < r->keep_ms) {
@@ -85,6 +93,7 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
         to = put_varint(to, r->scope);
         to = put_varint(to, r->place);
         to = put_varint(to, r->run);
+        to = put_varint(to, r->who);
         to = put_varint(to, r->point.len);
         if (text_len) *head |= apart ? HAS_TEXT | TEXT_APART : HAS_TEXT;
     }
@@ -95,13 +104,8 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
     if (!tombstone) {
         total += r->point.len;
         if (text_len) {
-            unsigned char *end = put_varint(text_head, text_len);
-            total += (size_t)(end - text_head);
-            if (!apart) {
-                end = put_varint(end, r->result.len);
-                total += text_len;
-            }
-            text_head_len = (size_t)(end - text_head);
+            text_head_len = (size_t)(put_varint(text_head, text_len) - text_head);
+            total += text_head_len + (apart ? 0 : text_len);
         }
     }
     const size_t size_len = (size_t)(put_varint(size, total) - size);
@@ -119,13 +123,10 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
     once_buf_append(records, r->point.data, r->point.len);
     once_buf_append(records, text_head, text_head_len);
     if (text_len) {
-        once_buf *text = records;
-        if (apart) {
-            text = tails;
-            once_buf_append(text, size, (size_t)(put_varint(size, r->result.len) - size));
-        }
-        once_buf_append(text, r->result.data, r->result.len);
-        once_buf_append(text, r->reason.data, r->reason.len);
+        once_buf *text = apart ? tails : records;
+        append_text(text, r->result);
+        append_text(text, r->reason);
+        once_buf_append(text, r->history.data, r->history.len);
     }
     return !records->failed && !tails->failed;
 }
@@ -220,7 +221,8 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
     get_varint(&in);
     *out = (once_record){.id = get_id(&in)};
     const unsigned head = *get_bytes(&in, 1);
-    out->state = (once_state)(head & STATE_BITS);
+    const bool signed_by = (head & STATE_BITS) > ONCE_STATE_STALE; /* else of an older version, see the header */
+    out->state = (once_state)((head & STATE_BITS) - (signed_by ? STATE_SHIFT : 0));
     out->keep_ms = out->expires_ms = get_time(&in);
     if (out->state == ONCE_STATE_ABSENT) return in.ok && in.at == in.end;
     if (!once_state_finished(out->state) || out->state >= ONCE_STATES) return false;
@@ -234,6 +236,7 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
     out->scope = get_varint(&in);
     out->place = get_varint(&in);
     out->run = get_varint(&in);
+    if (signed_by) out->who = get_varint(&in);
     out->point = get_text(&in, get_varint(&in));
     if (head & HAS_TEXT) {
         const uint64_t len = get_varint(&in);
@@ -249,7 +252,8 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
             get_text(&in, len);
         }
         out->result = get_text(&text, get_varint(&text));
-        out->reason = get_text(&text, (uint64_t)(text.end - text.at));
+        out->reason = get_text(&text, signed_by ? get_varint(&text) : (uint64_t)(text.end - text.at));
+        out->history = get_text(&text, (uint64_t)(text.end - text.at));
         if (!text.ok) return false;
     }
     return in.ok && in.at == in.end;

@@ -2,19 +2,24 @@
  *
  *   size     varint    bytes that follow
  *   id       16        big-endian, so that bytes sort as hashes do
- *   head     1         low four bits: the state (0: a tombstone); then HAS_FINGERPRINT, EARLY, HAS_TEXT, TEXT_APART
+ *   head     1         low four bits: 0 for a tombstone, else 4 + the state; then HAS_FINGERPRINT, EARLY, HAS_TEXT,
+ *                      TEXT_APART
  *   keep     6         until when the record must be kept, in ms; all ones: for ever. A tombstone ends here.
  *   expires  6         only with EARLY: the entry expires before the record may go
  *   token    16
  *   print    16        only with HAS_FINGERPRINT
  *   changed  6
  *   lived    varint    zigzag(changed - seen)
- *   attempt, failures, scope, place, run      varints; the last three are numbers of once_name
+ *   attempt, failures, scope, place, run, who     varints; the last four are numbers of once_name
  *   point    varint + bytes
- *   text     varint + bytes, only with HAS_TEXT: size of the result (varint), result, reason. With TEXT_APART only the
- *            size stands here and the bytes are in the blob of tails, in the order of the records.
+ *   text     varint + bytes, only with HAS_TEXT: size of the result (varint), result, size of the reason (varint), reason,
+ *            history. With TEXT_APART only the size stands here and the bytes are in the blob of tails, in the order of the
+ *            records.
  *
- * A typical record of a file source takes 76 bytes. Why tails: a lookup reads the records of its bucket, and must not
+ * Records of versions 2 and 3 of the tables say the state without the 4, and have no who, no size of the reason and no
+ * history. They are read, and disappear by merging with time.
+ *
+ * A typical record of a file source takes 77 bytes. Why tails: a lookup reads the records of its bucket, and must not
  * read sixteen results of 64 KiB with them. */
 #ifndef ONCE_STORE_SQLITE_RECORD_H
 #define ONCE_STORE_SQLITE_RECORD_H
@@ -31,7 +36,8 @@ typedef struct once_record {
     int64_t seen_ms, changed_ms, expires_ms;
     int64_t keep_ms; /* >= expires_ms, and >= that of every older record of this id that may still be around */
     uint64_t scope, place, run;
-    once_bytes point, result, reason;
+    uint64_t who; /* 0: not known */
+    once_bytes point, result, reason, history;
 } once_record;
 
 /* Where a record is, without reading all of it. Offsets, because buffers move. */

@@ -4,6 +4,7 @@
  *   version 1   bodies are in once_body, so that a lease can be extended without writing the body again; once_head
  *   version 2   finished entries are not rows any more but records (sqlite_settled.c); once_name
  *   version 3   once_audit
+ *   version 4   who, worker and history; records have who and history (sqlite_record.h)
  *
  * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
  * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in one
@@ -108,10 +109,16 @@
     "  key BLOB NOT NULL, letter INTEGER, note TEXT NOT NULL\n"                                                       \
     ");\n"
 
+#define TABLES_4                                                                                                      \
+    "ALTER TABLE once_entry ADD COLUMN who BLOB NOT NULL DEFAULT x'';      -- who saw it first\n"                     \
+    "ALTER TABLE once_entry ADD COLUMN worker BLOB NOT NULL DEFAULT x'';   -- whose claim it is\n"                    \
+    "ALTER TABLE once_entry ADD COLUMN history BLOB NOT NULL DEFAULT x'';  -- how its attempts ended\n"               \
+    "ALTER TABLE once_letter ADD COLUMN history BLOB NOT NULL DEFAULT x'';\n"
+
 const char *once__sqlite_schema(void)
 {
-    return "-- Tables of a once store, version 3. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
-        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3;
+    return "-- Tables of a once store, version 4. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
+        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3 TABLES_4;
 }
 
 /* ---- settings ---- */
@@ -250,7 +257,8 @@ int once__sqlite_upgrade_tables(once_db *db, int64_t version, once_error *err)
 {
     assert(version >= 1 && version < ONCE_SQLITE_VERSION);
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_3, err);
+    if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_4, err);
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 

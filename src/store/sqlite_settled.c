@@ -279,7 +279,8 @@ bool once__record_own(once_arena *arena, once_record *r)
 {
     return (!r->point.len || once_arena_copy(arena, r->point, &r->point)) &&
            (!r->result.len || once_arena_copy(arena, r->result, &r->result)) &&
-           (!r->reason.len || once_arena_copy(arena, r->reason, &r->reason));
+           (!r->reason.len || once_arena_copy(arena, r->reason, &r->reason)) &&
+           (!r->history.len || once_arena_copy(arena, r->history, &r->history));
 }
 
 static int find_recent(once_settled *s, once_hash id, once_record *out, once_arena *arena, once_error *err)

@@ -12,7 +12,7 @@
 #include "store/sqlite_settled.h"
 
 /* Where the bytes of a slot's entry have already been copied to: pointers that need no second copy. */
-enum { OWN_KEY, OWN_POINT, OWN_RESULT, OWN_REASON, OWN_TYPE, OWN_HEADERS, OWN_BODY, OWN_BODY_POINT, OWNS };
+enum { OWN_KEY, OWN_POINT, OWN_RESULT, OWN_REASON, OWN_HISTORY, OWN_TYPE, OWN_HEADERS, OWN_BODY, OWN_BODY_POINT, OWNS };
 
 typedef struct once_slot once_slot;
 typedef struct once_lane_slot once_lane_slot;

@@ -35,6 +35,13 @@ int once__store_open(const char *url, const once_store_options *options, once_st
     return once_fail(err, ONCE_E_USAGE, "unknown store '%.*s:'; 'sqlite:PATH' is the usual one", (int)len, url);
 }
 
+void once__store_sign(once_store *store)
+{
+    once_env_who(store->env, store->who);
+    for (char *at = store->who; *at; at++)
+        if ((unsigned char)*at <= ' ' || *at == 0x7f) *at = '_';
+}
+
 void once__store_close(once_store *store)
 {
     if (!store) return;

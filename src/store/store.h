@@ -59,6 +59,7 @@ typedef struct once_letter {
     once_answer kind; /* DEAD, CONFLICT or TOO_OLD */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
+    once_bytes history; /* as that of the entry that died */
 } once_letter;
 
 /* What an operator did, and who it was. Kept for ever; written in the transaction of the act itself. */
@@ -155,10 +156,13 @@ struct once_store {
     const once_store_ops *ops;
     const once_env *env;
     once_secret secret; /* keys identities and seeds fingerprints; made with the store */
+    char who[ONCE_WHO_MAX + 1]; /* whose handle it is; once__store_sign */
 };
 
 /* "sqlite:payments.db". Unknown schemes and ones that are not in this build are refused by name. */
 int once__store_open(const char *url, const once_store_options *options, once_store **out, once_error *err);
+/* For drivers, when a handle is made: notes who we are, in characters that a line of text can carry. */
+void once__store_sign(once_store *store);
 const once_store_ops *once__store_find(const char *scheme, size_t len);
 const once_store_ops *const *once__store_list(size_t *n);
 /* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */

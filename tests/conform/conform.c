@@ -312,7 +312,7 @@ static void run_row(void **state)
 
 int conform_run(const conform_driver *driver)
 {
-    const conform_test *const tables[] = {conform_verbs, conform_natural, conform_lanes, conform_keeping};
+    const conform_test *const tables[] = {conform_verbs, conform_natural, conform_lanes, conform_keeping, conform_history};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;

@@ -48,7 +48,8 @@ struct fixture {
     char folder[64], url[128];
 };
 
-extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[]; /* end with an empty row */
+/* Each ends with an empty row. */
+extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[], conform_history[];
 int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */

@@ -215,6 +215,9 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
         return "scope";
     if (!equal_bytes(x->at.place, y->at.place) || !equal_bytes(x->at.point, y->at.point)) return "at";
     if (!equal_bytes(x->reason, y->reason)) return "reason";
+    if (!equal_bytes(x->who, y->who)) return "who";
+    if (!equal_bytes(x->worker, y->worker)) return "worker";
+    if (!equal_bytes(x->history, y->history)) return "history";
     if (once_state_finished(x->state)) {
         if (x->expires_ms != y->expires_ms) return "expires_ms";
         if (!equal_bytes(x->result, y->result)) return "result";
@@ -417,7 +420,7 @@ static bool keep_letter(void *user, const once_letter *letter)
 }
 
 typedef struct letter_digest {
-    char text[LETTERS][120];
+    char text[LETTERS][240];
     size_t n;
     const run *r;
 } letter_digest;
@@ -429,10 +432,10 @@ static bool digest_letter(void *user, const once_letter *l)
     /* ids are each store's own */
     snprintf(to->text[to->n++], sizeof to->text[0],
              "entry %" PRIx64 " kind %d tenant %zu key %zu body %zu reason %zu type %zu headers %zu point %.*s a%u f%u seen %" PRId64
-             " buried %" PRId64 " sent %" PRId64,
+             " buried %" PRId64 " sent %" PRId64 " history %" PRIx64,
              l->entry.a, (int)l->kind, l->scope.tenant.len, l->key.len, l->message.body.len, l->reason.len, l->message.type.len,
              l->message.headers.len, (int)l->message.at.point.len, l->message.at.point.data ? l->message.at.point.data : "",
-             l->attempt, l->failures, l->seen_ms, l->buried_ms, l->message.sent_ms);
+             l->attempt, l->failures, l->seen_ms, l->buried_ms, l->message.sent_ms, once_xxh128(0, l->history.data, l->history.len).a);
     return true;
 }
 
@@ -653,6 +656,18 @@ static once_store *open_other(run *r)
     return store;
 }
 
+/* From here on it is another process that asks. */
+static void step_who(run *r)
+{
+    static const char *const whos[] = {"tester@world:1", "root@elsewhere:77", "7@h:8"};
+    const char *who = whos[below(r, 3)];
+    for (int s = 0; s < 2; s++) {
+        r->sides[s].world.who = who;
+        once__store_sign(r->sides[s].store);
+    }
+    note(r, "who %s", who);
+}
+
 static void step_reopen(run *r)
 {
     if (!(r->sides[1].store->ops->bits & ONCE_STORE_DURABLE)) return;
@@ -850,7 +865,7 @@ static void step(run *r)
     } else if (what < 91) step_take(r, 1 + below(r, 5));
     else if (what < 94) step_begin(r);
     else if (what < 95) step_sweep(r);
-    else if (what < 96) step_reopen(r);
+    else if (what < 96) chance(r, 50) ? step_reopen(r) : step_who(r);
     else if (what < 97) checkpoint(r);
     else if (r->has_last) play(r, true); /* the reply to the last batch was lost */
     once_arena_reset(&r->sides[0].arena);

@@ -24,7 +24,8 @@ def sessions(page):
 
 
 def normal(text):
-    """Without what differs from run to run: times and rates."""
+    """Without what differs from run to run: times, rates, and who it was."""
+    text = re.sub(r"\bby \S+@\S+:\d+", "by WHO", text)
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", "TIME", text)
     return re.sub(r"in [\d.]+ s \(\d+/s\)", "in S s", text)
 

@@ -2,8 +2,9 @@
 
 import os
 import re
+import resource
 
-from harness import ROOT, Pipeline
+from harness import ONCE, ROOT, Pipeline
 
 from test_docs import names_in_tests
 
@@ -84,3 +85,58 @@ def test_every_protection_names_a_test_that_exists():
         for test in tests:
             exists = os.path.exists(os.path.join(ROOT, "tests", "fuzz", test + ".c")) if test.startswith("fuzz_") else test in names
             assert exists, f"{test} is named by the page and is not in tests/"
+
+
+# ---- secrets of handlers ----
+
+def with_secrets(tmp_path, effect):
+    path = os.path.join(tmp_path, "effect")
+    with open(path, "w") as file:
+        file.write("#!/bin/sh\n" + effect)
+    os.chmod(path, 0o755)
+    with open(os.path.join(tmp_path, "pin"), "w") as file:
+        file.write(SECRET + "\n")
+    p = Pipeline(tmp_path, 'key: "${/id}"\nretry: {attempts: 2, backoff: 1ms..2ms}\n'
+                           'handler: {exec: [./effect], env: {PIN: "file:pin", CARD: "env:CARD_OF_ANN"}}\n')
+    p.write({"id": 1})
+    return p
+
+
+def test_a_secret_is_in_no_output(tmp_path):
+    """It reaches the command, and nothing else: no log, no summary, no finding, no argument, no store."""
+    p = with_secrets(tmp_path, '[ "$PIN" = "$CARD" ] && [ -n "$PIN" ] && tr "\\0" "\\n" < /proc/$PPID/cmdline > cmdline && exit 75\n')
+    env = {"CARD_OF_ANN": SECRET}
+    said = [p.try_run("--log-level", "debug", env=env), p.once("check", p.name, env=env), p.once("list", p.name), p.once("explain", p.name, "1"),
+            p.try_run(env={})]
+    assert said[0].json["dead"] == 1 and said[0].json["retries"] == 1, "the command got both"
+    assert said[-1].status == 2 and "CARD_OF_ANN" in said[-1].err
+    for ended in said:
+        assert SECRET not in ended.out + ended.err
+    for name in ("cmdline", "store.db", "store.db-wal"):
+        path = os.path.join(tmp_path, name)
+        assert not os.path.exists(path) or SECRET.encode() not in open(path, "rb").read(), name
+
+
+def dumped(p, env):
+    """Whether the kernel wrote a core of a run that aborts."""
+    child = os.fork()
+    if child == 0:
+        os.chdir(p.folder)
+        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.execve(ONCE, [ONCE, "run", p.name], {**os.environ, **env, "ONCE_FAILPOINT": "open_after:abort"})
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    return os.WCOREDUMP(status)
+
+
+def test_a_run_with_secrets_leaves_no_core(tmp_path):
+    p = with_secrets(tmp_path, "exit 0\n")
+    try:
+        assert not dumped(p, {"CARD_OF_ANN": SECRET})
+    finally:
+        for name in os.listdir(tmp_path):
+            if name.startswith("core"):
+                os.unlink(os.path.join(tmp_path, name))

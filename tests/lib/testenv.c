@@ -30,11 +30,19 @@ static void fake_random(void *self, void *out, size_t len)
     }
 }
 
+static void fake_who(void *self, char out[ONCE_WHO_MAX + 1])
+{
+    const test_env *world = self;
+    assert(strlen(world->who) <= ONCE_WHO_MAX);
+    memcpy(out, world->who, strlen(world->who) + 1);
+}
+
 void test_env_init(test_env *world, uint64_t seed)
 {
     const once_env *real = once_env_real();
     *world = (test_env){.env = *real, .wall_ms = TEST_EPOCH_MS, .boot_ms = 60000, .boot_id = 1, .state = seed};
     assert(!real->self); /* the functions for files do without it */
+    world->who = "tester@world:1";
     world->env.self = world;
     world->env.wall_ms = fake_wall_ms;
     world->env.boot_ms = fake_boot_ms;
@@ -42,6 +50,7 @@ void test_env_init(test_env *world, uint64_t seed)
     world->env.mono_ns = fake_mono_ns;
     world->env.random = fake_random;
     world->env.sleep_ms = fake_sleep_ms;
+    world->env.who = fake_who;
 }
 
 void test_env_pass(test_env *world, int64_t ms)

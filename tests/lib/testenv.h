@@ -15,6 +15,7 @@ typedef struct test_env {
     int64_t wall_ms, boot_ms;
     uint64_t boot_id;
     uint64_t state; /* of the random generator */
+    const char *who; /* what a handle that is opened from now on says that it is */
 } test_env;
 
 void test_env_init(test_env *world, uint64_t seed);

@@ -15,6 +15,7 @@
 
 #include "lib/lib.h"
 #include "once/once.h"
+#include "store/history.h"
 #include "testenv.h"
 
 #define CONSUMERS 5
@@ -278,6 +279,43 @@ static void failure_then_retry_then_done(void **state)
     assert_true(v.was_duplicate);
     once_verdict_release(&v);
     assert_int_equal(g.calls, 3);
+}
+
+/* The real environment knows who we are, and the entry keeps it. */
+static void who_handled_it_and_how_each_attempt_ended(void **state)
+{
+    fixture *f = *state;
+    char expected[ONCE_WHO_MAX + 1], pid[20];
+    once_entry entry;
+    once_attempt told[ONCE_HISTORY_ATTEMPTS];
+    once_arena arena = {0};
+    once_store *inner;
+    gateway g = {.fail_first = 1, .failure = ONCE_RETRY};
+    const once_delivery d = delivery(f, "k", "{}");
+    f->terms.backoff_min_ms = f->terms.backoff_max_ms = 1;
+    open_real(f);
+    for (int i = 0; i < 1000 && g.charges == 0; i++) { /* until the backoff is over */
+        once_verdict v = handle(f, &d, &g);
+        once_verdict_release(&v);
+        once_env_sleep_ms(once_env_real(), 1);
+    }
+    once_env_who(once_env_real(), expected);
+    snprintf(pid, sizeof pid, ":%ld", (long)getpid());
+    assert_non_null(strchr(expected, '@'));
+    assert_string_equal(strrchr(expected, ':'), pid);
+    good(f, once__guard_enter(f->store, &inner, &f->err));
+    good(f, inner->ops->get(inner, once_key_id(inner->secret, &f->scope, d.key), &entry, &arena, &f->err));
+    once__guard_leave(f->store);
+    assert_int_equal(entry.state, ONCE_STATE_DONE);
+    assert_int_equal(entry.who.len, strlen(expected));
+    assert_memory_equal(entry.who.data, expected, entry.who.len);
+    assert_int_equal(once__history_of(&entry, told), 2);
+    assert_string_equal(told[0].outcome, "retry");
+    assert_string_equal(told[1].outcome, "done");
+    assert_int_equal(told[0].reason.len, strlen("declined for now (0)"));
+    assert_memory_equal(told[0].reason.data, "declined for now (0)", told[0].reason.len);
+    assert_memory_equal(told[0].who.data, expected, told[0].who.len);
+    once_arena_release(&arena);
 }
 
 static void f31_a_spent_budget_is_one_dead_letter(void **state)
@@ -898,6 +936,7 @@ int main(void)
         TEST(f26_same_key_with_other_content_is_a_conflict_with_a_letter),
         TEST(f63_keys_of_any_bytes_and_an_empty_one),
         TEST(failure_then_retry_then_done),
+        TEST(who_handled_it_and_how_each_attempt_ended),
         TEST(f31_a_spent_budget_is_one_dead_letter),
         TEST(f77_release_counts_no_failure),
         TEST(final_outcomes_suppress),

@@ -81,20 +81,11 @@ static int64_t ask(const char *path, const char *text)
     return value;
 }
 
-static void copy_fixture(const char *to)
+static void copy_fixture(int version, const char *to)
 {
-    /* Tests run from anywhere; the fixture is found from this source file. */
     char from[500];
-    snprintf(from, sizeof from, "%s", __FILE__);
-    char *slash = strrchr(from, '/');
-    assert_non_null(slash);
-    snprintf(slash, sizeof from - (size_t)(slash - from), "/../fixtures/version-0.db");
+    snprintf(from, sizeof from, ONCE_SOURCE_ROOT "/tests/fixtures/version-%d.db", version);
     FILE *in = fopen(from, "rb");
-    if (!in && getenv("MESON_SOURCE_ROOT")) {
-        snprintf(from, sizeof from, "%s/tests/fixtures/version-0.db", getenv("MESON_SOURCE_ROOT"));
-        in = fopen(from, "rb");
-    }
-    if (!in) in = fopen("tests/fixtures/version-0.db", "rb");
     FILE *out = fopen(to, "wb");
     char block[4096];
     size_t n;
@@ -222,7 +213,7 @@ static void f58_older_is_migrated(void **state)
 {
     (void)state;
     const char *path = path_of("old.db");
-    copy_fixture(path);
+    copy_fixture(0, path);
     refused(path, false, true, ONCE_E_READONLY, "version 0");
     check_migrated(path);
     check_migrated(path);
@@ -236,7 +227,7 @@ static void f58_newer_is_refused(void **state)
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     once__store_close(store);
-    sql(path, "UPDATE once_meta SET value = 4 WHERE name = 'version'");
+    sql(path, "UPDATE once_meta SET value = 5 WHERE name = 'version'");
     refused(path, true, false, ONCE_E_NEWER, "newer");
     refused(path, false, true, ONCE_E_NEWER, "upgrade once");
 }
@@ -250,7 +241,9 @@ static void f58_version_2_gets_its_audit(void **state)
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     assert_int_equal(store->ops->fact_set(store, "kept", ONCE_BYTES("x"), &err), ONCE_OK);
     once__store_close(store);
-    sql(path, "DROP TABLE once_audit; UPDATE once_meta SET value = 2 WHERE name = 'version'");
+    sql(path, "DROP TABLE once_audit; ALTER TABLE once_entry DROP COLUMN who; ALTER TABLE once_entry DROP COLUMN worker;"
+              "ALTER TABLE once_entry DROP COLUMN history; ALTER TABLE once_letter DROP COLUMN history;"
+              "UPDATE once_meta SET value = 2 WHERE name = 'version'");
     refused(path, false, true, ONCE_E_READONLY, "version 2");
     assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
     const once_audit act = {.consumer = ONCE_BYTES("c"), .who = ONCE_BYTES("me"), .what = ONCE_BYTES("forget")};
@@ -261,14 +254,100 @@ static void f58_version_2_gets_its_audit(void **state)
     assert_int_equal(ask(path, "SELECT count(*) FROM once_fact WHERE name = 'kept'"), 1);
 }
 
-/* Row 13: killed in the middle of a migration, at each of its failpoints. */
-static void f13_kill_during_migration(void **state)
+static once_entry entry_of(once_store *store, const char *operation, const char *key, once_arena *arena)
+{
+    once_entry entry;
+    once_error err = {0};
+    const once_scope whose = {.consumer = ONCE_BYTES("pay"), .operation = {operation, strlen(operation)}};
+    const int rc = store->ops->get(store, once_key_id(store->secret, &whose, (once_bytes){key, strlen(key)}), &entry, arena, &err);
+    if (rc != ONCE_OK) fail_msg("%s", err.text);
+    return entry;
+}
+
+/* What version 3 wrote: everything that it knew is there, who and how it came about are not known. */
+static void check_version_3(const char *path)
+{
+    static const struct {
+        const char *operation, *key;
+        once_state state;
+        uint32_t attempt, failures;
+        const char *reason, *point;
+        size_t result;
+    } known[] = {
+        {"run", "done", ONCE_STATE_DONE, 1, 0, "", "1", 3},
+        {"run", "done-long", ONCE_STATE_DONE, 1, 0, "", "2", 300},
+        {"run", "done-third", ONCE_STATE_DONE, 3, 2, "", "3", 0},
+        {"run", "rejected", ONCE_STATE_REJECTED, 1, 0, "exit status 64: limit exceeded", "4", 0},
+        {"run", "already", ONCE_STATE_ALREADY, 1, 0, "exit status 66", "5", 0},
+        {"run", "dead", ONCE_STATE_DEAD, 1, 1, "exit status 65: no such account", "6", 0},
+        {"hang", "unknown", ONCE_STATE_UNKNOWN, 1, 0, "ended by signal 9", "7", 0},
+        {"slow", "waits", ONCE_STATE_WAITING, 1, 1, "exit status 75: come back later", "8", 0},
+    };
+    once_store *store;
+    once_error err = {0};
+    once_arena arena = {0};
+    if (open_at(path, false, false, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const once_entry e = entry_of(store, known[i].operation, known[i].key, &arena);
+        assert_string_equal(once_state_name(e.state), once_state_name(known[i].state));
+        assert_true(e.attempt == known[i].attempt && e.failures == known[i].failures);
+        assert_int_equal(e.reason.len, strlen(known[i].reason));
+        if (e.reason.len) assert_memory_equal(e.reason.data, known[i].reason, e.reason.len);
+        assert_int_equal(e.result.len, known[i].result);
+        if (e.result.len) assert_memory_equal(e.result.data, i ? "xxx" : "ok", i ? 3 : 2);
+        assert_memory_equal(e.at.point.data, known[i].point, 1);
+        assert_int_equal(e.who.len + e.worker.len + e.history.len, 0);
+    }
+    once__store_close(store);
+    once_arena_release(&arena);
+    assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
+    assert_int_equal(ask(path, "SELECT count(*) FROM once_letter WHERE key = CAST('dead' AS BLOB) AND history = x''"), 1);
+}
+
+static void f58_version_3_gets_who_and_history(void **state)
 {
     (void)state;
+    const char *path = path_of("three.db");
+    copy_fixture(3, path);
+    refused(path, false, true, ONCE_E_READONLY, "version 3");
+    check_version_3(path);
+    check_version_3(path);
+
+    /* From here on both are kept, in rows and in records, beside records of the old form. */
+    once_store *store;
+    once_error err = {0};
+    once_arena arena = {0};
+    bool done = false;
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    const once_entry unknown = entry_of(store, "hang", "unknown", &arena);
+    assert_int_equal(store->ops->resolve(store, unknown.id, ONCE_RETRY, ONCE_BYTES("again"), &done, &err), ONCE_OK);
+    once_taken taken;
+    size_t n;
+    assert_int_equal(store->ops->take(store, ONCE_BYTES("pay"), (once_token){1, 1}, false, 1000, 1, &taken, &n, &arena, &err), ONCE_OK);
+    assert_int_equal(n, 1);
+    taken.request.remember_ms = ONCE_FOREVER;
+    const once_settlement settlement = {.request = &taken.request, .outcome = ONCE_DONE};
+    assert_int_equal(store->ops->settle(store, &settlement, 1, &done, &err), ONCE_OK);
+    assert_true(done);
+    once__store_close(store);
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    const once_entry after = entry_of(store, "hang", "unknown", &arena);
+    assert_int_equal(after.state, ONCE_STATE_DONE);
+    assert_int_equal(after.who.len, 0); /* nobody knows, and nobody pretends to */
+    assert_true(after.history.len > 2);
+    assert_memory_equal(after.history.data, "2 ", 2);
+    assert_int_equal(entry_of(store, "run", "done-long", &arena).result.len, 300);
+    once__store_close(store);
+    once_arena_release(&arena);
+}
+
+/* Row 13: killed in the middle of a migration, at each of its failpoints. */
+static void kill_during_migration(int version, int64_t rows, void (*check)(const char *), int failpoints)
+{
     int killed = 0;
     for (int n = 1; n <= 5; n++) {
         const char *path = path_of("kill.db");
-        copy_fixture(path);
+        copy_fixture(version, path);
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
@@ -282,13 +361,20 @@ static void f13_kill_during_migration(void **state)
         assert_int_equal(waitpid(child, &status, 0), child);
         if (WIFSIGNALED(status)) {
             killed++;
-            assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), 0); /* the old one, whole */
-            assert_int_equal(ask(path, "SELECT count(*) FROM once_entry"), 103);
+            assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), version); /* the old one, whole */
+            assert_int_equal(ask(path, "SELECT count(*) FROM once_entry"), rows);
         }
-        check_migrated(path);
+        check(path);
         unlink(path);
     }
-    assert_true(killed >= 3);
+    assert_true(killed >= failpoints);
+}
+
+static void f13_kill_during_migration(void **state)
+{
+    (void)state;
+    kill_during_migration(0, 103, check_migrated, 3);
+    kill_during_migration(3, 3, check_version_3, 1);
 }
 
 /* ---- files that are not what they should be ---- */
@@ -356,7 +442,7 @@ static void f55_damage_is_noticed(void **state)
 {
     (void)state;
     const char *path = path_of("damaged.db");
-    copy_fixture(path);
+    copy_fixture(0, path);
     check_migrated(path);
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
@@ -422,7 +508,7 @@ static void f57_two_make_or_migrate_one_file(void **state)
         unlink(path_of("together.db"));
         unlink(path_of("together.db-wal"));
         unlink(path_of("together.db-shm"));
-        copy_fixture(path_of("both.db"));
+        copy_fixture(0, path_of("both.db"));
         open_together(path_of("both.db"), false);
         check_migrated(path_of("both.db"));
     }
@@ -518,6 +604,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(f58_older_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_newer_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_2_gets_its_audit, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_version_3_gets_who_and_history, setup, teardown),
         cmocka_unit_test_setup_teardown(f13_kill_during_migration, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_paths, setup, teardown),

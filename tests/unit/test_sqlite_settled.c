@@ -322,10 +322,10 @@ static void test_records_survive_writing_and_reading(void **state)
     once_buf_init(&tails, 1 << 20);
     once_record r = {.id = {1, 2}, .state = ONCE_STATE_DONE, .token = {3, 4}, .fingerprint = {5, 6}, .attempt = 1, .seen_ms = TEST_EPOCH_MS - 3,
                      .changed_ms = TEST_EPOCH_MS, .expires_ms = TEST_EPOCH_MS + 604800000, .keep_ms = TEST_EPOCH_MS + 604800000,
-                     .scope = 1, .place = 2, .run = 3, .point = ONCE_BYTES("1234567")};
+                     .scope = 1, .place = 2, .run = 3, .who = 4, .point = ONCE_BYTES("1234567")};
     once_record_ref ref, seen;
     assert_true(once__record_write(&r, &records, &tails, &ref));
-    assert_int_equal(records.len, 76);
+    assert_int_equal(records.len, 77);
     /* Cut anywhere, it is never read as something else. */
     for (size_t len = 0; len < records.len; len++)
         assert_false(len && once__record_look((once_bytes){records.data, len}, 0, 0, &seen));

@@ -1,0 +1,208 @@
+"""once explain: who saw a message first, how each attempt ended, and what became of it, over several processes."""
+
+import os
+import pwd
+import re
+import signal
+import socket
+import sys
+
+import pytest
+
+from harness import Pipeline, Running, counts, once, until
+
+HEAD = 'key: "${/id}"\nretry: {attempts: 4, backoff: 24h..24h}\n'
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC"
+
+
+def pipeline(folder, script, more="", head=HEAD):
+    """A command that is a Python script; what it does may depend on the file `world`."""
+    p = Pipeline(folder, "", "")
+    with open(os.path.join(folder, "handler.py"), "w", encoding="utf-8") as file:
+        file.write(script)
+    p.configure(head + f'handler:\n  exec: [{sys.executable}, -I, handler.py]\n' + more)
+    assert once("check", p.name, cwd=folder).status == 0  # makes the store
+    return p
+
+
+def world(p, text):
+    with open(os.path.join(p.folder, "world"), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def who_is(running):
+    return f"{pwd.getpwuid(os.geteuid()).pw_name[:32]}@{socket.gethostname()[:54]}:{running.process.pid}"
+
+
+def explain(p, key):
+    text = p.once("explain", p.name, key)
+    told = p.once("explain", "--json", p.name, key)
+    assert text.status == 0 and told.status == 0, (text, told)
+    assert text.err == told.err == ""
+    (entry,) = told.json["entries"]
+    return re.sub(TIME, "TIME", text.out).splitlines(), entry
+
+
+def run(p, status=None):
+    """One process to its end, and who it was."""
+    with Running(["run", p.name], p.folder) as running:
+        who = who_is(running)
+        ended = running.end()
+    assert status is None or ended.status == status, ended
+    return who
+
+
+def run_until(p, sql):
+    """One process until the store says so, then asked to end; and who it was."""
+    with Running(["run", p.name], p.folder) as running:
+        who = who_is(running)
+        until(lambda: p.rows(sql) == [(1,)], what=sql)
+        running.send(signal.SIGTERM)
+        running.end()
+    return who
+
+
+FAILS = """
+import sys
+word = open("world").read()
+if word == "later":
+    print("greylisted", file=sys.stderr)
+    sys.exit(75)
+if word == "never":
+    print("no such account\\x1b[31m", file=sys.stderr)
+    sys.exit(65)
+"""
+
+
+def due_now(p):
+    p.execute("UPDATE once_entry SET due_ms = 0 WHERE state = 2")
+
+
+def test_attempts_of_several_processes(tmp_path):
+    p = pipeline(tmp_path, FAILS)
+    p.write({"id": "a"})
+    world(p, "later")
+    first = run_until(p, "SELECT count(*) FROM once_entry WHERE state = 2 AND attempt = 1")
+    lines, entry = explain(p, "a")
+    assert lines == [
+        "key 'a' of consumer 'c', operation 'handler': waiting",
+        "  The store owns its message and will hand it out again. Another delivery is a duplicate.",
+        f"  First seen TIME at in.ndjson:1, by {first}.",
+        "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
+        "  1 failure is counted.",
+        "  Not before TIME.",
+        "  It is not forgotten before it has finished.",
+    ]
+    assert entry["who"] == first and [a["outcome"] for a in entry["attempts"]] == ["retry"]
+
+    due_now(p)
+    world(p, "good")
+    second = run(p, 0)
+    assert second != first
+    lines, entry = explain(p, "a")
+    assert lines == [
+        "key 'a' of consumer 'c', operation 'handler': done",
+        "  Its effect happened. Another delivery is a duplicate and is suppressed.",
+        f"  First seen TIME at in.ndjson:1, by {first}.",
+        "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
+        f"  Attempt 2, by {second}, ended TIME as done.",
+        "  1 failure is counted.",
+        "  Forgotten after TIME.",
+    ]
+    assert entry["who"] == first
+    attempts = entry["attempts"]
+    assert [(a["attempt"], a["outcome"], a["who"], a["reason"]) for a in attempts] == [
+        (1, "retry", first, "exit status 75: greylisted"), (2, "done", second, "")]
+    assert entry["seen_ms"] <= attempts[0]["ended_ms"] <= attempts[1]["ended_ms"] == entry["changed_ms"]
+
+
+def test_a_first_attempt_that_succeeds(tmp_path):
+    p = pipeline(tmp_path, FAILS)
+    p.write({"id": "a"})
+    world(p, "good")
+    who = run(p, 0)
+    lines, entry = explain(p, "a")
+    assert lines[2:] == [f"  First seen TIME at in.ndjson:1, by {who}.", "  Attempt 1 ended TIME as done.", "  Forgotten after TIME."]
+    assert entry["attempts"] == [{"attempt": 1, "ended_ms": entry["changed_ms"], "outcome": "done", "who": who, "reason": ""}]
+    assert "worker" not in entry
+
+
+def test_dead_and_replayed(tmp_path):
+    p = pipeline(tmp_path, FAILS)
+    p.write({"id": "a"})
+    world(p, "later")
+    first = run_until(p, "SELECT count(*) FROM once_entry WHERE state = 2 AND attempt = 1")
+    due_now(p)
+    world(p, "never")
+    second = run(p, 1)
+    lines, _ = explain(p, "a")
+    assert lines[1:] == [
+        "  It became a dead letter. Another delivery is suppressed.",
+        f"  First seen TIME at in.ndjson:1, by {first}.",
+        "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
+        f"  Attempt 2, by {second}, ended TIME as dead: exit status 65: no such account?[31m.",
+        "  2 failures are counted.",
+        "  It is not forgotten before somebody replays or discards its letter.",
+    ]
+    (letter,) = p.once("list", "--dead", "--json", p.name).json["messages"]
+    assert [(a["attempt"], a["outcome"], a["who"]) for a in letter["attempts"]] == [(1, "retry", first), (2, "dead", second)]
+    assert p.once("replay", "--all", p.name).status == 0
+    world(p, "good")
+    third = run(p, 0)
+    _, entry = explain(p, "a")
+    assert [(a["attempt"], a["outcome"], a["who"]) for a in entry["attempts"]] == [
+        (1, "retry", first), (2, "dead", second), (3, "done", third)]
+    assert entry["who"] == first
+
+
+def test_killed_without_a_word(tmp_path):
+    p = pipeline(tmp_path, 'open("began", "w").close()\nimport time\nif open("world").read() == "hang": time.sleep(60)\n', "  unknown: retry\n",
+                 HEAD.replace("24h..24h", "1ms..2ms") + "lease: 1s\n")
+    p.write({"id": "a"})
+    world(p, "hang")
+    with Running(["run", p.name], p.folder) as running:
+        first = who_is(running)
+        until(lambda: os.path.exists(os.path.join(p.folder, "began")))
+        lines, entry = explain(p, "a")
+        assert lines[1:4] == ["  A worker is on it. Another delivery waits for that one's outcome.",
+                              f"  First seen TIME at in.ndjson:1, by {first}.", f"  Attempt 1 began TIME, by {first}."]
+        assert entry["worker"] == first and entry["attempts"] == []
+        running.send(signal.SIGKILL)
+        running.end()
+    world(p, "good")
+    second = run(p, 0)
+    lines, entry = explain(p, "a")
+    assert lines[3:5] == ["  Attempt 1 ended without a word; that was noticed TIME.", f"  Attempt 2, by {second}, ended TIME as done."]
+    assert [(a["outcome"], a["who"]) for a in entry["attempts"]] == [("silent", first), ("done", second)]
+
+
+def test_older_attempts_are_dropped_and_that_is_said(tmp_path):
+    p = pipeline(tmp_path, FAILS, head='key: "${/id}"\nretry: {attempts: 14, backoff: 1ms..1ms}\n')
+    p.write({"id": "a"})
+    world(p, "later")
+    run(p, 1)
+    lines, entry = explain(p, "a")
+    assert lines[3] == "  How attempts 1 to 4 ended is not kept."
+    assert [a["attempt"] for a in entry["attempts"]] == list(range(5, 15))
+    assert [a["outcome"] for a in entry["attempts"]] == ["retry"] * 9 + ["dead"]
+    assert entry["attempt"] == 14
+
+
+def test_resolved_by_a_person(tmp_path):
+    p = pipeline(tmp_path, "import os\nos.kill(os.getpid(), 9)\n")
+    p.write({"id": "a"})
+    run(p, 1)
+    assert p.once("resolve", p.name, "a", "done").status == 0
+    lines, _ = explain(p, "a")
+    assert lines[3:6] == ["  Attempt 1 ended TIME as unknown: ended by signal 9.", "  It changed last TIME.", "  Reason: resolved as done by an operator."]
+
+
+@pytest.mark.parametrize("mode", ["text", "json"])
+def test_bodies_are_not_told(tmp_path, mode):
+    p = pipeline(tmp_path, FAILS)
+    p.write({"id": "a", "card": "4111-1111"})
+    world(p, "never")
+    counts(p.run(status=1), received=1, dead=1)
+    for verb in (["explain", p.name, "a"], ["list", p.name]):
+        told = once(*verb, *(["--json"] if mode == "json" else []), cwd=p.folder)
+        assert told.status == 0 and "4111" not in told.out + told.err

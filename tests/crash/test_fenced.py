@@ -250,20 +250,21 @@ def test_f14_two_hundred_zombies(tmp_path):
     script = SCRIPT.replace("printf", 'sleep 0.0$((ONCE_ATTEMPT == 1 ? 5 : 0)); printf')
 
     def one(seed):
-        stops, lost = 0, 0
+        stops = 0
         work = Fenced(str(tmp_path / str(seed)), n=STOPS * 3, unknown="retry", lease="100ms", batch=2, attempts=1000, script=script)
         done = 0
         with work.p.start() as zombie:
             while stops < STOPS and zombie.process.poll() is None:
                 until(lambda: len(work.effects()) > done or zombie.process.poll() is not None, what="an effect")
-                done = len(work.effects()) + 1
                 stop_outside_of_a_transaction(work, zombie)
-                time.sleep(0.13)  # past the lease
+                time.sleep(0.13)  # past the lease; what it had started has written its line by now
+                done = len(work.effects())
                 with work.p.start() as other:
                     until(lambda: len(work.effects()) > done or other.process.poll() is not None, what="another takes over")
                     zombie.send(signal.SIGCONT)
                     other.send(signal.SIGTERM)
                     ended = other.end()
+                done = len(work.effects())
                 assert ended.status == 0, ended
                 stops += 1
             if zombie.process.poll() is None:
@@ -272,7 +273,7 @@ def test_f14_two_hundred_zombies(tmp_path):
         assert ended.status == 0, ended
         assert stops == STOPS, f"only {stops} stops"
         work.p.run(status=0)
-        assert work.real_repeats() <= work.reported_repeats() <= 2 * stops + lost, "repeats are counted"
+        assert work.real_repeats() <= work.reported_repeats() <= 2 * stops, "repeats are counted"
         for i in range(work.n):
             (entry,) = work.p.explain(f"k{i}")
             assert entry["state"] == "done" and entry["result"] == str(entry["attempt"]), f"a stale settle: {entry}"

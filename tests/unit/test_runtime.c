@@ -189,7 +189,9 @@ typedef struct shop {
 static once_outcome serve(void *user, const once_call *call, once_reply *reply)
 {
     shop *s = user;
-    const int id = atoi(call->delivery->key.data), busy = atomic_fetch_add(&s->busy, 1) + 1;
+    char key[12];
+    snprintf(key, sizeof key, "%.*s", (int)call->delivery->key.len, call->delivery->key.data);
+    const int id = atoi(key), busy = atomic_fetch_add(&s->busy, 1) + 1;
     for (int most = atomic_load(&s->most); busy > most && !atomic_compare_exchange_weak(&s->most, &most, busy);) continue;
     if (id % 100 == 3) usleep(200);
     atomic_fetch_sub(&s->busy, 1);

@@ -321,12 +321,13 @@ static void f58_version_3_gets_who_and_history(void **state)
     assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
     const once_entry unknown = entry_of(store, "hang", "unknown", &arena);
     assert_int_equal(store->ops->resolve(store, unknown.id, ONCE_RETRY, ONCE_BYTES("again"), &done, &err), ONCE_OK);
-    once_taken taken;
-    size_t n;
-    assert_int_equal(store->ops->take(store, ONCE_BYTES("pay"), (once_token){1, 1}, false, 1000, 1, &taken, &n, &arena, &err), ONCE_OK);
-    assert_int_equal(n, 1);
-    taken.request.remember_ms = ONCE_FOREVER;
-    const once_settlement settlement = {.request = &taken.request, .outcome = ONCE_DONE};
+    once_taken both[2];
+    size_t n, i = 0;
+    assert_int_equal(store->ops->take(store, ONCE_BYTES("pay"), (once_token){1, 1}, false, 1000, 2, both, &n, &arena, &err), ONCE_OK);
+    while (i < n && !once_hash_equal(both[i].request.id, unknown.id)) i++; /* the other one that waits is due by now, or not */
+    assert_true(i < n);
+    both[i].request.remember_ms = ONCE_FOREVER;
+    const once_settlement settlement = {.request = &both[i].request, .outcome = ONCE_DONE};
     assert_int_equal(store->ops->settle(store, &settlement, 1, &done, &err), ONCE_OK);
     assert_true(done);
     once__store_close(store);

@@ -102,6 +102,28 @@ static void f33_unknown_and_held_hold_their_lane(fixture *f)
     assert_string_equal(work(f, ONCE_DONE), "b");
 }
 
+/* It may have had its effect, so a lower version must not come after it: neither by what is stored, nor by what an open
+ * transaction knows. */
+static void f28_an_unknown_version_holds_back_older_ones(fixture *f)
+{
+    const once_request nine = ask_lane(f, "9", "lane", 9, -1), five = ask_lane(f, "5", "lane", 5, -1);
+    assert_answer(do_claim(f, &nine), RUN);
+    do_settle(f, &nine, ONCE_UNKNOWN);
+    assert_state(f, nine, UNKNOWN);
+    assert_answer(do_claim(f, &five), LATER);
+    accept_lane(f, "6", 6, -1);
+    assert_string_equal(work(f, ONCE_DONE), "");
+
+    if (!(f->store->ops->bits & ONCE_STORE_TX)) return;
+    const once_request other = ask_lane(f, "8", "other", 8, -1), older = ask_lane(f, "4", "other", 4, -1);
+    do_begin(f);
+    assert_answer(do_claim(f, &other), RUN);
+    do_settle(f, &other, ONCE_UNKNOWN);
+    assert_answer(do_claim(f, &older), LATER);
+    do_commit(f);
+    assert_answer(do_claim(f, &older), LATER);
+}
+
 static void forgetting_the_first_frees_the_next(fixture *f)
 {
     const once_request a = ask_lane(f, "a", "lane", -1, -1);
@@ -303,6 +325,7 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(f27_lanes_are_scoped_by_tenant_and_consumer, ONCE_STORE_LANES),
     CONFORM_WITH(f33_followers_park_behind_a_failed_one, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f33_unknown_and_held_hold_their_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_an_unknown_version_holds_back_older_ones, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(forgetting_the_first_frees_the_next, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_versions_run_in_order_and_older_ones_are_stale, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_superseded_while_waiting_is_handed_out_as_stale, ONCE_STORE_LANES | ONCE_STORE_OWNS),

@@ -235,6 +235,20 @@ def test_check_says_what_is_promised(tmp_path, handler, sentence):
     assert ended.status == 0 and sentence in ended.out, ended
 
 
+def test_a_natural_message_of_a_lane_is_the_stores_while_its_effect_runs(tmp_path):
+    """Nobody remembers it when it is done, so nobody need bring it again: a claim without its body could hold the lane for ever."""
+    p = pipeline(tmp_path, "#!/bin/sh\n[ -f go ] || { touch began; sleep 30; }\n", 'natural: true\norder: "${/lane}"\nlease: 300ms\nhandler: {exec: [./effect]}\n',
+                 {"id": 1, "lane": "a"}, {"id": 2, "lane": "a"})
+    with p.start() as running:
+        until(lambda: os.path.exists(os.path.join(tmp_path, "began")), what="the effect")
+        assert p.rows("SELECT owned FROM once_entry WHERE state = 1") == [(1,)], "the body is in the store"
+        running.send(signal.SIGKILL)
+        running.process.wait()
+    open(os.path.join(tmp_path, "go"), "w").close()
+    p.write()  # the source has nothing any more
+    counts(p.run(status=0), received=0, resumed=2, done=2, repeats=1)
+
+
 # ---- with a cursor ----
 
 def test_a_cursor_follows_effects_that_end_in_another_order(tmp_path):

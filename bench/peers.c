@@ -29,9 +29,9 @@ static const char *const statement_sql[STATEMENTS] = {
     [SQL_UPDATE] = "UPDATE orders SET paid = paid + ?1, last_amount = ?1 WHERE id = ?2",
 };
 
-static once_db *open_as_the_store_does(const char *path, bool create)
+static once_sqlite_db *open_as_the_store_does(const char *path, bool create)
 {
-    once_db *db;
+    once_sqlite_db *db;
     once_error err;
     const once_sqlite_options options = {.create = create, .busy_ms = BUSY_MS};
     if (once__sqlite_open(path, &options, &db, &err) != ONCE_OK) bench_die(err.text);
@@ -39,13 +39,13 @@ static once_db *open_as_the_store_does(const char *path, bool create)
     return db;
 }
 
-static void exec(once_db *db, const char *sql)
+static void exec(once_sqlite_db *db, const char *sql)
 {
     once_error err;
     if (once__sqlite_exec(db, sql, &err) != ONCE_OK) bench_die(err.text);
 }
 
-static int64_t ask(once_db *db, const char *sql)
+static int64_t ask(once_sqlite_db *db, const char *sql)
 {
     once_error err;
     int64_t answer;
@@ -60,7 +60,7 @@ static void step(sqlite3_stmt *stmt)
     sqlite3_reset(stmt);
 }
 
-static sqlite3_stmt *prepare(once_db *db, const char *sql)
+static sqlite3_stmt *prepare(once_sqlite_db *db, const char *sql)
 {
     once_error err;
     sqlite3_stmt *stmt;
@@ -71,7 +71,7 @@ static sqlite3_stmt *prepare(once_db *db, const char *sql)
 void peer_make_tables(const char *path, peer_check check)
 {
     char sql[1000];
-    once_db *db = open_as_the_store_does(path, true);
+    once_sqlite_db *db = open_as_the_store_does(path, true);
     snprintf(sql, sizeof sql,
              "BEGIN;"
              "CREATE TABLE payments(id TEXT PRIMARY KEY, order_id INTEGER NOT NULL, amount INTEGER NOT NULL%s);"
@@ -96,7 +96,7 @@ static void run_effect(sqlite3_stmt *const *sql, const payment *p)
 }
 
 /* True: it was new. */
-static bool note(once_db *db, sqlite3_stmt *const *sql, const payment *p, int64_t now_ms)
+static bool note(once_sqlite_db *db, sqlite3_stmt *const *sql, const payment *p, int64_t now_ms)
 {
     sqlite3_bind_text(sql[SQL_NOTE], 1, p->id, sizeof p->id, SQLITE_STATIC);
     sqlite3_bind_int64(sql[SQL_NOTE], 2, now_ms);
@@ -109,7 +109,7 @@ double peer_run(peer_kind kind, const char *path, const payment *payments, uint6
     const double start = bench_now_s();
     const uint64_t batch = kind == PEER_CLASSIC ? 1 : PEER_BATCH_MESSAGES;
     sqlite3_stmt *sql[STATEMENTS] = {NULL};
-    once_db *db = open_as_the_store_does(path, false);
+    once_sqlite_db *db = open_as_the_store_does(path, false);
     if (kind != PEER_EFFECT) exec(db, NOTES_TABLE);
     for (int i = 0; i < STATEMENTS; i++)
         if (i != SQL_NOTE || kind != PEER_EFFECT) sql[i] = prepare(db, statement_sql[i]);
@@ -162,7 +162,7 @@ double peer_look_up(const char *path, const char *messages_path, volatile uint64
     const once_bytes text = map_text(messages_path);
 
     const double start = bench_now_s();
-    once_db *db = open_as_the_store_does(path, false);
+    once_sqlite_db *db = open_as_the_store_does(path, false);
     sqlite3_stmt *begin = prepare(db, "BEGIN"), *commit = prepare(db, statement_sql[SQL_COMMIT]);
     sqlite3_stmt *find = prepare(db, "SELECT processed_ms FROM processed_messages WHERE id = ?1");
     const char *at = text.data, *end = text.data + text.len;
@@ -188,7 +188,7 @@ double peer_look_up(const char *path, const char *messages_path, volatile uint64
 
 void peer_verify(const char *path, uint64_t payments, int64_t amount)
 {
-    once_db *db = open_as_the_store_does(path, false);
+    once_sqlite_db *db = open_as_the_store_does(path, false);
     const int64_t rows = ask(db, "SELECT count(*) FROM payments");
     const int64_t paid = ask(db, "SELECT sum(paid) FROM orders"), sum = ask(db, "SELECT sum(amount) FROM payments");
     once__sqlite_close(db);
@@ -202,8 +202,8 @@ void peer_describe(const char *path, char *out, size_t len)
 {
     once_error err;
     char journal[100];
-    once_db *db = open_as_the_store_does(path, true);
-    if (once_db_describe(db, journal, sizeof journal, &err) != ONCE_OK) bench_die(err.text);
+    once_sqlite_db *db = open_as_the_store_does(path, true);
+    if (once_db_describe(&db->db, journal, sizeof journal, &err) != ONCE_OK) bench_die(err.text);
     snprintf(out, len, "SQLite %s, page_size=%lld cache_size=%lld wal_autocheckpoint=%lld %s", sqlite3_libversion(),
              (long long)ask(db, "PRAGMA page_size"), (long long)ask(db, "PRAGMA cache_size"),
              (long long)ask(db, "PRAGMA wal_autocheckpoint"), journal);

@@ -14,13 +14,14 @@
  *         once_verdict_release(&verdict);
  *     }
  *
- * Two kinds, with different promises
+ * Kinds, with different promises
  *   once_handle         The effect is outside of the store (a gateway, a mail server): never lost, and every try carries the
  *                       same idempotency key. An attempt that ended without a word (crash, lost lease) is not repeated but
  *                       held as unknown; with once_terms.retry_unknown it is repeated, and says so (call->maybe_done).
  *   once_sqlite_handle  The effect is SQL on the caller's own SQLite connection: claim, effect and outcome are one part of
  *                       the caller's transaction. One effect for each key, whatever crashes, for as long as the entry is
  *                       remembered and the database keeps what it acknowledged.
+ *   once_postgres_handle  The same on the caller's own PostgreSQL connection.
  *
  * Ack rule: `verdict.ack` is true when the outcome is durable (once_sqlite_handle: when the caller's transaction has
  * committed) and nothing is left to do. Otherwise leave the message with the broker: the library keeps failures and due
@@ -40,6 +41,7 @@ extern "C" {
 #endif
 
 struct sqlite3;
+struct pg_conn; /* PGconn of libpq */
 
 /* What a handler is told. All of it is the library's until the handler returns. */
 typedef struct once_call {
@@ -50,6 +52,7 @@ typedef struct once_call {
     uint32_t failures;           /* attempts that failed before */
     bool maybe_done;             /* an earlier attempt ended without a word and may have had its effect */
     struct sqlite3 *db;          /* once_sqlite_handle: the caller's connection, inside its transaction; otherwise NULL */
+    struct pg_conn *pg;          /* once_postgres_handle: the same */
     void *internal;
 } once_call;
 
@@ -131,6 +134,29 @@ ONCE_API void once_sqlite_release(struct sqlite3 *db);
  * those of the store. */
 ONCE_API int once_sqlite_handle(struct sqlite3 *db, const once_scope *scope, const once_delivery *delivery,
                                 once_callback *callback, void *user, once_verdict *out, once_error *err);
+
+/* ---- the same on PostgreSQL ---- */
+
+/* As once_sqlite_prepare: our tables are made in the schema that search_path names first, and statements are prepared (names
+ * beginning with once_). The connection must be outside of a transaction, and may not be reset or told to DISCARD ALL before
+ * once_postgres_release. E_UNSUPPORTED: this build has no libpq. */
+ONCE_API int once_postgres_prepare(struct pg_conn *conn, once_error *err);
+ONCE_API void once_postgres_release(struct pg_conn *conn); /* before PQfinish */
+
+/* As once_handle, but everything happens inside the transaction that is open on `conn`; with none open, it is one by itself.
+ * ONCE_OK: claim, effect and outcome stand and fall with that transaction. Commit it, then obey `out`.
+ *
+ * Callback: uses call->pg with PQexec and its kin, reads all results, and must not end the transaction. What it wrote is kept for
+ * done, already, rejected and stale, and undone for all others. A statement that fails inside the handler (a unique constraint,
+ * say) does not cost the caller's transaction: there is a savepoint around the handler. It may then still answer already,
+ * rejected, stale, retry or dead, and what it wrote is undone; done would be a lie, and is answered with E_MESSAGE.
+ * Nobody else gets the key before the transaction ends: another worker waits for it.
+ *
+ * On failure everything since the call began is undone, and the caller's transaction is as before, unless:
+ *   E_ABORTED       the handler ended the whole transaction, or it had failed before; or a deadlock: roll back, and try again
+ *   E_UNAVAILABLE   the connection was lost */
+ONCE_API int once_postgres_handle(struct pg_conn *conn, const once_scope *scope, const once_delivery *delivery, once_callback *callback,
+                                  void *user, once_verdict *out, once_error *err);
 
 #ifdef __cplusplus
 }

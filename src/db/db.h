@@ -1,7 +1,7 @@
-/* A SQL database, as effects and stores use it: connection, statements, values, faults. Drivers: sqlite (postgres later).
+/* A SQL database, as effects and stores use it: connection, statements, values, faults. Drivers: sqlite, postgres.
  *
- * Two kinds of statements: our own, and the user's. The user's are prepared under an authorizer and cannot end the
- * transaction, attach databases, change settings, or touch our tables (`once_...`).
+ * Two kinds of statements: our own, and the user's. The user's cannot end the transaction, attach databases, change
+ * settings, or touch our tables (`once_...`): SQLite is asked by an authorizer; for PostgreSQL their words are looked at.
  *
  * Thread rule: one thread at a time, as the store that the connection belongs to. */
 #ifndef ONCE_DB_DB_H
@@ -36,12 +36,45 @@ typedef enum once_fault_kind {
 
 typedef struct once_fault {
     once_fault_kind kind;
-    int code;             /* SQLite: extended result code */
+    int code;             /* SQLite: extended result code; PostgreSQL: 0 */
+    char state[40];       /* what a user may list: "SQLITE_CONSTRAINT_CHECK"; PostgreSQL: the SQLSTATE, as "23514"; else empty */
     bool aborted;         /* the whole transaction was rolled back by the database itself */
-    bool changed;         /* something that the failing statement did has stayed (INSERT OR FAIL) */
-    char constraint[128]; /* UNIQUE and PRIMARY KEY: "table.column", several joined by ","; CHECK: its name; else empty */
+    bool changed;         /* the transaction is not as it was before the statement: something has stayed (INSERT OR FAIL), or
+                           * nothing more can be done in it before a savepoint or all of it is undone (PostgreSQL) */
+    char constraint[128]; /* PostgreSQL: its name. SQLite: UNIQUE and PRIMARY KEY "table.column", several joined by ","; CHECK
+                           * its name; else empty */
     char text[300];       /* in words, for reasons and logs; never values of the message */
 } once_fault;
+
+typedef struct once_db_ops once_db_ops;
+
+/* Drivers embed these as the first member of their own. */
+struct once_db {
+    const once_db_ops *ops;
+};
+struct once_stmt {
+    once_db *db;
+    int params;
+};
+
+/* The contract of each slot is that of the function below with its name. */
+struct once_db_ops {
+    int (*prepare)(once_db *db, once_bytes sql, once_stmt **out, once_error *err);
+    void (*stmt_free)(once_stmt *stmt);
+    int (*stmt_run)(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault);
+    int (*stmt_send)(once_stmt *stmt, const once_value *values, size_t n, once_fault *fault); /* NULL: only stmt_run */
+    int (*stmt_gather)(once_stmt *stmt, int64_t *rows, once_fault *fault);
+    int (*mark_send)(once_db *db, bool release, once_error *err); /* NULL: where stmt_send is */
+    int (*mark_gather)(once_db *db, once_error *err);
+    void (*drop)(once_db *db);
+    bool (*defers)(once_db *db);
+    bool (*owes)(once_db *db, once_fault *fault);
+    int (*savepoint)(once_db *db, once_error *err);
+    int (*savepoint_release)(once_db *db, once_error *err);
+    int (*savepoint_undo)(once_db *db, once_error *err);
+    int (*script)(once_db *db, once_bytes sql, once_error *err);
+    int (*describe)(once_db *db, char *out, size_t len, once_error *err);
+};
 
 /* Prepares a statement of the user with `?1`..`?n` parameters. Refuses: more than one statement, transaction control,
  * ATTACH/DETACH, PRAGMA, VACUUM, our tables, an empty statement; reads are allowed (their rows are counted and dropped).
@@ -54,12 +87,24 @@ int once_stmt_params(const once_stmt *stmt);
  * a status of the matching class is returned. */
 int once_stmt_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault);
 
-/* "SQLITE_CONSTRAINT_CHECK" for the extended result codes that a user may list; NULL for others. */
-const char *once_db_code_name(int code);
+/* The same in two halves, so that many statements share a round trip: what was sent runs in that order, and is gathered in that
+ * order. After a fault nothing behind it has run: once_db_drop gives up what was not gathered. Values must live until then.
+ * Only where once_db_sends; a fault of `send` itself is about the values, and nothing was sent. */
+bool once_db_sends(const once_db *db);
+int once_stmt_send(once_stmt *stmt, const once_value *values, size_t n, once_fault *fault);
+int once_stmt_gather(once_stmt *stmt, int64_t *rows, once_fault *fault);
+void once_db_drop(once_db *db);
+
+/* A savepoint around each message and its release may be sent with its statements. When one of those fails, the messages before it
+ * stay, and once_db_savepoint_undo (behind once_db_drop) undoes what the failing one has done. */
+int once_db_savepoint_send(once_db *db, once_error *err);
+int once_db_savepoint_release_send(once_db *db, once_error *err);
+int once_db_savepoint_gather(once_db *db, once_error *err); /* of either of them */
 
 /* Whether statements since the last commit owe something that would make the commit fail (a deferred foreign key). Fills
  * `fault` then. */
 bool once_db_owes(once_db *db, once_fault *fault);
+bool once_db_may_owe(once_db *db); /* whether anything in the database is checked that late */
 
 /* Around one message's statements, when the batch is run carefully. */
 int once_db_savepoint(once_db *db, once_error *err);

@@ -1,7 +1,7 @@
 /* SQLite behind db.h: connection, authorizer, statements, and what a result code means.
  *
  * Invariants
- *   - `db->user` is true only inside once_db_prepare, once_stmt_run and once_db_script, and the authorizer trusts
+ *   - `db->user` is true only inside sqlite_prepare, sqlite_run and sqlite_script, and the authorizer trusts
  *     everything else.
  *   - A statement that failed has been reset, so it holds no lock and can be run again. */
 #include "db/sqlite.h"
@@ -16,13 +16,16 @@
 
 #include "base/banned.h"
 
-struct once_stmt {
-    once_db *db;
+typedef struct sqlite_stmt {
+    once_stmt stmt;
     sqlite3_stmt *handle;
-    int params;
     bool reads;   /* rows that come back are counted */
     bool changes; /* INSERT, UPDATE, DELETE, REPLACE: rows changed are counted */
-};
+} sqlite_stmt;
+
+static const once_db_ops sqlite_ops;
+
+static once_sqlite_db *of(once_db *db) { return (once_sqlite_db *)db; }
 
 /* ---- what a result code means ---- */
 
@@ -81,7 +84,7 @@ static int fail_at(const char *path, int code, const char *what, once_error *err
     return once_fail(err, status, "file '%s': %s%s%s", path, what, hint ? "; " : "", hint ? hint : "");
 }
 
-int once__sqlite_fail(once_db *db, int code, once_error *err)
+int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err)
 {
     return fail_at(db->path, code, code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(db->handle), err);
 }
@@ -138,15 +141,35 @@ static void constraint_name(int code, const char *message, char *out, size_t len
     }
 }
 
-static int stmt_failed(once_stmt *stmt, int code, once_fault *fault)
+/* For the extended result codes that a user may list; empty for others. */
+static const char *code_name(int code)
 {
-    once_db *db = stmt->db;
+    static const struct {
+        int code;
+        const char *name;
+    } names[] = {
+#define NAME(code) {code, #code}
+        NAME(SQLITE_CONSTRAINT_CHECK),      NAME(SQLITE_CONSTRAINT_FOREIGNKEY), NAME(SQLITE_CONSTRAINT_NOTNULL),
+        NAME(SQLITE_CONSTRAINT_PRIMARYKEY), NAME(SQLITE_CONSTRAINT_ROWID),      NAME(SQLITE_CONSTRAINT_TRIGGER),
+        NAME(SQLITE_CONSTRAINT_UNIQUE),     NAME(SQLITE_CONSTRAINT_DATATYPE),   NAME(SQLITE_MISMATCH),
+        NAME(SQLITE_TOOBIG),                NAME(SQLITE_RANGE),
+#undef NAME
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].code == code) return names[i].name;
+    return "";
+}
+
+static int stmt_failed(sqlite_stmt *stmt, int code, once_fault *fault)
+{
+    once_sqlite_db *db = of(stmt->stmt.db);
     const char *message = db->refused[0] ? db->refused : sqlite3_errmsg(db->handle);
     once_fault_kind kind = fault_kind(code, message);
     if (fault) {
         *fault = (once_fault){.kind = kind, .code = code};
         snprintf(fault->text, sizeof fault->text, "%s", message);
         constraint_name(code, message, fault->constraint, sizeof fault->constraint);
+        snprintf(fault->state, sizeof fault->state, "%s", code_name(code));
     }
     sqlite3_reset(stmt->handle);
     if (fault) fault->aborted = sqlite3_get_autocommit(db->handle) != 0;
@@ -157,7 +180,7 @@ static int stmt_failed(once_stmt *stmt, int code, once_fault *fault)
 
 static bool is_ours(const char *name) { return name && sqlite3_strnicmp(name, "once_", 5) == 0; }
 
-__attribute__((format(printf, 2, 3))) static int refuse(once_db *db, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int refuse(once_sqlite_db *db, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -168,7 +191,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(once_db *db, const char 
 
 static int authorize(void *self, int action, const char *a, const char *b, const char *database, const char *trigger)
 {
-    once_db *db = self;
+    once_sqlite_db *db = self;
     (void)database;
     (void)trigger;
     if (!db->user) return SQLITE_OK;
@@ -232,7 +255,7 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
  * leaves it no chance: it lets the lock go for a moment only. */
 static int on_busy(void *user, int tries)
 {
-    once_db *db = user;
+    once_sqlite_db *db = user;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -243,14 +266,15 @@ static int on_busy(void *user, int tries)
     return 1;
 }
 
-int once__sqlite_open(const char *path, const once_sqlite_options *options, once_db **out, once_error *err)
+int once__sqlite_open(const char *path, const once_sqlite_options *options, once_sqlite_db **out, once_error *err)
 {
     assert(path && options && out);
     if (!path[0]) return once_fail(err, ONCE_E_CONFIG, "no file name; write sqlite:PATH");
     if (strcmp(path, ":memory:") == 0)
         return once_fail(err, ONCE_E_CONFIG, "file ':memory:' keeps nothing; use the store 'memory:' for that");
 
-    once_db *db = calloc(1, sizeof *db);
+    once_sqlite_db *db = calloc(1, sizeof *db);
+    if (db) db->db.ops = &sqlite_ops;
     /* SQLite would read "file:..." as a URI with options. */
     char *name = sqlite3_mprintf("%s%s", strncmp(path, "file:", 5) == 0 ? "./" : "", path);
     if (db) db->path = strdup(path);
@@ -283,23 +307,24 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     return ONCE_OK;
 }
 
-int once__sqlite_borrow(sqlite3 *handle, once_db **out, once_error *err)
+int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err)
 {
     assert(handle && out);
     const char *path = sqlite3_db_filename(handle, "main");
-    once_db *db = calloc(1, sizeof *db);
+    once_sqlite_db *db = calloc(1, sizeof *db);
     if (db) db->path = strdup(path && path[0] ? path : ":memory:");
     if (!db || !db->path) {
         free(db);
         return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
     }
+    db->db.ops = &sqlite_ops;
     db->handle = handle;
     db->borrowed = true;
     *out = db;
     return ONCE_OK;
 }
 
-void once__sqlite_close(once_db *db)
+void once__sqlite_close(once_sqlite_db *db)
 {
     if (!db) return;
     sqlite3_finalize(db->mark);
@@ -309,19 +334,19 @@ void once__sqlite_close(once_db *db)
     free(db);
 }
 
-int once__sqlite_prepare(once_db *db, const char *sql, sqlite3_stmt **out, once_error *err)
+int once__sqlite_prepare(once_sqlite_db *db, const char *sql, sqlite3_stmt **out, once_error *err)
 {
     int code = sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
     return code == SQLITE_OK ? ONCE_OK : once__sqlite_fail(db, code, err);
 }
 
-int once__sqlite_exec(once_db *db, const char *sql, once_error *err)
+int once__sqlite_exec(once_sqlite_db *db, const char *sql, once_error *err)
 {
     int code = sqlite3_exec(db->handle, sql, NULL, NULL, NULL);
     return code == SQLITE_OK ? ONCE_OK : once__sqlite_fail(db, code, err);
 }
 
-int once__sqlite_step(once_db *db, sqlite3_stmt *stmt, once_error *err)
+int once__sqlite_step(once_sqlite_db *db, sqlite3_stmt *stmt, once_error *err)
 {
     int code = sqlite3_step(stmt);
     int status = code == SQLITE_DONE || code == SQLITE_ROW ? ONCE_OK : once__sqlite_fail(db, code, err);
@@ -329,7 +354,7 @@ int once__sqlite_step(once_db *db, sqlite3_stmt *stmt, once_error *err)
     return status;
 }
 
-int once__sqlite_integer(once_db *db, const char *sql, int64_t missing, int64_t *out, once_error *err)
+int once__sqlite_integer(once_sqlite_db *db, const char *sql, int64_t missing, int64_t *out, once_error *err)
 {
     sqlite3_stmt *stmt;
     int code = sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL);
@@ -374,7 +399,7 @@ static bool starts_with_word(const char *sql, const char *end, const char *word)
     return (size_t)(end - sql) == len || !is_letter(sql[len]);
 }
 
-static int prepare_failed(once_db *db, int code, once_error *err)
+static int prepare_failed(once_sqlite_db *db, int code, once_error *err)
 {
     const char *message = sqlite3_errmsg(db->handle);
     if (db->refused[0]) return once_fail(err, ONCE_E_CONFIG, "%s", db->refused);
@@ -388,7 +413,7 @@ static int prepare_failed(once_db *db, int code, once_error *err)
 }
 
 /* Prepares the first statement of [sql, end) under the authorizer. Sets `tail` behind it. `out` is NULL for nothing. */
-static int prepare_user(once_db *db, const char *sql, const char *end, unsigned flags, sqlite3_stmt **out, const char **tail,
+static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, unsigned flags, sqlite3_stmt **out, const char **tail,
                         once_error *err)
 {
     const char *word = skip_blank(sql, end);
@@ -406,9 +431,9 @@ static int prepare_user(once_db *db, const char *sql, const char *end, unsigned 
     return code == SQLITE_OK ? ONCE_OK : prepare_failed(db, code, err);
 }
 
-int once_db_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error *err)
+static int sqlite_prepare(once_db *base, once_bytes sql, once_stmt **out, once_error *err)
 {
-    assert(db && out);
+    once_sqlite_db *db = of(base);
     const char *end = sql.data + sql.len, *tail;
     sqlite3_stmt *handle;
     int status = prepare_user(db, sql.data, end, SQLITE_PREPARE_PERSISTENT, &handle, &tail, err);
@@ -418,31 +443,28 @@ int once_db_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error *er
         sqlite3_finalize(handle);
         return once_fail(err, ONCE_E_CONFIG, "more than one statement; write each as an item of its own");
     }
-    once_stmt *stmt = calloc(1, sizeof *stmt);
+    sqlite_stmt *stmt = calloc(1, sizeof *stmt);
     if (!stmt) {
         sqlite3_finalize(handle);
         return once_fail(err, ONCE_E_NOMEM, "out of memory");
     }
     const char *word = skip_blank(sql.data, end);
-    stmt->db = db;
+    stmt->stmt.db = base;
     stmt->handle = handle;
-    stmt->params = sqlite3_bind_parameter_count(handle);
+    stmt->stmt.params = sqlite3_bind_parameter_count(handle);
     stmt->reads = sqlite3_stmt_readonly(handle) != 0;
     stmt->changes = !stmt->reads && (starts_with_word(word, end, "INSERT") || starts_with_word(word, end, "UPDATE") ||
                                      starts_with_word(word, end, "DELETE") || starts_with_word(word, end, "REPLACE") ||
                                      starts_with_word(word, end, "WITH"));
-    *out = stmt;
+    *out = &stmt->stmt;
     return ONCE_OK;
 }
 
-void once_stmt_free(once_stmt *stmt)
+static void sqlite_stmt_free(once_stmt *stmt)
 {
-    if (!stmt) return;
-    sqlite3_finalize(stmt->handle);
+    sqlite3_finalize(((sqlite_stmt *)stmt)->handle);
     free(stmt);
 }
-
-int once_stmt_params(const once_stmt *stmt) { return stmt->params; }
 
 static int bind_value(sqlite3_stmt *stmt, int index, const once_value *value)
 {
@@ -457,10 +479,10 @@ static int bind_value(sqlite3_stmt *stmt, int index, const once_value *value)
     return sqlite3_bind_null(stmt, index);
 }
 
-int once_stmt_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
+static int sqlite_run(once_stmt *base, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
 {
-    once_db *db = stmt->db;
-    assert(n == (size_t)stmt->params);
+    sqlite_stmt *stmt = (sqlite_stmt *)base;
+    once_sqlite_db *db = of(base->db);
     db->refused[0] = '\0';
     for (size_t i = 0; i < n; i++) {
         int code = bind_value(stmt->handle, (int)i + 1, &values[i]);
@@ -482,57 +504,44 @@ int once_stmt_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *
     return code == SQLITE_OK ? ONCE_OK : stmt_failed(stmt, code, fault);
 }
 
-const char *once_db_code_name(int code)
+static bool sqlite_owes(once_db *base, once_fault *fault)
 {
-    static const struct {
-        int code;
-        const char *name;
-    } names[] = {
-#define NAME(code) {code, #code}
-        NAME(SQLITE_CONSTRAINT_CHECK),      NAME(SQLITE_CONSTRAINT_FOREIGNKEY), NAME(SQLITE_CONSTRAINT_NOTNULL),
-        NAME(SQLITE_CONSTRAINT_PRIMARYKEY), NAME(SQLITE_CONSTRAINT_ROWID),      NAME(SQLITE_CONSTRAINT_TRIGGER),
-        NAME(SQLITE_CONSTRAINT_UNIQUE),     NAME(SQLITE_CONSTRAINT_DATATYPE),   NAME(SQLITE_MISMATCH),
-        NAME(SQLITE_TOOBIG),                NAME(SQLITE_RANGE),
-#undef NAME
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].code == code) return names[i].name;
-    return NULL;
-}
-
-bool once_db_owes(once_db *db, once_fault *fault)
-{
+    once_sqlite_db *db = of(base);
     int owed = 0, highest = 0;
     if (sqlite3_db_status(db->handle, SQLITE_DBSTATUS_DEFERRED_FKS, &owed, &highest, 0) != SQLITE_OK || owed == 0) return false;
     *fault = (once_fault){.kind = ONCE_FAULT_CONSTRAINT, .code = SQLITE_CONSTRAINT_FOREIGNKEY, .changed = true};
+    snprintf(fault->state, sizeof fault->state, "%s", code_name(fault->code));
     snprintf(fault->text, sizeof fault->text, "FOREIGN KEY constraint failed (deferred to the commit)");
     return true;
 }
 
-int once_db_savepoint(once_db *db, once_error *err)
+static int sqlite_savepoint(once_db *base, once_error *err)
 {
+    once_sqlite_db *db = of(base);
     int status = db->mark ? ONCE_OK : once__sqlite_prepare(db, "SAVEPOINT once_message", &db->mark, err);
     if (status == ONCE_OK) status = once__sqlite_step(db, db->mark, err);
     if (status == ONCE_OK) db->savepoints++;
     return status;
 }
 
-int once_db_savepoint_release(once_db *db, once_error *err)
+static int sqlite_savepoint_release(once_db *base, once_error *err)
 {
+    once_sqlite_db *db = of(base);
     assert(db->savepoints > 0);
     db->savepoints--;
     const int status = db->unmark ? ONCE_OK : once__sqlite_prepare(db, "RELEASE once_message", &db->unmark, err);
     return status == ONCE_OK ? once__sqlite_step(db, db->unmark, err) : status;
 }
 
-int once_db_savepoint_undo(once_db *db, once_error *err)
+static int sqlite_savepoint_undo(once_db *base, once_error *err)
 {
+    once_sqlite_db *db = of(base);
     assert(db->savepoints > 0);
     db->savepoints--;
     return once__sqlite_exec(db, "ROLLBACK TO once_message; RELEASE once_message", err);
 }
 
-static int run_script(once_db *db, once_bytes sql, once_error *err)
+static int run_script(once_sqlite_db *db, once_bytes sql, once_error *err)
 {
     const char *at = sql.data, *end = sql.data + sql.len;
     for (;;) {
@@ -552,8 +561,9 @@ static int run_script(once_db *db, once_bytes sql, once_error *err)
     }
 }
 
-int once_db_script(once_db *db, once_bytes sql, once_error *err)
+static int sqlite_script(once_db *base, once_bytes sql, once_error *err)
 {
+    once_sqlite_db *db = of(base);
     if (!sqlite3_get_autocommit(db->handle)) return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
     int status = once__sqlite_exec(db, "BEGIN IMMEDIATE", err);
     if (status != ONCE_OK) return status;
@@ -563,8 +573,9 @@ int once_db_script(once_db *db, once_bytes sql, once_error *err)
     return status;
 }
 
-int once_db_describe(once_db *db, char *out, size_t len, once_error *err)
+static int sqlite_describe(once_db *base, char *out, size_t len, once_error *err)
 {
+    once_sqlite_db *db = of(base);
     static const char *const levels[] = {"off", "normal", "full", "extra"};
     sqlite3_stmt *stmt;
     char journal[20] = "";
@@ -578,3 +589,15 @@ int once_db_describe(once_db *db, char *out, size_t len, once_error *err)
     snprintf(out, len, "journal_mode=%s synchronous=%s", journal, level >= 0 && level <= 3 ? levels[level] : "?");
     return ONCE_OK;
 }
+
+static const once_db_ops sqlite_ops = {
+    .prepare = sqlite_prepare,
+    .stmt_free = sqlite_stmt_free,
+    .stmt_run = sqlite_run,
+    .owes = sqlite_owes,
+    .savepoint = sqlite_savepoint,
+    .savepoint_release = sqlite_savepoint_release,
+    .savepoint_undo = sqlite_savepoint_undo,
+    .script = sqlite_script,
+    .describe = sqlite_describe,
+};

@@ -15,7 +15,8 @@
 
 #include "db/db.h"
 
-struct once_db {
+typedef struct once_sqlite_db {
+    once_db db;
     sqlite3 *handle;
     char *path;         /* as the user wrote it, for errors */
     bool user;          /* a statement of the user is being prepared or run */
@@ -25,7 +26,7 @@ struct once_db {
     int busy_ms;         /* how long to wait for a lock ... */
     int64_t busy_since_ns; /* ... since the first try */
     sqlite3_stmt *mark, *unmark; /* SAVEPOINT, RELEASE; made when first needed */
-};
+} once_sqlite_db;
 
 typedef struct once_sqlite_options {
     bool create, readonly;
@@ -34,21 +35,21 @@ typedef struct once_sqlite_options {
 } once_sqlite_options;
 
 /* Opens the file and nothing more: no statement has run, so a file that is no database is not noticed yet. */
-int once__sqlite_open(const char *path, const once_sqlite_options *options, once_db **out, once_error *err);
+int once__sqlite_open(const char *path, const once_sqlite_options *options, once_sqlite_db **out, once_error *err);
 /* Wraps a connection of the caller and leaves its settings alone. */
-int once__sqlite_borrow(sqlite3 *handle, once_db **out, once_error *err);
-void once__sqlite_close(once_db *db); /* NULL is fine; an open transaction is rolled back, unless the connection is borrowed */
+int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err);
+void once__sqlite_close(once_sqlite_db *db); /* NULL is fine; an open transaction is rolled back, unless the connection is borrowed */
 
 /* Our own statements. `sql` may hold several for `exec`. */
-int once__sqlite_prepare(once_db *db, const char *sql, sqlite3_stmt **out, once_error *err);
-int once__sqlite_exec(once_db *db, const char *sql, once_error *err);
+int once__sqlite_prepare(once_sqlite_db *db, const char *sql, sqlite3_stmt **out, once_error *err);
+int once__sqlite_exec(once_sqlite_db *db, const char *sql, once_error *err);
 /* Runs a prepared statement that returns nothing to its end and resets it. */
-int once__sqlite_step(once_db *db, sqlite3_stmt *stmt, once_error *err);
+int once__sqlite_step(once_sqlite_db *db, sqlite3_stmt *stmt, once_error *err);
 /* The first column of the first row as an integer; `missing` when there is no row. */
-int once__sqlite_integer(once_db *db, const char *sql, int64_t missing, int64_t *out, once_error *err);
+int once__sqlite_integer(once_sqlite_db *db, const char *sql, int64_t missing, int64_t *out, once_error *err);
 
 /* Says what just failed on this connection, as "file 'x': what; what to do", with the status that fits. */
-int once__sqlite_fail(once_db *db, int code, once_error *err);
+int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err);
 /* The status for an extended result code. */
 int once__sqlite_status(int code);
 

@@ -95,9 +95,8 @@ static bool listed(const once_bytes *list, size_t n, const once_fault *fault)
     const size_t len = strlen(fault->constraint);
     for (size_t i = 0; i < n; i++) {
         if (len && list[i].len == len && memcmp(list[i].data, fault->constraint, len) == 0) return true;
-        if (list[i].len == (size_t)code_len && memcmp(list[i].data, code, list[i].len) == 0) return true;
-        const char *name = once_db_code_name(fault->code);
-        if (name && list[i].len == strlen(name) && memcmp(list[i].data, name, list[i].len) == 0) return true;
+        if (fault->code && list[i].len == (size_t)code_len && memcmp(list[i].data, code, list[i].len) == 0) return true;
+        if (fault->state[0] && list[i].len == strlen(fault->state) && memcmp(list[i].data, fault->state, list[i].len) == 0) return true;
     }
     return false;
 }
@@ -116,17 +115,53 @@ static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, 
     if (!once_arena_copy(arena, (once_bytes){text, strlen(text)}, &item->failure)) item->failure = ONCE_BYTES("out of memory for the reason");
 }
 
+/* A statement of a message has failed. ONCE_OK: that is the message's outcome. */
+static int judge(const once_effects *effects, const sql_handler *handler, const once_sql_statement *statement, int rc, const once_fault *fault,
+                 once_item *item, once_arena *arena, once_error *err)
+{
+    if (fault->aborted && fault->kind == ONCE_FAULT_CONSTRAINT) { /* RAISE(ROLLBACK): everybody's transaction is gone */
+        item->verdict = true;
+        fail_item(item, outcome_of_fault(handler->spec, fault), &item->batch->arena, fault->text);
+        item->reason = item->failure;
+        return ONCE_OK;
+    }
+    if (fault->aborted || (fault->kind != ONCE_FAULT_CONSTRAINT && fault->kind != ONCE_FAULT_DATA))
+        return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data, statement->line, fault->text);
+    fail_item(item, outcome_of_fault(handler->spec, fault), arena, fault->text);
+    return ONCE_OK;
+}
+
+/* Whether the statement met as many rows as it was told to. */
+static bool met(const once_sql_statement *statement, size_t i, int64_t rows, once_item *item, once_arena *arena)
+{
+    if (statement->rows < 0 || rows == statement->rows) return true;
+    char text[120];
+    snprintf(text, sizeof text, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows, (long long)statement->rows);
+    fail_item(item, statement->unmet, arena, text);
+    return false;
+}
+
+static const sql_handler *handler_of(const once_effects *effects, const once_item *item)
+{
+    const sql_handler *handler = &effects->handlers[item->handler - effects->spec->handlers];
+    assert(handler->spec->effect == ONCE_EFFECT_SQL);
+    return handler;
+}
+
+static void begin_item(once_item *item)
+{
+    item->outcome = ONCE_DONE;
+    item->result = item->failure = (once_bytes){0};
+}
+
 /* One message. *dirty: statements of it took effect although the message as a whole did not succeed. `alone`: whatever is owed
  * to the commit is owed by this message. */
 static int run_one(once_effects *effects, once_item *item, bool alone, once_arena *arena, bool *dirty, once_error *err)
 {
-    const size_t index = (size_t)(item->handler - effects->spec->handlers);
-    const sql_handler *handler = &effects->handlers[index];
+    const sql_handler *handler = handler_of(effects, item);
     const once_value *values = item->input;
-    assert(handler->spec->effect == ONCE_EFFECT_SQL);
     *dirty = false;
-    item->outcome = ONCE_DONE;
-    item->result = item->failure = (once_bytes){0};
+    begin_item(item);
 
     if (ONCE_FAIL_AT(effect_before)) {
         fail_item(item, ONCE_RETRY, arena, "failpoint 'effect_before'");
@@ -145,22 +180,10 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
         values += statement->n;
         if (rc != ONCE_OK) {
             *dirty = i > 0 || fault.changed;
-            if (fault.aborted && fault.kind == ONCE_FAULT_CONSTRAINT) { /* RAISE(ROLLBACK): everybody's transaction is gone */
-                item->verdict = true;
-                fail_item(item, outcome_of_fault(handler->spec, &fault), &item->batch->arena, fault.text);
-                item->reason = item->failure;
-                return ONCE_OK;
-            }
-            if (fault.aborted || (fault.kind != ONCE_FAULT_CONSTRAINT && fault.kind != ONCE_FAULT_DATA))
-                return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data, statement->line, fault.text);
-            fail_item(item, outcome_of_fault(handler->spec, &fault), arena, fault.text);
-            return ONCE_OK;
+            return judge(effects, handler, statement, rc, &fault, item, arena, err);
         }
-        if (statement->rows >= 0 && rows != statement->rows) {
-            char text[120];
-            snprintf(text, sizeof text, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows, (long long)statement->rows);
+        if (!met(statement, i, rows, item, arena)) {
             *dirty = i > 0 || rows > 0;
-            fail_item(item, statement->unmet, arena, text);
             return ONCE_OK;
         }
     }
@@ -177,12 +200,138 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
     return ONCE_OK;
 }
 
+/* --- many messages in one round trip --- */
+
+/* What was sent of a message. */
+typedef struct sent_item {
+    size_t statements;    /* of its handler's */
+    const char *broken;   /* why no more was sent, for a failpoint; NULL: all of it was */
+    once_fault fault;     /* kind DATA: a value cannot be sent, either */
+} sent_item;
+
+/* ONCE_OK unless the connection fails. */
+static int send_one(once_effects *effects, const once_item *item, bool careful, sent_item *out, once_error *err)
+{
+    const sql_handler *handler = handler_of(effects, item);
+    const once_value *values = item->input;
+    *out = (sent_item){0};
+    int rc = careful ? once_db_savepoint_send(effects->db, err) : ONCE_OK;
+    if (rc != ONCE_OK) return rc;
+    if (ONCE_FAIL_AT(effect_before)) out->broken = "failpoint 'effect_before'";
+    for (size_t i = 0; i < handler->spec->n_statements && !out->broken; i++) {
+        const once_sql_statement *statement = &handler->spec->statements[i];
+        if (i > 0 && ONCE_FAIL_AT(effect_between)) out->broken = "failpoint 'effect_between'";
+        if (out->broken) break;
+        rc = once_stmt_send(handler->statements[i], values, statement->n, &out->fault);
+        values += statement->n;
+        if (rc != ONCE_OK && out->fault.kind != ONCE_FAULT_DATA)
+            return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data, statement->line, out->fault.text);
+        if (rc != ONCE_OK) return ONCE_OK;
+        out->statements++;
+    }
+    if (!out->broken && ONCE_FAIL_AT(effect_after)) out->broken = "failpoint 'effect_after'";
+    return careful && !out->broken ? once_db_savepoint_release_send(effects->db, err) : ONCE_OK;
+}
+
+static bool is_whole(const sent_item *sent) { return !sent->broken && sent->fault.kind == ONCE_FAULT_NONE; }
+
+/* *failed: the message has not done what it should; its outcome says why. */
+static int gather_one(once_effects *effects, once_item *item, bool careful, const sent_item *sent, once_arena *arena, bool *failed, once_error *err)
+{
+    const sql_handler *handler = handler_of(effects, item);
+    begin_item(item);
+    int rc = careful ? once_db_savepoint_gather(effects->db, err) : ONCE_OK;
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < sent->statements; i++) {
+        const once_sql_statement *statement = &handler->spec->statements[i];
+        once_fault fault;
+        int64_t rows = 0;
+        rc = once_stmt_gather(handler->statements[i], &rows, &fault);
+        *failed = rc != ONCE_OK || !met(statement, i, rows, item, arena);
+        if (rc != ONCE_OK) return judge(effects, handler, statement, rc, &fault, item, arena, err);
+        if (*failed) return ONCE_OK;
+    }
+    if (is_whole(sent)) return careful ? once_db_savepoint_gather(effects->db, err) : ONCE_OK;
+    *failed = true;
+    if (sent->broken) fail_item(item, ONCE_RETRY, arena, sent->broken);
+    else return judge(effects, handler, &handler->spec->statements[sent->statements], ONCE_E_MESSAGE, &sent->fault, item, arena, err);
+    return ONCE_OK;
+}
+
+/* Sends up to n messages and gathers them. *done: how many have ended well; the one behind them has failed when *failed. What was
+ * sent behind that one has not run. */
+static int run_together(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena, size_t *done, bool *failed,
+                        once_error *err)
+{
+    sent_item *sent = once_arena_new(arena, sent_item, n);
+    size_t count = 0;
+    *done = 0;
+    if (!sent) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    int rc = ONCE_OK;
+    while (count < n && rc == ONCE_OK && (count == 0 || is_whole(&sent[count - 1]))) {
+        rc = send_one(effects, items[count], careful, &sent[count], err);
+        count++;
+    }
+    while (*done < count && rc == ONCE_OK && !*failed) {
+        rc = gather_one(effects, items[*done], careful, &sent[*done], arena, failed, err);
+        if (rc == ONCE_OK && !*failed) ++*done;
+    }
+    if (rc != ONCE_OK || *failed) once_db_drop(effects->db);
+    return rc;
+}
+
+/* As many statements at a time as fit into the buffers of a connection without much waiting of either side. */
+static int run_sent(once_effects *effects, once_item *const *items, size_t n, once_arena *arena, bool *failed, once_error *err)
+{
+    enum { MESSAGES_AT_A_TIME = 512 };
+    int rc = ONCE_OK;
+    for (size_t at = 0, done; at < n && rc == ONCE_OK && !*failed; at += done)
+        rc = run_together(effects, items + at, n - at < MESSAGES_AT_A_TIME ? n - at : MESSAGES_AT_A_TIME, false, arena, &done, failed, err);
+    once_fault fault;
+    if (rc == ONCE_OK && !*failed) *failed = once_db_owes(effects->db, &fault);
+    return rc;
+}
+
+/* Whether it is known that a message did what it should as soon as its statements have run. */
+static bool is_plain(once_effects *effects, const once_item *item)
+{
+    const sql_handler *handler = handler_of(effects, item);
+    for (size_t i = 0; i < handler->spec->n_statements; i++)
+        if (handler->spec->statements[i].rows >= 0) return false;
+    return !once_db_may_owe(effects->db);
+}
+
+/* From `items` on, as many plain ones as there are; the others are run one by one. */
+static int run_plain(once_effects *effects, once_item *const *items, size_t n, once_arena *arena, size_t *used, once_error *err)
+{
+    enum { MESSAGES_AT_A_TIME = 64 };
+    size_t count = 0;
+    bool failed = false;
+    *used = 0;
+    while (count < n && count < MESSAGES_AT_A_TIME && is_plain(effects, items[count])) count++;
+    if (count == 0) return ONCE_OK;
+    int rc = run_together(effects, items, count, true, arena, used, &failed, err);
+    if (rc != ONCE_OK || !failed) return rc;
+    ++*used;
+    return once_db_savepoint_undo(effects->db, err);
+}
+
 int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
                      once_error *err)
 {
     *failed = false;
+    if (!careful && once_db_sends(effects->db)) return run_sent(effects, items, n, arena, failed, err);
     for (size_t i = 0; i < n; i++) {
         bool dirty;
+        if (once_db_sends(effects->db)) {
+            size_t used;
+            const int plain = run_plain(effects, items + i, n - i, arena, &used, err);
+            if (plain != ONCE_OK) return plain;
+            if (used) {
+                i += used - 1;
+                continue;
+            }
+        }
         int rc = careful ? once_db_savepoint(effects->db, err) : ONCE_OK;
         if (rc != ONCE_OK) return rc;
         rc = run_one(effects, items[i], careful, arena, &dirty, err);

@@ -69,7 +69,7 @@ static void conclude(once_work *work, once_outcome outcome)
     }
 }
 
-void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, once_keeper *keeper)
+void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg, once_keeper *keeper)
 {
     assert(work->decision.answer == ONCE_ANSWER_RUN);
     if (work->decision.silent && work->decision.failures >= work->plan.terms.attempts) {
@@ -90,6 +90,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
                             .failures = work->decision.failures,
                             .maybe_done = work->decision.silent,
                             .db = db,
+                            .pg = pg,
                             .internal = keeper};
     work->called = true;
     conclude(work, callback(user, &call, &work->reply));
@@ -261,7 +262,7 @@ static int handle(once_store *store, once_work *work, once_callback *callback, v
     if (work->decision.answer != ONCE_ANSWER_RUN) return ONCE_OK;
     store_keeper keeper = {{keep}, store, work};
     bool applied = false;
-    once__work_call(work, callback, user, NULL, &keeper.keeper);
+    once__work_call(work, callback, user, NULL, NULL, &keeper.keeper);
     rc = persist(store, settle, work, &applied, err);
     return rc != ONCE_OK || applied ? rc : once__keeper_lost(err);
 }

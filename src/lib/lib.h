@@ -58,7 +58,7 @@ typedef struct once_work {
 int once__work_begin(once_work *work, const once_store *store, const once_scope *scope, const once_delivery *delivery, once_error *err);
 void once__work_release(once_work *work);
 /* RUN: calls the handler, unless the budget is spent without it, and leaves in work->settlement what is to be written. */
-void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, once_keeper *keeper);
+void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg, once_keeper *keeper);
 /* CONFLICT and TOO_OLD: the letter that is to be written; false for other answers. */
 bool once__work_letter(const once_work *work, once_letter *out);
 /* UNKNOWN: the person who decides about it may want the body, which a process that died has not left. */

@@ -77,7 +77,7 @@ static int run(connection *c, once_work *work, once_callback *callback, void *us
     bool applied;
     int rc = once_db_savepoint(db, err);
     if (rc != ONCE_OK) return rc;
-    once__work_call(work, callback, user, c->db, NULL);
+    once__work_call(work, callback, user, c->db, NULL, NULL);
     if (sqlite3_get_autocommit(c->db))
         return once_fail(err, ONCE_E_ABORTED, "the transaction was ended inside the handler, by it or by the database");
     rc = keeps_effect(work->settlement.outcome) ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);

@@ -6,6 +6,7 @@
 #include "effect/sql_params.h"
 #include "runtime/config.h"
 #include "runtime/config_internal.h"
+#include "store/store.h"
 
 #include "base/banned.h"
 
@@ -110,27 +111,19 @@ static bool read_node(once_config *config, const once_config_field *field, const
 
 /* --- store -------------------------------------------------------------------------------------------------------- */
 
-typedef struct scheme {
-    const char *name;
-    bool here;
-} scheme;
-
-static const scheme schemes[] = {
-    {"memory", true}, {"sqlite", true},  {"ledger", false}, {"postgres", false}, {"postgresql", false},
-    {"redis", false}, {"rediss", false}, {"dynamodb", false},
-};
+static const char *const schemes[] = {"memory", "sqlite", "ledger", "postgres", "postgresql", "redis", "rediss", "dynamodb"};
 
 static const char *scheme_name(void *user, size_t i)
 {
     (void)user;
-    return i < COUNT(schemes) ? schemes[i].name : NULL;
+    return i < COUNT(schemes) ? schemes[i] : NULL;
 }
 
 static bool check_store(once_config *config, int line, once_bytes url, size_t colon)
 {
     once_bytes name = {url.data, colon}, rest = {url.data + colon + 1, url.len - colon - 1};
     size_t i = 0;
-    while (i < COUNT(schemes) && !once__is_text(name, schemes[i].name)) i++;
+    while (i < COUNT(schemes) && !once__is_text(name, schemes[i])) i++;
     if (i == COUNT(schemes)) {
         const char *near = once_config_nearest(name, scheme_name, NULL);
         if (near)
@@ -141,8 +134,8 @@ static bool check_store(once_config *config, int line, once_bytes url, size_t co
                               once_config_show(name).text);
         return false;
     }
-    if (!schemes[i].here) {
-        once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; use sqlite:PATH", schemes[i].name);
+    if (!once__store_find(name.data, name.len)) {
+        once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; use sqlite:PATH", schemes[i]);
         return false;
     }
     if (once__is_text(name, "memory") && rest.len > 0) {
@@ -560,8 +553,9 @@ static const once_config_field pipeline_fields[] = {
     {.name = "tenant", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.tenant), .shape = "template",
      .example = "\"${header:tenant}\"", .standard_text = "none", .text = "Separates keys further: tenants do not see each other's."},
     {.name = "store", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_store, ONCE_CONFIG_AT(once__pipeline, spec.store_url),
-     .shape = "`sqlite:PATH` or `memory`", .example = "sqlite:payments.db",
-     .text = "Where handled messages are remembered. The path is relative to the current directory. `memory` keeps nothing."},
+     .shape = "`sqlite:PATH`, `postgres://...` or `memory`", .example = "sqlite:payments.db",
+     .text = "Where handled messages are remembered. The path is relative to the current directory. `postgres://host/database` is a "
+             "URL as libpq knows it; the tables are in the schema that search_path names first. `memory` keeps nothing."},
     {.name = "source", .type = ONCE_CONFIG_SCOPE, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.source), .scope = &source_scope,
      .example = "{file: {path: payments.ndjson}}", .text = "Where messages come from."},
     {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.spec.key), .shape = "template",

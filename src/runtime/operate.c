@@ -728,6 +728,7 @@ int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, 
         if (rc != ONCE_OK) break;
         *dropped += step.dropped;
         if (progress) progress(user, *dropped, (double)(once_env_mono_ns(pipeline->env) - begun_ns) / 1e9);
+        if (step.more && step.pause_ms) once_env_sleep_ms(pipeline->env, step.pause_ms);
     }
     once__store_close(store);
     return rc;

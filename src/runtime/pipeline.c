@@ -99,8 +99,8 @@ static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts,
     once_db *db = parts->store->ops->db ? parts->store->ops->db(parts->store) : NULL;
     once_error why;
     if (!db && has_sql(spec))
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s' has no database that SQL effects could run in; use 'sqlite:PATH'",
-                         (int)spec->file.len, spec->file.data, spec->store_line, pipeline->store_url);
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' has no database that SQL effects could run in; use 'sqlite:PATH'",
+                         (int)spec->file.len, spec->file.data, spec->store_line, parts->store->ops->scheme);
     if (create && db && spec->init.len) {
         const int rc = once_db_script(db, spec->init, &why);
         if (rc != ONCE_OK) return once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
@@ -156,9 +156,10 @@ static const struct {
 static void find_store(const once_pipeline *pipeline, once_store *store, once_finding *report, void *user)
 {
     once_buf text;
-    char settings[120];
+    char settings[200];
     once_buf_init(&text, 1000);
-    once_buf_printf(&text, "%s:", pipeline->store_url);
+    once__store_show(pipeline->store_url, &text);
+    once_buf_puts(&text, ":");
     for (size_t i = 0; i < sizeof store_bits / sizeof *store_bits; i++)
         if (store->ops->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
     if (text.len) text.data[text.len - 1] = 0;
@@ -168,7 +169,9 @@ static void find_store(const once_pipeline *pipeline, once_store *store, once_fi
     once_db *db = store->ops->db ? store->ops->db(store) : NULL;
     if (db && once_db_describe(db, settings, sizeof settings, NULL) == ONCE_OK) {
         report(user, "database", settings, false);
-        if (!strstr(settings, "journal_mode=wal"))
+        if (strstr(settings, "fsync=off"))
+            report(user, "database", "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
+        if (strstr(settings, "journal_mode=") && !strstr(settings, "journal_mode=wal"))
             report(user, "database", "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap and let readers go on", true);
     }
     once_buf_release(&text);
@@ -343,6 +346,9 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
 /* --- what is built in --- */
 
 const char *once__sqlite_schema(void);
+#ifdef ONCE_WITH_POSTGRES
+const char *once__pg_schema(void);
+#endif
 
 int once_store_schema(const char *url, const char **out, once_error *err)
 {
@@ -351,6 +357,12 @@ int once_store_schema(const char *url, const char **out, once_error *err)
         *out = once__sqlite_schema();
         return ONCE_OK;
     }
+#ifdef ONCE_WITH_POSTGRES
+    if (once__store_find(url, len) == &once__store_postgres) {
+        *out = once__pg_schema();
+        return ONCE_OK;
+    }
+#endif
     if (len == 6 && memcmp(url, "memory", 6) == 0) return once_fail(err, ONCE_E_USAGE, "store 'memory:' needs no schema");
     return once_fail(err, ONCE_E_UNSUPPORTED, "no schema for store '%.40s' in this build; 'sqlite:' has one", url);
 }

@@ -2,6 +2,7 @@
 #include "store/engine.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/plant.h"
@@ -16,16 +17,24 @@ static once_shelf *shelf_of(once_store *store) { return (once_shelf *)store; }
 static int open_tx(once_shelf *shelf, bool write, once_error *err)
 {
     const int rc = shelf->shelf->begin(shelf, write, err);
-    if (rc == ONCE_OK) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);
+    if (rc == ONCE_OK && !shelf->own_clock) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);
     return rc;
 }
 
-static int verb_begin(once_shelf *shelf, bool write, once_error *err)
+static int verb_begin_for(once_shelf *shelf, bool write, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
-    if (!shelf->in_tx) return open_tx(shelf, write, err);
-    if (shelf->broken) return once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; roll it back");
-    return ONCE_OK;
+    int rc = ONCE_OK;
+    if (!shelf->in_tx) rc = open_tx(shelf, write, err);
+    else if (shelf->broken) rc = once_fail(err, ONCE_E_ABORTED, "an earlier step of the transaction failed; roll it back");
+    if (rc != ONCE_OK || !shelf->shelf->prefetch) return rc;
+    rc = shelf->shelf->prefetch(shelf, requests, n, purpose, err);
+    if (rc == ONCE_OK) return rc;
+    if (shelf->in_tx) shelf->broken = true;
+    else shelf->shelf->rollback(shelf);
+    return rc;
 }
+
+static int verb_begin(once_shelf *shelf, bool write, once_error *err) { return verb_begin_for(shelf, write, NULL, 0, ONCE_FOR_OTHERS, err); }
 
 static int verb_end(once_shelf *shelf, int rc, once_error *err)
 {
@@ -199,22 +208,6 @@ static int keep(once_shelf *shelf, seat *at, int changed, once_error *err)
     return rc;
 }
 
-static int prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_error *err)
-{
-    if (!shelf->shelf->prefetch || n < 2) return ONCE_OK;
-    once_hash ids[256];
-    for (size_t at = 0; at < n; at += sizeof ids / sizeof *ids) {
-        size_t count = 0;
-        while (count < sizeof ids / sizeof *ids && at + count < n) {
-            ids[count] = requests[at + count]->id;
-            count++;
-        }
-        const int rc = shelf->shelf->prefetch(shelf, ids, count, err);
-        if (rc != ONCE_OK) return rc;
-    }
-    return ONCE_OK;
-}
-
 /* The result of a duplicate must outlive the transaction. */
 static int own_result(once_decision *decision, once_arena *arena, once_error *err)
 {
@@ -229,9 +222,8 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
                        once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
-    int rc = verb_begin(shelf, true, err);
+    int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_CLAIM, err);
     if (rc != ONCE_OK) return rc;
-    rc = prefetch(shelf, requests, n, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         seat at;
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
@@ -247,9 +239,8 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
                         size_t n, once_decision *out, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
-    int rc = verb_begin(shelf, true, err);
+    int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_ACCEPT, err);
     if (rc != ONCE_OK) return rc;
-    rc = prefetch(shelf, requests, n, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         seat at;
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
@@ -261,10 +252,20 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
     return verb_end(shelf, rc, err);
 }
 
+static int settle_begin(once_shelf *shelf, const once_settlement *settlements, size_t n, once_error *err)
+{
+    const once_request **requests = malloc((n + 1) * sizeof *requests);
+    if (!requests) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    for (size_t i = 0; i < n; i++) requests[i] = settlements[i].request;
+    const int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_SETTLE, err);
+    free(requests);
+    return rc;
+}
+
 int once__engine_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
-    int rc = verb_begin(shelf, true, err);
+    int rc = settle_begin(shelf, settlements, n, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         seat at;
@@ -280,7 +281,7 @@ int once__engine_settle(once_store *store, const once_settlement *settlements, s
 int once__engine_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
-    int rc = verb_begin(shelf, true, err);
+    int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_EXTEND, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_entry *entry;

@@ -15,15 +15,19 @@
 
 typedef struct once_shelf once_shelf;
 
+/* What a batch of requests is for; a shelf may then lock, and write ahead, what the verb will most likely need. */
+typedef enum once_purpose { ONCE_FOR_CLAIM, ONCE_FOR_ACCEPT, ONCE_FOR_SETTLE, ONCE_FOR_EXTEND, ONCE_FOR_OTHERS } once_purpose;
+
 /* Slots without a store handle of their own get the shelf. All of them run inside a transaction, except begin. */
 typedef struct once_shelf_ops {
-    /* Exclusive from here on: nobody else changes anything until commit. Loads the clock anchor. */
+    /* What is loaded from here on is ours: nobody else changes it until commit. Loads the clock anchor. */
     int (*begin)(once_shelf *shelf, bool write, once_error *err);
     int (*commit)(once_shelf *shelf, once_error *err); /* durable on ONCE_OK; on failure everything is rolled back */
     void (*rollback)(once_shelf *shelf);
 
-    /* A hint: these ids will be loaded next. May be NULL. */
-    int (*prefetch)(once_shelf *shelf, const once_hash *ids, size_t n, once_error *err);
+    /* Every verb says first which requests it is about; n may be 0. A hint, but for a shelf with a clock of its own: it has
+     * set now_ms when this returns. May be NULL. */
+    int (*prefetch)(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err);
     /* The entry, or a blank one with state ABSENT. Stays valid and may be changed until the transaction ends; the same id
      * gives the same pointer. Bytes in it belong to the shelf. */
     int (*load)(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
@@ -53,6 +57,7 @@ typedef struct once_shelf_ops {
 struct once_shelf {
     once_store store;
     const once_shelf_ops *shelf;
+    bool own_clock;   /* a server's clock decides: now_ms is set by prefetch, and `clock` is not used */
     once_clock clock; /* loaded by begin, kept by commit */
     int64_t now_ms;   /* the time of this transaction */
     bool in_tx;       /* opened by the caller through once__engine_begin */

@@ -872,7 +872,7 @@ static int sqlite_open(const char *rest, const once_store_options *options, once
     return once__sqlite_store_open(rest, options, NULL, out, err);
 }
 
-static once_db *sqlite_db(once_store *store) { return ((once_sqlite *)store)->db; }
+static once_db *sqlite_db(once_store *store) { return &((once_sqlite *)store)->db->db; }
 
 const once_store_ops once__store_sqlite = {
     .scheme = "sqlite",

@@ -51,63 +51,13 @@ bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out)
     return true;
 }
 
-/* ---- tables of slots ---- */
-
-static once_hash item_id(const void *item)
-{
-    once_hash id;
-    memcpy(&id, item, sizeof id);
-    return id;
-}
 _Static_assert(offsetof(once_slot, entry) == 0 && offsetof(once_entry, id) == 0, "a slot begins with its id");
 _Static_assert(offsetof(once_lane_slot, id) == 0, "a lane begins with its id");
 
-static void *table_get(const once_id_table *t, once_hash id)
-{
-    if (!t->size) return NULL;
-    for (size_t at = id.b & (t->size - 1); t->at[at]; at = (at + 1) & (t->size - 1))
-        if (once_hash_equal(item_id(t->at[at]), id)) return t->at[at];
-    return NULL;
-}
-
-static void table_place(once_id_table *t, void *item)
-{
-    size_t at = item_id(item).b & (t->size - 1);
-    while (t->at[at]) at = (at + 1) & (t->size - 1);
-    t->at[at] = item;
-}
-
-static bool table_put(once_id_table *t, void *item)
-{
-    if (t->n * 2 >= t->size) {
-        once_id_table grown = {.n = t->n, .size = t->size ? t->size * 2 : 256};
-        grown.at = calloc(grown.size, sizeof *grown.at);
-        if (!grown.at) return false;
-        for (size_t i = 0; i < t->size; i++)
-            if (t->at[i]) table_place(&grown, t->at[i]);
-        free(t->at);
-        *t = grown;
-    }
-    table_place(t, item);
-    t->n++;
-    return true;
-}
-
-static void table_clear(once_id_table *t)
-{
-    if (t->size > 16384) {
-        free(t->at);
-        *t = (once_id_table){0};
-    } else if (t->n) {
-        memset(t->at, 0, t->size * sizeof *t->at);
-    }
-    t->n = 0;
-}
-
 void once__live_clear(once_sqlite *q)
 {
-    table_clear(&q->slots);
-    table_clear(&q->lanes);
+    once__ids_clear(&q->slots);
+    once__ids_clear(&q->lanes);
     q->n_dirty = 0;
     if (q->arena.total > 8u << 20) once_arena_release(&q->arena);
     else once_arena_reset(&q->arena);
@@ -117,7 +67,7 @@ void once__live_clear(once_sqlite *q)
 
 static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_error *err)
 {
-    *out = table_get(&q->lanes, id);
+    *out = once__ids_get(&q->lanes, id);
     if (*out) return ONCE_OK;
     once_lane_slot *lane = once_arena_new(&q->arena, once_lane_slot, 1);
     if (!lane) return no_memory(err);
@@ -137,7 +87,7 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
         rc = once__sqlite_fail(q->db, code, err);
     }
     sqlite3_reset(stmt);
-    if (rc == ONCE_OK && !table_put(&q->lanes, lane)) rc = no_memory(err);
+    if (rc == ONCE_OK && !once__ids_put(&q->lanes, lane)) rc = no_memory(err);
     if (rc == ONCE_OK) *out = lane;
     return rc;
 }
@@ -304,7 +254,7 @@ static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
 
 int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err)
 {
-    const once_slot *slot = table_get(&q->slots, id);
+    const once_slot *slot = once__ids_get(&q->slots, id);
     int rc = q->live.known ? ONCE_OK : filter_build(q, err);
     *out = slot && (slot->row_dirty || slot->settle_dirty || slot->row);
     if (rc != ONCE_OK || *out || !filter_may_have(&q->live, id)) return rc;
@@ -386,18 +336,19 @@ static once_slot *slot_new(once_sqlite *q, once_hash id)
     once_slot *slot = once_arena_new(&q->arena, once_slot, 1);
     if (!slot) return NULL;
     slot->entry.id = id;
-    return table_put(&q->slots, slot) ? slot : NULL;
+    return once__ids_put(&q->slots, slot) ? slot : NULL;
 }
 
-int once__live_prefetch(once_shelf *shelf, const once_hash *ids, size_t n, once_error *err)
+int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT)) return ONCE_OK; /* the others have loaded theirs */
     once_slot **fresh = once_arena_alloc(&q->arena, n * sizeof *fresh);
     if (!fresh) return no_memory(err);
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (table_get(&q->slots, ids[i])) continue;
-        if (!(fresh[count++] = slot_new(q, ids[i]))) return no_memory(err);
+        if (once__ids_get(&q->slots, requests[i]->id)) continue;
+        if (!(fresh[count++] = slot_new(q, requests[i]->id))) return no_memory(err);
     }
     return load_slots(q, fresh, count, err);
 }
@@ -405,7 +356,7 @@ int once__live_prefetch(once_shelf *shelf, const once_hash *ids, size_t n, once_
 int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
-    once_slot *slot = table_get(&q->slots, id);
+    once_slot *slot = once__ids_get(&q->slots, id);
     if (!slot) {
         slot = slot_new(q, id);
         if (!slot) return no_memory(err);
@@ -471,7 +422,7 @@ int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
     once_slot *slot = (once_slot *)entry;
-    assert(table_get(&q->slots, entry->id) == slot);
+    assert(once__ids_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     if (!mark_dirty(q, slot) || !own_all(q, slot)) return no_memory(err);
@@ -653,7 +604,7 @@ static int first_row(once_sqlite *q, sqlite3_stmt *stmt, once_hash lane, once_ha
     while (!*found && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         if (!once__column_id(stmt, 0, id)) rc = damaged(q, "table once_entry", err);
         *order = sqlite3_column_int64(stmt, 1);
-        *found = rc == ONCE_OK && !table_get(&q->slots, *id);
+        *found = rc == ONCE_OK && !once__ids_get(&q->slots, *id);
     }
     if (rc == ONCE_OK && !*found && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
@@ -669,7 +620,7 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     int rc = rows_known(q, err);
     if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
-    assert(table_get(&q->slots, except)); /* so that no row below is its own */
+    assert(once__ids_get(&q->slots, except)); /* so that no row below is its own */
     *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
     if (lane->has_version && lane->expires_ms > shelf->now_ms) {
         out->has_version = true;

@@ -17,7 +17,7 @@ typedef struct table {
 } table;
 
 struct once_names {
-    once_db *db;
+    once_sqlite_db *db;
     sqlite3_stmt *find, *insert, *get;
     table by_text, by_number;
     once_name *last_scope, *last_place, *last_who, *last_run; /* mostly the same again */
@@ -238,7 +238,7 @@ void once__names_end(once_names *names, bool committed)
     names->fresh = false;
 }
 
-int once__names_open(once_db *db, once_names **out, once_error *err)
+int once__names_open(once_sqlite_db *db, once_names **out, once_error *err)
 {
     once_names *names = calloc(1, sizeof *names);
     if (!names) return no_memory(err);

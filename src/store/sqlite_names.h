@@ -23,7 +23,7 @@ typedef struct once_name {
     char text[]; /* as stored: 'S', three lengths of four bytes, three texts; 'P' or 'W', text; 'R', eight bytes */
 } once_name;
 
-int once__names_open(once_db *db, once_names **out, once_error *err);
+int once__names_open(once_sqlite_db *db, once_names **out, once_error *err);
 void once__names_close(once_names *names);
 
 /* Called when no transaction is open: keeps memory bounded. Names given out before are gone. */

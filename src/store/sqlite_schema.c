@@ -123,12 +123,12 @@ const char *once__sqlite_schema(void)
 
 /* ---- settings ---- */
 
-static int tables_in_file(once_db *db, int64_t *n, once_error *err)
+static int tables_in_file(once_sqlite_db *db, int64_t *n, once_error *err)
 {
     return once__sqlite_integer(db, "SELECT count(*) FROM sqlite_schema", 0, n, err);
 }
 
-static int settings(once_db *db, bool readonly, once_error *err)
+static int settings(once_sqlite_db *db, bool readonly, once_error *err)
 {
     int64_t tables;
     int rc = once__sqlite_exec(db,
@@ -142,7 +142,7 @@ static int settings(once_db *db, bool readonly, once_error *err)
     return rc;
 }
 
-int once__sqlite_settings(once_db *db, const once_env *env, bool readonly, int busy_ms, once_error *err)
+int once__sqlite_settings(once_sqlite_db *db, const once_env *env, bool readonly, int busy_ms, once_error *err)
 {
     enum { PAUSE_MS = 10 };
     for (int waited_ms = 0;; waited_ms += PAUSE_MS) { /* SQLite does not wait by itself when the journal mode changes */
@@ -154,12 +154,12 @@ int once__sqlite_settings(once_db *db, const once_env *env, bool readonly, int b
 
 /* ---- what is there ---- */
 
-static int not_ours(once_db *db, once_error *err)
+static int not_ours(once_sqlite_db *db, once_error *err)
 {
     return once_fail(err, ONCE_E_NOT_OURS, "file '%s': has a table 'once_meta' that is not ours; choose another file", db->path);
 }
 
-static int look(once_db *db, int64_t *version, bool *found, once_error *err)
+static int look(once_sqlite_db *db, int64_t *version, bool *found, once_error *err)
 {
     int64_t n = 0;
     *found = false;
@@ -181,7 +181,7 @@ static int look(once_db *db, int64_t *version, bool *found, once_error *err)
     return ONCE_OK;
 }
 
-static int read_secret(once_db *db, once_secret *secret, once_error *err)
+static int read_secret(once_sqlite_db *db, once_secret *secret, once_error *err)
 {
     sqlite3_stmt *stmt;
     int rc = once__sqlite_prepare(db, "SELECT value FROM once_meta WHERE name = 'secret'", &stmt, err);
@@ -199,14 +199,14 @@ static int read_secret(once_db *db, once_secret *secret, once_error *err)
 
 /* ---- making it ---- */
 
-static int set_version(once_db *db, int version, once_error *err)
+static int set_version(once_sqlite_db *db, int version, once_error *err)
 {
     char sql[100];
     snprintf(sql, sizeof sql, "UPDATE once_meta SET value = %d WHERE name = 'version'", version);
     return once__sqlite_exec(db, sql, err);
 }
 
-static int make(once_db *db, const once_env *env, once_error *err)
+static int make(once_sqlite_db *db, const once_env *env, once_error *err)
 {
     int64_t tables;
     char sql[200];
@@ -232,7 +232,7 @@ static int make(once_db *db, const once_env *env, once_error *err)
 
 /* ---- old versions ---- */
 
-static int migrate_0_to_1(once_db *db, once_error *err)
+static int migrate_0_to_1(once_sqlite_db *db, once_error *err)
 {
     int rc = once__sqlite_exec(db, "ALTER TABLE once_entry RENAME TO once_old;" TABLES_1, err);
     if (rc != ONCE_OK) return rc;
@@ -253,7 +253,7 @@ static int migrate_0_to_1(once_db *db, once_error *err)
         err);
 }
 
-int once__sqlite_upgrade_tables(once_db *db, int64_t version, once_error *err)
+int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error *err)
 {
     assert(version >= 1 && version < ONCE_SQLITE_VERSION);
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
@@ -262,7 +262,7 @@ int once__sqlite_upgrade_tables(once_db *db, int64_t version, once_error *err)
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 
-int once__sqlite_ready(once_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,
+int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,
                        once_error *err)
 {
     bool found;

@@ -432,7 +432,7 @@ void once__settled_shape(const once_settled *s, once_settled_shape *out)
 
 /* ---- open, close ---- */
 
-int once__settled_open(once_db *db, const once_settled_limits *limits, once_settled **out, once_error *err)
+int once__settled_open(once_sqlite_db *db, const once_settled_limits *limits, once_settled **out, once_error *err)
 {
     assert(limits->level0_bits >= 6 && limits->level0_bits + (LEVELS - 1) * FANOUT_BITS <= 31);
     assert(limits->recent_records > 0 && limits->recent_records < UINT32_MAX);

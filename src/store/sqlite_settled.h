@@ -33,7 +33,7 @@ typedef struct once_settled_head {
     int64_t last_run;    /* and of once_run */
 } once_settled_head;
 
-int once__settled_open(once_db *db, const once_settled_limits *limits, once_settled **out, once_error *err);
+int once__settled_open(once_sqlite_db *db, const once_settled_limits *limits, once_settled **out, once_error *err);
 void once__settled_close(once_settled *settled); /* NULL is fine */
 
 /* `head` is what the database says now. Cheap when nothing changed. */

@@ -51,7 +51,7 @@ typedef struct pile {
 } pile;
 
 struct once_settled {
-    once_db *db;
+    once_sqlite_db *db;
     once_settled_limits limits;
     once_settled_head head;
     bool distrusted; /* what is in memory may differ from the tables */

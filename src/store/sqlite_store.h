@@ -8,6 +8,7 @@
 #define ONCE_STORE_SQLITE_STORE_H
 
 #include "store/engine.h"
+#include "store/id_table.h"
 #include "store/sqlite_names.h"
 #include "store/sqlite_settled.h"
 
@@ -36,12 +37,6 @@ struct once_lane_slot {
     once_slot *first; /* slots of this lane */
 };
 
-/* Open addressing over pointers; every item begins with its id (a slot's entry does). */
-typedef struct once_id_table {
-    void **at;
-    size_t n, size;
-} once_id_table;
-
 enum once_sqlite_statement {
     SQL_BEGIN_READ, SQL_BEGIN_WRITE, SQL_COMMIT, SQL_ROLLBACK, SQL_DATA_VERSION, SQL_HEAD_GET, SQL_HEAD_SET,
     SQL_ENTRY_GET, SQL_ENTRY_INSERT, SQL_ENTRY_UPDATE, SQL_ENTRY_DELETE, SQL_ENTRY_IDS,
@@ -65,7 +60,7 @@ typedef struct once_live_filter {
 
 typedef struct once_sqlite {
     once_shelf shelf;
-    once_db *db;
+    once_sqlite_db *db;
     sqlite3_stmt *sql[SQL_STATEMENTS];
     once_settled *settled;
     once_names *names;
@@ -92,7 +87,7 @@ typedef struct once_sqlite {
 static inline once_sqlite *once__sqlite_of(once_shelf *shelf) { return (once_sqlite *)shelf; }
 
 /* Entries and lanes (sqlite_live.c); all inside a transaction. */
-int once__live_prefetch(once_shelf *shelf, const once_hash *ids, size_t n, once_error *err);
+int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err);
 int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
 int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err);
 int once__live_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);

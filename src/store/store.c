@@ -5,7 +5,13 @@
 
 #include "base/banned.h"
 
-static const once_store_ops *const drivers[] = {&once__store_memory, &once__store_sqlite};
+static const once_store_ops *const drivers[] = {
+    &once__store_memory,
+    &once__store_sqlite,
+#ifdef ONCE_WITH_POSTGRES
+    &once__store_postgres,
+#endif
+};
 
 /* Known from the documentation, so the answer should not be "unknown". */
 static const char *const elsewhere[] = {"ledger", "postgres", "postgresql", "redis", "rediss", "dynamodb"};
@@ -18,6 +24,7 @@ const once_store_ops *const *once__store_list(size_t *n)
 
 const once_store_ops *once__store_find(const char *scheme, size_t len)
 {
+    if (len == 10 && memcmp(scheme, "postgresql", len) == 0) len = 8; /* libpq knows both */
     for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
         if (strlen(drivers[i]->scheme) == len && memcmp(drivers[i]->scheme, scheme, len) == 0) return drivers[i];
     return NULL;
@@ -40,6 +47,24 @@ void once__store_sign(once_store *store)
     once_env_who(store->env, store->who);
     for (char *at = store->who; *at; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f) *at = '_';
+}
+
+bool once__store_show(const char *url, once_buf *out)
+{
+    const char *host = strstr(url, "://");
+    const char *at = host ? strchr(host + 3, '@') : NULL, *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
+    const char *word = strstr(url, "password=");
+    if (colon) {
+        once_buf_append(out, url, (size_t)(colon - url));
+        once_buf_puts(out, ":***");
+        url = at;
+    }
+    if (word && word >= url) {
+        once_buf_append(out, url, (size_t)(word - url));
+        once_buf_puts(out, "password=***");
+        url = word + strcspn(word, "&");
+    }
+    return once_buf_puts(out, url);
 }
 
 void once__store_close(once_store *store)

@@ -23,6 +23,7 @@
 #define ONCE_STORE_STORE_H
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/env.h"
 #include "core/entry.h"
 #include "once/types.h"
@@ -84,6 +85,7 @@ typedef struct once_stats {
 typedef struct once_sweep_result {
     uint64_t dropped;
     bool more; /* call again: the step was bounded */
+    int64_t pause_ms; /* after leaving the store to others for so long; only those who have nothing else to do need to wait */
 } once_sweep_result;
 
 typedef struct once_store_options {
@@ -163,6 +165,8 @@ struct once_store {
 int once__store_open(const char *url, const once_store_options *options, once_store **out, once_error *err);
 /* For drivers, when a handle is made: notes who we are, in characters that a line of text can carry. */
 void once__store_sign(once_store *store);
+/* The URL as it may be shown: a password in it is not. */
+bool once__store_show(const char *url, once_buf *out);
 const once_store_ops *once__store_find(const char *scheme, size_t len);
 const once_store_ops *const *once__store_list(size_t *n);
 /* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */
@@ -171,5 +175,8 @@ void once__store_close(once_store *store); /* NULL is fine; an open transaction 
 
 extern const once_store_ops once__store_memory;
 extern const once_store_ops once__store_sqlite;
+#ifdef ONCE_WITH_POSTGRES
+extern const once_store_ops once__store_postgres;
+#endif
 
 #endif

@@ -74,6 +74,7 @@ static int fixture_open(void **state)
     const char *place = strstr(f->driver->url, "%s");
     snprintf(f->url, sizeof f->url, "%.*s%s%s", place ? (int)(place - f->driver->url) : (int)strlen(f->driver->url),
              f->driver->url, place ? f->folder : "", place ? place + 2 : "");
+    if (f->driver->make) f->driver->make(strrchr(f->folder, '/') + 1, f->url, sizeof f->url);
     *state = f; /* from here on the end cleans up */
     f->store = f->handles[0] = open_store(f, 0);
     return 0;
@@ -85,6 +86,7 @@ static int fixture_close(void **state)
     once__store_close(f->handles[1]);
     once__store_close(f->handles[0]);
     once_arena_release(&f->arena);
+    if (f->driver->unmake) f->driver->unmake(strrchr(f->folder, '/') + 1);
     nftw(f->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     free(f);
     return 0;

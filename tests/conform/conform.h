@@ -23,6 +23,9 @@
 typedef struct conform_driver {
     const char *name;
     const char *url; /* "%s" in it becomes a folder of the test's own */
+    /* For stores that are not files: makes an empty one for the test and writes its URL; `name` is the test's own. NULL: `url`. */
+    void (*make)(const char *name, char *url, size_t size);
+    void (*unmake)(const char *name);
 } conform_driver;
 
 typedef struct fixture fixture;
@@ -45,7 +48,7 @@ struct fixture {
     once_error err;
     once_scope scope;
     uint64_t tokens;
-    char folder[64], url[128];
+    char folder[64], url[200];
 };
 
 /* Each ends with an empty row. */

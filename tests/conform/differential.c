@@ -11,6 +11,10 @@
 #include "core/plant.h"
 #include "store/engine.h"
 #include "store/sqlite_store.h"
+#ifdef ONCE_WITH_POSTGRES
+#include "store/postgres_store.h"
+#endif
+#include "postgres.h"
 #include "testenv.h"
 
 enum {
@@ -66,7 +70,7 @@ typedef struct run {
     size_t n_trace;
     char *report;
     size_t report_size;
-    char folder[64], url[128];
+    char folder[64], url[240];
     once_settled_limits limits;
 } run;
 
@@ -878,6 +882,24 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
+#ifdef ONCE_WITH_POSTGRES
+/* A server's clock does not lean as the memory store's does: so here it says what that one said last. */
+static const once_shelf *reference;
+static int64_t as_reference(const once_env *env)
+{
+    (void)env;
+    return reference->clock.tenths / 10;
+}
+
+static void follow_reference(run *r, bool follow)
+{
+    reference = (const once_shelf *)r->sides[0].store;
+    once__pg_test_clock = follow ? as_reference : NULL;
+}
+#else
+static void follow_reference(run *r, bool follow) { (void)r, (void)follow; }
+#endif
+
 static bool open_both(run *r)
 {
     for (int s = 0; s < 2; s++) test_env_init(&r->sides[s].world, r->options.seed);
@@ -887,13 +909,15 @@ static bool open_both(run *r)
         differ(r, "cannot make the folder '%s'", r->folder);
         return false;
     }
-    const bool file = strcmp(r->options.url, "memory:") != 0;
+    const bool file = strcmp(r->options.url, "sqlite:") == 0;
     snprintf(r->url, sizeof r->url, "%s%s%s", r->options.url, file ? r->folder : "", file ? "/once.db" : "");
+    if (strcmp(r->options.url, "postgres:") == 0) test_postgres_make(strrchr(r->folder, '/') + 1, r->url, sizeof r->url);
     if (strcmp(r->options.url, "sqlite:") == 0 && r->options.seed % 4 != 0) /* small sizes: finished entries move about */
         r->limits = (once_settled_limits){.recent_records = 2 + r->options.seed % 7, .recent_bytes = 3000, .level0_bits = 6, .filter_bytes = 4096};
     const once_store_options options = {.size = sizeof options, .env = &r->sides[0].world.env, .create = true};
     once_error err;
     if (once__store_open("memory:", &options, &r->sides[0].store, &err) != ONCE_OK) differ(r, "%s", err.text);
+    follow_reference(r, true);
     r->sides[1].store = open_other(r);
     if (r->failed) return false;
     r->sides[0].store->secret = r->sides[1].store->secret;
@@ -922,6 +946,8 @@ bool differential_run(const differential_options *options, differential_counts *
         once__store_close(r->sides[s].store);
         once_arena_release(&r->sides[s].arena);
     }
+    follow_reference(r, false);
+    if (strcmp(r->options.url, "postgres:") == 0) test_postgres_unmake(strrchr(r->folder, '/') + 1);
     nftw(r->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     const bool fine = !r->failed;
     free(r);
@@ -1017,7 +1043,7 @@ int differential_main(int argc, char **argv)
         else options.url = argv[i];
     }
     if (!options.url) {
-        fprintf(stderr, "usage: differential [--seeds N] [--seed S] [--steps N] memory:|sqlite:\n");
+        fprintf(stderr, "usage: differential [--seeds N] [--seed S] [--steps N] memory:|sqlite:|postgres:\n");
         return 2;
     }
     static differential_counts counts;

@@ -1,5 +1,5 @@
 /* The differential run with fixed seeds, and the proof that it finds planted bugs. With arguments it is the program itself:
- * test_differential [--seeds N] [--seed S] [--steps N] memory:|sqlite: */
+ * test_differential [--seeds N] [--seed S] [--steps N] memory:|sqlite:|postgres: */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 
 #include "core/plant.h"
 #include "differential.h"
+#include "postgres.h"
 
 static char report[16384];
 
@@ -37,6 +38,14 @@ static void sqlite_agrees_with_memory(void **state)
 {
     (void)state;
     agree("sqlite:", 12, 1000);
+}
+
+static void postgres_agrees_with_memory(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    agree("postgres:", 8, 800);
 }
 
 static void finds(enum once_plant bug)
@@ -70,6 +79,7 @@ int main(int argc, char **argv)
     if (argc > 1) return differential_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_agrees_with_itself), cmocka_unit_test(sqlite_agrees_with_memory),
+        cmocka_unit_test(postgres_agrees_with_memory),
         cmocka_unit_test(finds_no_fence),            cmocka_unit_test(finds_release_blames),
         cmocka_unit_test(finds_seen_first),          cmocka_unit_test(finds_orphan_lost),
         cmocka_unit_test(finds_dead_runs),           cmocka_unit_test(finds_lane_ignored),

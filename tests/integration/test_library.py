@@ -8,7 +8,9 @@ import subprocess
 
 import pytest
 
+import postgres
 from harness import ONCE, ROOT
+from pgpipeline import has_postgres
 
 BUILD = os.path.dirname(ONCE)
 WARNINGS = ["-std=c17", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror"]
@@ -93,6 +95,28 @@ def test_own_transaction(installed, tmp_path):
         "bob has 70",
     ]
     again = run([program, f"{tmp_path}/accounts.db"]).splitlines()
+    assert again[-2:] == ["ann has 100", "bob has 70"]
+    assert all("run" not in line for line in again)
+
+
+def test_postgres_transaction(installed, tmp_path):
+    if not has_postgres():
+        pytest.skip("this build has no postgres store")
+    url = postgres.shared().database(f"library_{os.getpid()}").replace("postgres://", "postgresql://", 1)
+    libpq = run(["pkg-config", "--cflags", "libpq"]).split()  # which is not under our root
+    program = installed.build(example("postgres_transaction.c"), tmp_path / "program", "libpq", compiler=compilers()[0], extra=libpq)
+    first = run([program, url]).splitlines()
+    assert first == [
+        "d1: run, done, acked",
+        "d2: run, done, rolled back",
+        "d1: duplicate, done, acked",
+        "d2: run, done, acked",
+        "d3: run, rejected, acked",
+        "d3: duplicate, rejected, acked",
+        "ann has 100",
+        "bob has 70",
+    ]
+    again = run([program, url]).splitlines()
     assert again[-2:] == ["ann has 100", "bob has 70"]
     assert all("run" not in line for line in again)
 

@@ -11,6 +11,7 @@ import shutil
 import time
 
 from harness import Pipeline, counts
+from pgpipeline import PostgresPipeline, new_name
 
 LEASE_MS = 300
 TABLES = """
@@ -18,6 +19,7 @@ CREATE TABLE accounts(id INTEGER PRIMARY KEY, balance INTEGER NOT NULL);
 CREATE TABLE payments(n INTEGER PRIMARY KEY, id TEXT, account INTEGER, amount INTEGER);
 INSERT INTO accounts VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0);
 """
+POSTGRES_TABLES = TABLES.replace("n INTEGER PRIMARY KEY", "n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
 CONFIG = """
 key: "${/id}"
 type: "${/type}"
@@ -50,10 +52,16 @@ def at_once(one, over):
 
 
 class Workload:
-    def __init__(self, folder, n=40, batch=8, seed=1, source="{path: in.ndjson}", lease_ms=LEASE_MS, database=None):
+    def __init__(self, folder, n=40, batch=8, seed=1, source="{path: in.ndjson}", lease_ms=LEASE_MS, database=None, postgres=None):
+        """`postgres`: a server, in a new schema of which is everything then."""
         os.makedirs(folder, exist_ok=True)
         self.lease_ms = lease_ms
-        self.p = Pipeline(folder, CONFIG % {"lease": lease_ms, "batch": batch}, "" if database else TABLES, source=source)
+        self.unfinished = "once_live" if postgres else "once_entry"
+        if postgres:
+            self.p = PostgresPipeline(folder, CONFIG % {"lease": lease_ms, "batch": batch}, POSTGRES_TABLES, source=source,
+                                      url=postgres.schema(new_name()))
+        else:
+            self.p = Pipeline(folder, CONFIG % {"lease": lease_ms, "batch": batch}, "" if database else TABLES, source=source)
         if database:
             shutil.copy(database, self.p.database)
             self.p.execute(TABLES)
@@ -101,7 +109,7 @@ class Workload:
     def check_now(self):
         """After any crash: nothing twice, nothing by half, no claim without an end."""
         p = self.p
-        if not p.rows("SELECT 1 FROM sqlite_schema WHERE name = 'payments'"):
+        if not p.has_table("payments"):
             return
         payments = p.rows("SELECT id, account, amount FROM payments")
         assert len(payments) == len({id for id, _, _ in payments}), f"double effects: {payments}"
@@ -111,9 +119,9 @@ class Workload:
         for _, account, amount in payments:
             balances[account] += amount
         assert dict(p.rows("SELECT id, balance FROM accounts")) == balances, "an effect by half"
-        if p.rows("SELECT 1 FROM sqlite_schema WHERE name = 'once_head'"):
+        if p.has_table(self.unfinished):
             latest = time.time() * 1000 + self.lease_ms + 1000
-            assert not p.rows("SELECT key, due_ms FROM once_entry WHERE state = 1 AND due_ms > ?", latest), "a claim without an end"
+            assert not p.rows(f"SELECT key, due_ms FROM {self.unfinished} WHERE state = 1 AND due_ms > ?", latest), "a claim without an end"
             letters = p.rows("SELECT point FROM once_letter")
             assert len(letters) == len(set(letters)), "two letters of one message"
 
@@ -122,7 +130,7 @@ class Workload:
         self.check_now()
         assert {id for (id,) in self.p.rows("SELECT id FROM payments")} == set(self.expected), "lost effects"
         assert [line for line, _ in self.p.letters()] == self.dead_lines
-        assert self.p.value("SELECT count(*) FROM once_entry WHERE state <> 4") == 0, "something is left"
+        assert self.p.value(f"SELECT count(*) FROM {self.unfinished} WHERE state <> 4") == 0, "something is left"
         order = [id for (id,) in self.p.rows("SELECT id FROM payments ORDER BY n")]
         for lane in {line["lane"] for line in self.lines if isinstance(line, dict)}:
             wanted = list(dict.fromkeys(line["id"] for line in self.lines

@@ -203,6 +203,9 @@ class Pipeline:
     def value(self, sql, *parameters):
         return self.rows(sql, *parameters)[0][0]
 
+    def has_table(self, name):
+        return os.path.exists(self.database) and bool(self.rows("SELECT 1 FROM sqlite_schema WHERE name = ?", name))
+
     def is_running(self):
         """A run is past its start, so that it listens to signals; a run that was killed leaves this true."""
         if not os.path.exists(self.database) or not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'once_fact'"):

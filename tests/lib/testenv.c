@@ -40,7 +40,7 @@ static void fake_who(void *self, char out[ONCE_WHO_MAX + 1])
 void test_env_init(test_env *world, uint64_t seed)
 {
     const once_env *real = once_env_real();
-    *world = (test_env){.env = *real, .wall_ms = TEST_EPOCH_MS, .boot_ms = 60000, .boot_id = 1, .state = seed};
+    *world = (test_env){.env = *real, .wall_ms = TEST_EPOCH_MS, .boot_ms = TEST_BOOT_MS, .boot_id = 1, .state = seed};
     assert(!real->self); /* the functions for files do without it */
     world->who = "tester@world:1";
     world->env.self = world;

@@ -9,6 +9,7 @@
 #include "base/env.h"
 
 #define TEST_EPOCH_MS INT64_C(1700000000000) /* where the wall clock begins */
+#define TEST_BOOT_MS 60000                    /* and the boot clock */
 
 typedef struct test_env {
     once_env env; /* hand out &world->env; its `self` is this struct, which must not move */

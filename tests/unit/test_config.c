@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "runtime/config.h"
+#include "store/store.h"
 
 #define TEXT(bytes) (int)(bytes).len, (bytes).data
 
@@ -960,6 +961,7 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
         refused_once(text, expected);
     }
     for (size_t i = 0; i < sizeof stores / sizeof *stores; i++) {
+        if (once__store_find(stores[i], strcspn(stores[i], ":"))) continue; /* this build has it */
         (void)snprintf(text, sizeof text, "consumer: p\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, stores[i]);
         (void)snprintf(expected, sizeof expected, "p.yaml:2: '%.*s:' stores are not in this build; use sqlite:PATH",
                        (int)strcspn(stores[i], ":"), stores[i]);

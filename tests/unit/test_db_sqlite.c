@@ -132,7 +132,7 @@ static int run(const char *sql, size_t n, const once_value *values, int64_t *row
     once_stmt *stmt;
     if (once_db_prepare(db, bytes(sql), &stmt, &err) != ONCE_OK) fail_msg("%s: %s", sql, err.text);
     assert_int_equal(once_stmt_params(stmt), n);
-    if (sqlite3_get_autocommit(db->handle)) assert_int_equal(store->ops->begin(store, &err), ONCE_OK);
+    if (sqlite3_get_autocommit(((once_sqlite_db *)db)->handle)) assert_int_equal(store->ops->begin(store, &err), ONCE_OK);
     *fault = (once_fault){0};
     const int rc = once_stmt_run(stmt, values, n, rows, fault);
     once_stmt_free(stmt);

@@ -25,7 +25,7 @@ typedef struct known {
 
 /* One connection with its own view of the records. */
 typedef struct view {
-    once_db *db;
+    once_sqlite_db *db;
     once_settled *settled;
     once_store *store; /* only to make the file and to own the connection */
 } view;
@@ -55,7 +55,7 @@ static void view_open(world *w, view *v)
     snprintf(path, sizeof path, "%s/once.db", w->folder);
     const once_store_options options = {.size = sizeof options, .create = true};
     assert_int_equal(once__sqlite_store_open(path, &options, &tiny, &v->store, &err), ONCE_OK);
-    v->db = v->store->ops->db(v->store);
+    v->db = (once_sqlite_db *)v->store->ops->db(v->store);
     v->settled = ((once_sqlite *)v->store)->settled;
     assert_int_equal(once__sqlite_exec(v->db, "PRAGMA synchronous = OFF", &err), ONCE_OK); /* power cuts are tested elsewhere */
 }

@@ -1,0 +1,298 @@
+/* `once run` on PostgreSQL against the consumer that people write by hand, for messages whose effect is one INSERT and one UPDATE.
+ *
+ *     bench_postgres [--messages N] [--rounds N] [--full] [--json] [--once PATH] [--folder DIR] [--keep]
+ *
+ *   a  the classic consumer on one connection: BEGIN; INSERT INTO processed_messages ON CONFLICT DO NOTHING; effect; COMMIT for
+ *      each message, prepared statements (on the first CLASSIC_MESSAGES only, for its rate)
+ *   b  the same on 16 connections at once
+ *   c  once run
+ *   d  only duplicates: once run a second time
+ *   e  c with one message in a hundred that fails in its second statement
+ *
+ * All on one server, which is started for this with its usual settings (fsync on), each in a database of its own. They take
+ * turns; figures are medians over the rounds, ratios the medians of each round's ratios.
+ *
+ * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured. */
+#include <fcntl.h>
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "process.h"
+#include "scene.h"
+#include "table.h"
+#include "workload.h"
+
+#include "base/banned.h"
+
+enum { A_CLASSIC, B_CLASSIC_16, C_ONCE, D_ONCE_AGAIN, E_FAILING, ENTRANTS };
+enum { CLASSIC_MESSAGES = 10000, CLASSIC_16_MESSAGES = 40000, CONNECTIONS = 16, FAILING_PERMILLE = 10 };
+
+static scene_asked asked = {.messages = 200000, .full_messages = 2000000, .rounds = 3};
+static char server_url[200];
+static pid_t server_pid;
+static int server_stdin;
+
+/* ---- the server ---- */
+
+static void end_server(void)
+{
+    if (!server_pid || getpid() == server_pid) return;
+    close(server_stdin); /* which ends it */
+    waitpid(server_pid, NULL, 0);
+    server_pid = 0;
+}
+
+static bool start_server(void)
+{
+    int in[2], out[2];
+    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) bench_die_errno("cannot make a pipe");
+    server_pid = fork();
+    if (server_pid == 0) {
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        execl("/usr/bin/python3", "python3", ONCE_SOURCE_ROOT "/tests/lib/postgres.py", "serve", "fsync=on", "full_page_writes=on",
+              "shared_buffers=512MB", "max_wal_size=4GB", "autovacuum_naptime=60s", "deadlock_timeout=1s", (char *)NULL);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    server_stdin = in[1];
+    size_t len = 0;
+    while (len + 1 < sizeof server_url && read(out[0], server_url + len, 1) == 1 && server_url[len] != '\n') len++;
+    server_url[len] = '\0';
+    close(out[0]);
+    return len > 0;
+}
+
+/* "postgres" or "postgresql" with the database's name instead of the server's own. */
+static const char *url_of(const char *scheme, const char *database, char out[300])
+{
+    const char *rest = strstr(server_url, "://"), *query = strchr(server_url, '?'), *slash = memrchr(server_url, '/', (size_t)(query - server_url));
+    snprintf(out, 300, "%s%.*s/%s%s", scheme, (int)(slash - rest), rest, database, query);
+    return out;
+}
+
+static PGconn *connect_to(const char *database)
+{
+    char url[300];
+    PGconn *conn = PQconnectdb(url_of("postgresql", database, url));
+    if (PQstatus(conn) != CONNECTION_OK) bench_die(PQerrorMessage(conn));
+    return conn;
+}
+
+static void say(PGconn *conn, const char *sql)
+{
+    PGresult *result = PQexec(conn, sql);
+    const ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
+    PQclear(result);
+}
+
+static double ask(const char *database, const char *sql)
+{
+    PGconn *conn = connect_to(database);
+    PGresult *result = PQexec(conn, sql);
+    if (PQresultStatus(result) != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
+    const double value = strtod(PQgetvalue(result, 0, 0), NULL);
+    PQclear(result);
+    PQfinish(conn);
+    return value;
+}
+
+static void make_database(const char *name)
+{
+    char sql[200];
+    PGconn *conn = connect_to("postgres");
+    snprintf(sql, sizeof sql, "DROP DATABASE IF EXISTS %s", name);
+    say(conn, "SET client_min_messages = error");
+    say(conn, sql);
+    snprintf(sql, sizeof sql, "CREATE DATABASE %s", name);
+    say(conn, sql);
+    PQfinish(conn);
+    conn = connect_to(name);
+    say(conn, "CREATE TABLE processed_messages(key text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());"
+              "CREATE TABLE payments(id text PRIMARY KEY, order_id bigint NOT NULL, amount bigint NOT NULL);"
+              "CREATE TABLE orders(id bigint PRIMARY KEY, paid bigint NOT NULL, last_amount bigint CHECK (last_amount > 0));"
+              "INSERT INTO orders SELECT g, 0, NULL FROM generate_series(1, 10000) g");
+    say(conn, "VACUUM ANALYZE");
+    say(conn, "CHECKPOINT");
+    PQfinish(conn);
+    sync();
+}
+
+/* ---- the classic consumer ---- */
+
+typedef struct classic {
+    const char *database;
+    const payment *payments;
+    uint64_t n;
+    atomic_uint_fast64_t next;
+} classic;
+
+static PGresult *run_prepared(PGconn *conn, const char *name, int n, const char *const *values)
+{
+    PGresult *result = PQexecPrepared(conn, name, n, values, NULL, NULL, 0);
+    const ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
+    return result;
+}
+
+static void prepare(PGconn *conn, const char *name, const char *sql)
+{
+    PGresult *result = PQprepare(conn, name, sql, 0, NULL);
+    if (PQresultStatus(result) != PGRES_COMMAND_OK) bench_die(PQerrorMessage(conn));
+    PQclear(result);
+}
+
+static void handle(PGconn *conn, const payment *p)
+{
+    char id[37], order[16], amount[16];
+    snprintf(id, sizeof id, "%.36s", p->id);
+    snprintf(order, sizeof order, "%u", p->order_id);
+    snprintf(amount, sizeof amount, "%d", p->amount);
+    PQclear(run_prepared(conn, "begin", 0, NULL));
+    PGresult *seen = run_prepared(conn, "see", 1, (const char *const[]){id});
+    if (PQcmdTuples(seen)[0] == '1') {
+        PQclear(run_prepared(conn, "pay", 3, (const char *const[]){id, order, amount}));
+        PQclear(run_prepared(conn, "order", 2, (const char *const[]){order, amount}));
+    }
+    PQclear(seen);
+    PQclear(run_prepared(conn, "commit", 0, NULL));
+}
+
+static void *consume(void *arg)
+{
+    classic *c = arg;
+    PGconn *conn = connect_to(c->database);
+    prepare(conn, "begin", "BEGIN");
+    prepare(conn, "see", "INSERT INTO processed_messages(key) VALUES ($1) ON CONFLICT DO NOTHING");
+    prepare(conn, "pay", "INSERT INTO payments(id, order_id, amount) VALUES ($1, $2, $3)");
+    prepare(conn, "order", "UPDATE orders SET paid = paid + $2, last_amount = $2 WHERE id = $1");
+    prepare(conn, "commit", "COMMIT");
+    for (uint64_t i; (i = atomic_fetch_add(&c->next, 1)) < c->n;) handle(conn, &c->payments[i]);
+    PQfinish(conn);
+    return NULL;
+}
+
+static double run_classic(const char *database, const payment *payments, uint64_t n, int connections)
+{
+    classic c = {.database = database, .payments = payments, .n = n};
+    pthread_t threads[CONNECTIONS];
+    make_database(database);
+    const double from = bench_now_s();
+    for (int i = 0; i < connections; i++)
+        if (pthread_create(&threads[i], NULL, consume, &c) != 0) bench_die("cannot start a thread");
+    for (int i = 0; i < connections; i++) pthread_join(threads[i], NULL);
+    return (double)n / (bench_now_s() - from);
+}
+
+/* ---- once ---- */
+
+static double run_once(const char *label, const char *database, const char *messages, const workload_sums *sums, bool again)
+{
+    char text[1500], url[300];
+    process_result result;
+    const char *config = scene_path("pipeline.yaml");
+    snprintf(text, sizeof text,
+             "consumer: payments\nstore: \"%s\"\nsource: {file: {path: \"%s\"}}\nkey: \"${/payment_id}\"\nhandler:\n  sql:\n"
+             "    - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
+             "    - UPDATE orders SET paid = paid + :amount, last_amount = :amount WHERE id = :order_id\n",
+             url_of("postgres", database, url), messages);
+    scene_write_file(config, text);
+    scene_once(label, (const char *const[]){"run", "--json", config, NULL}, sums->failing ? 1 : 0, messages, WORKLOAD_BYTES + 1, asked.messages, &result);
+    const int64_t fresh = again ? 0 : (int64_t)(sums->keys - sums->failing);
+    if (scene_said("/received") != (int64_t)asked.messages || scene_said("/done") != fresh) bench_die("once counted other messages than there are");
+    if (ask(database, "SELECT sum(amount) FROM payments") != (double)sums->amount) bench_die("once paid another sum");
+    return (double)asked.messages / result.seconds;
+}
+
+/* ---- figures ---- */
+
+static double bytes_per_key(const char *database, const char *relation)
+{
+    char sql[200];
+    snprintf(sql, sizeof sql, "SELECT pg_total_relation_size('%s')::float / count(*) FROM %s", relation, relation);
+    return ask(database, sql);
+}
+
+static void add_rate(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int entrant, const char *name, const char *label)
+{
+    table_add(t, name, label, 0)->value[0] = scene_median(rates[entrant], asked.rounds);
+}
+
+static void add_ratio(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int over, int under, char relation, double required, const char *name,
+                      const char *label)
+{
+    row *r = table_add(t, name, label, 2);
+    r->relation = relation;
+    r->required = required;
+    r->value[0] = scene_median_ratio(rates[over], rates[under], asked.rounds);
+}
+
+int main(int argc, char **argv)
+{
+    scene_parse(argc, argv, &asked);
+    process_prepare();
+    if (!start_server()) {
+        fprintf(stderr, "bench_postgres: not measured: there is no PostgreSQL server to be had here\n");
+        return 0;
+    }
+    atexit(end_server);
+    scene_open(&asked.scene);
+
+    workload_sums sums, failing_sums;
+    const char *messages = scene_path("messages"), *payments_path = scene_path("payments"), *failing = scene_path("failing");
+    workload_write(&(workload){.messages = asked.messages, .seed = 1}, messages, payments_path, &sums);
+    workload_write(&(workload){.messages = asked.messages, .seed = 1, .failing_permille = FAILING_PERMILLE}, failing, scene_path("failing.payments"), &failing_sums);
+    uint64_t n;
+    const payment *payments = workload_map(payments_path, &n);
+    const uint64_t few = n < CLASSIC_MESSAGES ? n : CLASSIC_MESSAGES, some = n < CLASSIC_16_MESSAGES ? n : CLASSIC_16_MESSAGES;
+
+    static double rates[ENTRANTS][SCENE_ROUNDS_MAX];
+    for (unsigned round = 0; round < asked.rounds; round++) {
+        rates[A_CLASSIC][round] = run_classic("classic", payments, few, 1);
+        rates[B_CLASSIC_16][round] = run_classic("classic16", payments, some, CONNECTIONS);
+        make_database("once");
+        rates[C_ONCE][round] = run_once("c: once run", "once", messages, &sums, false);
+        rates[D_ONCE_AGAIN][round] = run_once("d: once run again", "once", messages, &sums, true);
+        make_database("failing");
+        rates[E_FAILING][round] = run_once("e: once run, failures", "failing", failing, &failing_sums, false);
+    }
+    /* The same keys in both tables, so that the sizes can be compared. */
+    PGconn *conn = connect_to("once");
+    say(conn, "INSERT INTO processed_messages(key) SELECT id FROM payments ORDER BY random()");
+    PQfinish(conn);
+
+    table t = {.columns = {"PostgreSQL"}, .names = {"postgres"}};
+    add_rate(&t, rates, A_CLASSIC, "classic", "a  a transaction per message, one connection");
+    add_rate(&t, rates, B_CLASSIC_16, "classic_16", "b  the same, 16 connections");
+    add_rate(&t, rates, C_ONCE, "once", "c  once run");
+    add_rate(&t, rates, D_ONCE_AGAIN, "once_again", "d  only duplicates: once run");
+    add_rate(&t, rates, E_FAILING, "once_failing", "e  once run, 1 % fail in their second statement");
+    add_ratio(&t, rates, C_ONCE, A_CLASSIC, 'g', 10, "once_vs_classic", "c / a");
+    add_ratio(&t, rates, C_ONCE, B_CLASSIC_16, 'g', 2, "once_vs_classic_16", "c / b");
+    add_ratio(&t, rates, C_ONCE, E_FAILING, 'l', 2, "slower_failing", "c / e");
+    row *ours = table_add(&t, "once_stored", "c  bytes per finished key, indexes included", 0);
+    row *theirs = table_add(&t, "classic_stored", "a  the same (text key, timestamptz)", 0);
+    row *ratio = table_add(&t, "stored_vs_classic", "   ours / theirs", 2);
+    ours->value[0] = bytes_per_key("once", "once_entry");
+    theirs->value[0] = bytes_per_key("once", "processed_messages");
+    ratio->value[0] = ours->value[0] / theirs->value[0];
+    ratio->relation = 'l';
+    ratio->required = 1;
+    if (asked.json) {
+        printf("{\"bench\":\"postgres\"");
+        table_print_json(&t);
+        printf("}\n");
+    } else {
+        table_print(&t);
+    }
+    return 0;
+}

@@ -1,0 +1,544 @@
+/* A PostgreSQL connection in pipeline mode: connecting, sending, reading, values in binary form, and what a SQLSTATE means.
+ *
+ * Invariants
+ *   - `pending` counts what was sent and not read; between rounds it is 0.
+ *   - A round that failed has been read to its Sync, so the connection can be used again (for ROLLBACK), or it was dropped. */
+#include "db/postgres.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL"); }
+
+/* ---- what a SQLSTATE means ---- */
+
+static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+int once__pg_status(const char *state)
+{
+    static const struct {
+        const char *state;
+        int status;
+    } known[] = {
+        {"08", ONCE_E_UNAVAILABLE},
+        {"57P", ONCE_E_UNAVAILABLE},   /* shut down, crashed, starting */
+        {"57014", ONCE_E_ABORTED},     /* cancelled: statement_timeout, or an operator */
+        {"25P03", ONCE_E_UNAVAILABLE}, /* idle_in_transaction_session_timeout */
+        {"40", ONCE_E_ABORTED},        /* serialization, deadlock */
+        {"25P02", ONCE_E_ABORTED},
+        {"55P03", ONCE_E_BUSY},
+        {"53100", ONCE_E_FULL},
+        {"53200", ONCE_E_NOMEM},
+        {"53", ONCE_E_UNAVAILABLE}, /* too many connections */
+        {"42501", ONCE_E_DENIED},
+        {"28", ONCE_E_DENIED},
+        {"3D", ONCE_E_SCHEMA},
+        {"3F", ONCE_E_SCHEMA},
+        {"25006", ONCE_E_READONLY},
+        {"26", ONCE_E_SCHEMA}, /* a prepared statement that the server does not know: a pooler in between */
+        {"0A000", ONCE_E_ABORTED}, /* "cached plan must not change result type": prepared anew after a reconnect */
+        {"42", ONCE_E_SCHEMA},
+        {"22", ONCE_E_MESSAGE},
+        {"23", ONCE_E_MESSAGE},
+        {"44", ONCE_E_MESSAGE},
+        {"P0", ONCE_E_MESSAGE}, /* RAISE EXCEPTION */
+        {"21", ONCE_E_MESSAGE},
+        {"58", ONCE_E_IO},
+        {"XX001", ONCE_E_CORRUPT},
+        {"XX002", ONCE_E_CORRUPT},
+        {"XX", ONCE_E_IO},
+    };
+    if (!state || !state[0]) return ONCE_E_UNAVAILABLE;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (starts(state, known[i].state)) return known[i].status;
+    return ONCE_E_MESSAGE;
+}
+
+static const char *advice(int status)
+{
+    switch (status) {
+    case ONCE_E_FULL: return "free some space on the server; nothing was lost and nothing was acknowledged";
+    case ONCE_E_READONLY: return "connect to the primary; target_session_attrs=read-write finds it";
+    case ONCE_E_DENIED: return "give this role what it needs";
+    case ONCE_E_UNAVAILABLE: return "nothing is fetched or acknowledged until it is back";
+    case ONCE_E_CORRUPT: return "restore it from a backup";
+    case ONCE_E_IO: return "look into the server's log before going on";
+    default: return NULL;
+    }
+}
+
+/* One line; libpq's texts end with a newline and may have more. */
+static void first_line(const char *from, char *out, size_t size)
+{
+    const size_t len = strcspn(from ? from : "", "\n");
+    snprintf(out, size, "%.*s", (int)(len < 300 ? len : 300), from ? from : "");
+}
+
+int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
+{
+    char what[320];
+    const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+    const char *message = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    int status = once__pg_status(state);
+    if (state && starts(state, "0A000")) pg->stale = true;
+    if (state && starts(state, "23505")) { /* two made the same row: the other one was faster */
+        status = ONCE_E_ABORTED;
+    } else if (status == ONCE_E_MESSAGE) { /* a statement of ours: its tables are not as they should be */
+        status = ONCE_E_SCHEMA;
+    }
+    if (!message) message = result ? PQresultErrorMessage(result) : pg->conn ? PQerrorMessage(pg->conn) : "";
+    first_line(message, what, sizeof what);
+    const char *hint = advice(status);
+    return once_fail(err, status, "%s: %s%s%s", pg->where, what[0] ? what : "the connection was lost", hint ? "; " : "", hint ? hint : "");
+}
+
+/* ---- connection ---- */
+
+int once__pg_new(const char *rest, const once_env *env, once_pg **out, once_error *err)
+{
+    once_pg *pg = calloc(1, sizeof *pg);
+    if (!pg) return no_memory(err);
+    pg->db.ops = &once__pg_ops;
+    pg->env = env;
+    once_buf_init(&pg->values, (size_t)1 << 30);
+    const size_t size = strlen(rest) + sizeof "postgresql:";
+    pg->conninfo = malloc(size);
+    if (!pg->conninfo) {
+        free(pg);
+        return no_memory(err);
+    }
+    snprintf(pg->conninfo, size, "postgresql:%s", rest);
+    snprintf(pg->where, sizeof pg->where, "postgres");
+    char *why = NULL;
+    PQconninfoOption *options = PQconninfoParse(pg->conninfo, &why);
+    if (!options) {
+        once_fail(err, ONCE_E_CONFIG, "store 'postgres:...' cannot be read; write postgres://user@host:port/database");
+        PQfreemem(why); /* may show the password */
+        once__pg_free(pg);
+        return ONCE_E_CONFIG;
+    }
+    PQconninfoFree(options);
+    *out = pg;
+    return ONCE_OK;
+}
+
+static void name_place(once_pg *pg)
+{
+    const char *host = PQhost(pg->conn), *database = PQdb(pg->conn);
+    snprintf(pg->where, sizeof pg->where, "postgres '%.80s/%.60s'", host ? host : "", database ? database : "");
+}
+
+int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error *err)
+{
+    once_pg *pg = calloc(1, sizeof *pg);
+    if (!pg) return no_memory(err);
+    *pg = (once_pg){.db.ops = &once__pg_ops, .env = env, .conn = conn, .borrowed = true};
+    once_buf_init(&pg->values, (size_t)1 << 30);
+    name_place(pg);
+    *out = pg;
+    return ONCE_OK;
+}
+
+int once__pg_enter(once_pg *pg, once_error *err)
+{
+    if (!once__pg_alive(pg)) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", pg->where);
+    if (!pg->borrowed) return ONCE_OK;
+    switch (PQtransactionStatus(pg->conn)) {
+    case PQTRANS_IDLE:
+    case PQTRANS_INTRANS: break;
+    case PQTRANS_INERROR: return once_fail(err, ONCE_E_ABORTED, "%s: the transaction has failed; roll it back", pg->where);
+    default: return once_fail(err, ONCE_E_USAGE, "%s: a statement is still running on the connection", pg->where);
+    }
+    if (!PQenterPipelineMode(pg->conn)) return once_fail(err, ONCE_E_USAGE, "%s: results are still to be read on the connection", pg->where);
+    return ONCE_OK;
+}
+
+void once__pg_leave(once_pg *pg)
+{
+    if (pg->borrowed && once__pg_alive(pg)) PQexitPipelineMode(pg->conn);
+}
+
+void once__pg_drop(once_pg *pg)
+{
+    if (pg->conn && !pg->borrowed) PQfinish(pg->conn);
+    pg->conn = NULL;
+    pg->pending = 0;
+    pg->synced = false;
+    pg->savepoints = 0;
+}
+
+void once__pg_free(once_pg *pg)
+{
+    if (!pg) return;
+    assert(!pg->users);
+    once__pg_drop(pg);
+    once_buf_release(&pg->values);
+    free(pg->texts);
+    free(pg->conninfo);
+    free(pg);
+}
+
+bool once__pg_alive(const once_pg *pg) { return pg->conn && PQstatus(pg->conn) == CONNECTION_OK; }
+
+static void no_notice(void *user, const PGresult *result) { (void)user, (void)result; }
+
+int once__pg_prepare(once_pg *pg, once_error *err)
+{
+    char name[40];
+    for (size_t i = 0; i < pg->n_sql; i++) {
+        snprintf(name, sizeof name, "once_s%zu", i);
+        if (!PQsendPrepare(pg->conn, name, pg->sql[i], 0, NULL)) return once__pg_fail(pg, NULL, err);
+        pg->pending++;
+    }
+    for (once_pg_stmt *user = pg->users; user; user = user->next) {
+        if (!PQsendPrepare(pg->conn, user->name, user->sql, 0, NULL)) return once__pg_fail(pg, NULL, err);
+        pg->pending++;
+    }
+    if (!pg->pending) return ONCE_OK;
+    int rc = once__pg_sync(pg, err);
+    while (rc == ONCE_OK && pg->pending) {
+        PGresult *result = NULL;
+        rc = once__pg_next(pg, &result, err);
+        if (rc == ONCE_OK && PQresultStatus(result) != PGRES_COMMAND_OK) rc = once__pg_fail(pg, result, err);
+        PQclear(result);
+    }
+    return rc == ONCE_OK ? once__pg_synced(pg, err) : rc;
+}
+
+/* A worker whose machine is gone, or that was stopped in the middle of a batch, must not hold its keys for hours: the server
+ * gives its transaction up. What the role, the database or the URL say instead stays. */
+static const char session[] =
+    "SELECT set_config(s.name, s.value, false) FROM (VALUES ('idle_in_transaction_session_timeout', '30s'), ('tcp_keepalives_idle', '30'),"
+    " ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3')) AS s(name, value) JOIN pg_settings p ON p.name = s.name"
+    " WHERE p.source = 'default'";
+
+static int connect_once(once_pg *pg, once_error *err)
+{
+    /* What stands before the URL can be changed by it, what stands behind it cannot. */
+    static const char *const names[] = {"fallback_application_name", "connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count",
+                                        "tcp_user_timeout", "dbname", "client_encoding", NULL};
+    const char *const values[] = {"once", "10", "30", "10", "3", "60000", pg->conninfo, "UTF8", NULL};
+    once__pg_drop(pg);
+    pg->conn = PQconnectdbParams(names, values, 1);
+    bool refused = false; /* it answers others, but not us */
+    if (pg->conn && PQstatus(pg->conn) != CONNECTION_OK && PQpingParams(names, values, 1) == PQPING_OK) {
+        once__pg_drop(pg); /* unless it was just starting */
+        pg->conn = PQconnectdbParams(names, values, 1);
+        refused = pg->conn && PQstatus(pg->conn) != CONNECTION_OK && PQpingParams(names, values, 1) == PQPING_OK;
+    }
+    if (!pg->conn) return no_memory(err);
+    name_place(pg);
+    if (PQstatus(pg->conn) != CONNECTION_OK) {
+        char what[320];
+        first_line(PQerrorMessage(pg->conn), what, sizeof what);
+        once__pg_drop(pg);
+        return once_fail(err, refused ? ONCE_E_DENIED : ONCE_E_UNAVAILABLE, "%s: %s", pg->where, what);
+    }
+    PQsetNoticeReceiver(pg->conn, no_notice, NULL);
+    if (PQserverVersion(pg->conn) < 130000) {
+        const int version = PQserverVersion(pg->conn) / 10000;
+        once__pg_drop(pg);
+        return once_fail(err, ONCE_E_CONFIG, "%s: PostgreSQL %d is too old; 13 is the oldest that works", pg->where, version);
+    }
+    pg->stale = false;
+    if (!PQenterPipelineMode(pg->conn)) return once__pg_fail(pg, NULL, err);
+    int rc = once__pg_exec(pg, session, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_prepare(pg, err);
+    if (rc != ONCE_OK) once__pg_drop(pg);
+    return rc;
+}
+
+int once__pg_connect(once_pg *pg, int64_t wait_ms, once_error *err)
+{
+    if (once__pg_alive(pg) && (!pg->stale || pg->borrowed)) return ONCE_OK;
+    if (pg->borrowed) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", pg->where);
+    int64_t pause_ms = 20, waited_ms = 0;
+    for (;;) {
+        const int rc = connect_once(pg, err);
+        if (once_status_class(rc) != ONCE_CLASS_RETRY || waited_ms >= wait_ms) return rc;
+        const int64_t nap_ms = pause_ms / 2 + (int64_t)(once_env_random_u64(pg->env) % (uint64_t)pause_ms);
+        once_env_sleep_ms(pg->env, nap_ms);
+        waited_ms += nap_ms;
+        if (pause_ms < 1000) pause_ms *= 2;
+    }
+}
+
+/* ---- arrays and parameters ---- */
+
+static void put_be32(once_buf *buf, uint32_t value)
+{
+    const uint32_t wire = htobe32(value);
+    once_buf_append(buf, &wire, 4);
+}
+
+void once__pg_array_init(once_pg_array *array)
+{
+    *array = (once_pg_array){0};
+    once_buf_init(&array->buf, (size_t)1 << 30);
+}
+
+void once__pg_array_release(once_pg_array *array) { once_buf_release(&array->buf); }
+
+enum { ARRAY_HEAD = 20 };
+
+void once__pg_array_begin(once_pg_array *array, uint32_t type)
+{
+    if (array->buf.capacity > (size_t)8 << 20) once_buf_release(&array->buf);
+    once_buf_clear(&array->buf);
+    array->n = 0;
+    array->has_null = false;
+    put_be32(&array->buf, 1); /* dimensions */
+    put_be32(&array->buf, 0); /* has NULLs */
+    put_be32(&array->buf, type);
+    put_be32(&array->buf, 0); /* length */
+    put_be32(&array->buf, 1); /* lower bound */
+}
+
+static void put_value(once_pg_array *array, const void *data, size_t len)
+{
+    put_be32(&array->buf, (uint32_t)len);
+    once_buf_append(&array->buf, data, len);
+    array->n++;
+}
+
+void once__pg_put_int8(once_pg_array *array, int64_t value)
+{
+    const uint64_t wire = htobe64((uint64_t)value);
+    put_value(array, &wire, 8);
+}
+
+void once__pg_put_int4(once_pg_array *array, int32_t value)
+{
+    const uint32_t wire = htobe32((uint32_t)value);
+    put_value(array, &wire, 4);
+}
+
+void once__pg_put_int2(once_pg_array *array, int16_t value)
+{
+    const uint16_t wire = htobe16((uint16_t)value);
+    put_value(array, &wire, 2);
+}
+
+void once__pg_put_bool(once_pg_array *array, bool value) { put_value(array, value ? "\1" : "\0", 1); }
+
+static void id_bytes(once_hash id, unsigned char out[16])
+{
+    const uint64_t words[2] = {htobe64(id.a), htobe64(id.b)};
+    memcpy(out, words, 16);
+}
+
+void once__pg_put_id(once_pg_array *array, once_hash id)
+{
+    unsigned char bytes[16];
+    id_bytes(id, bytes);
+    put_value(array, bytes, 16);
+}
+
+void once__pg_put_bytes(once_pg_array *array, once_bytes bytes) { put_value(array, bytes.len ? bytes.data : "", bytes.len); }
+
+void once__pg_put_null(once_pg_array *array)
+{
+    put_be32(&array->buf, UINT32_MAX);
+    array->n++;
+    array->has_null = true;
+}
+
+static int param(once_pg_params *params, const void *value, size_t len)
+{
+    assert(params->n < PG_PARAMS_MAX && len <= INT32_MAX);
+    params->values[params->n] = value;
+    params->lengths[params->n] = (int)len;
+    return params->n++;
+}
+
+void once__pg_param_int8(once_pg_params *params, int64_t value)
+{
+    unsigned char *room = params->numbers[params->n];
+    const uint64_t wire = htobe64((uint64_t)value);
+    memcpy(room, &wire, 8);
+    param(params, room, 8);
+}
+
+void once__pg_param_id(once_pg_params *params, once_hash id)
+{
+    unsigned char *room = params->numbers[params->n];
+    id_bytes(id, room);
+    param(params, room, 16);
+}
+
+void once__pg_param_bytes(once_pg_params *params, once_bytes bytes) { param(params, bytes.len ? bytes.data : "", bytes.len); }
+
+void once__pg_param_null(once_pg_params *params) { param(params, NULL, 0); }
+
+void once__pg_param_array(once_pg_params *params, once_pg_array *array)
+{
+    if (array->buf.failed || array->buf.len < ARRAY_HEAD) {
+        params->failed = true;
+        param(params, NULL, 0);
+        return;
+    }
+    const uint32_t has_null = htobe32(array->has_null), n = htobe32(array->n);
+    memcpy(array->buf.data + 4, &has_null, 4);
+    memcpy(array->buf.data + 12, &n, 4);
+    param(params, array->buf.data, array->buf.len);
+}
+
+bool once__pg_null(const PGresult *result, int row, int column) { return PQgetisnull(result, row, column) != 0; }
+
+int64_t once__pg_int(const PGresult *result, int row, int column)
+{
+    const void *data = PQgetvalue(result, row, column);
+    uint64_t eight;
+    uint32_t four;
+    uint16_t two;
+    switch (once__pg_null(result, row, column) ? 0 : PQgetlength(result, row, column)) {
+    case 8: memcpy(&eight, data, 8); return (int64_t)be64toh(eight);
+    case 4: memcpy(&four, data, 4); return (int32_t)be32toh(four);
+    case 2: memcpy(&two, data, 2); return (int16_t)be16toh(two);
+    case 1: return *(const unsigned char *)data;
+    default: return 0;
+    }
+}
+
+once_hash once__pg_id(const PGresult *result, int row, int column)
+{
+    uint64_t words[2];
+    if (PQgetlength(result, row, column) != 16) return (once_hash){0};
+    memcpy(words, PQgetvalue(result, row, column), 16);
+    return (once_hash){be64toh(words[0]), be64toh(words[1])};
+}
+
+once_bytes once__pg_bytes(const PGresult *result, int row, int column)
+{
+    return (once_bytes){PQgetvalue(result, row, column), (size_t)PQgetlength(result, row, column)};
+}
+
+/* ---- sending and reading ---- */
+
+int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, once_error *err)
+{
+    static const int binary[PG_PARAMS_MAX] = {[0 ... PG_PARAMS_MAX - 1] = 1};
+    char name[40];
+    assert(number < pg->n_sql && !pg->synced);
+    if (params && params->failed) return no_memory(err);
+    snprintf(name, sizeof name, "once_s%u", number);
+    if (!once__pg_alive(pg) || !PQsendQueryPrepared(pg->conn, name, params ? params->n : 0, params ? params->values : NULL,
+                                                    params ? params->lengths : NULL, binary, 1))
+        return once__pg_fail(pg, NULL, err);
+    pg->pending++;
+    return ONCE_OK;
+}
+
+int once__pg_send_text(once_pg *pg, const char *sql, once_error *err)
+{
+    assert(!pg->synced);
+    if (!once__pg_alive(pg) || !PQsendQueryParams(pg->conn, sql, 0, NULL, NULL, NULL, NULL, 1)) return once__pg_fail(pg, NULL, err);
+    pg->pending++;
+    return ONCE_OK;
+}
+
+/* The connection cannot be used any more. */
+static int lost(once_pg *pg, once_error *err)
+{
+    const int rc = once__pg_fail(pg, NULL, err);
+    once__pg_drop(pg);
+    return once_status_class(rc) == ONCE_CLASS_RETRY ? rc : ONCE_E_UNAVAILABLE;
+}
+
+int once__pg_sync(once_pg *pg, once_error *err)
+{
+    assert(!pg->synced);
+    if (!once__pg_alive(pg) || !PQpipelineSync(pg->conn)) return lost(pg, err);
+    pg->synced = true;
+    return ONCE_OK;
+}
+
+int once__pg_next(once_pg *pg, PGresult **out, once_error *err)
+{
+    assert(pg->pending && pg->synced);
+    PGresult *result = once__pg_alive(pg) ? PQgetResult(pg->conn) : NULL;
+    if (!result || !once__pg_alive(pg)) {
+        if (result && PQstatus(pg->conn) != CONNECTION_OK) PQclear(result);
+        return lost(pg, err);
+    }
+    PGresult *rest;
+    while ((rest = PQgetResult(pg->conn))) PQclear(rest); /* a statement has one result, and then the NULL that ends it */
+    pg->pending--;
+    *out = result;
+    return ONCE_OK;
+}
+
+int once__pg_synced(once_pg *pg, once_error *err)
+{
+    while (pg->pending) {
+        PGresult *result;
+        const int rc = once__pg_next(pg, &result, err);
+        if (rc != ONCE_OK) return rc;
+        PQclear(result);
+    }
+    if (!pg->synced) return ONCE_OK;
+    PGresult *end = once__pg_alive(pg) ? PQgetResult(pg->conn) : NULL;
+    const bool fine = end && PQresultStatus(end) == PGRES_PIPELINE_SYNC;
+    PQclear(end);
+    if (!fine) return lost(pg, err);
+    pg->synced = false;
+    return ONCE_OK;
+}
+
+void once__pg_clear(PGresult **results, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        PQclear(results[i]);
+        results[i] = NULL;
+    }
+}
+
+int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
+{
+    for (size_t i = 0; i < n; i++) results[i] = NULL;
+    pg->failed_state[0] = '\0';
+    if (n == 0) return ONCE_OK;
+    assert(pg->pending == n || !once__pg_alive(pg));
+    int rc = once__pg_sync(pg, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < n; i++) {
+        const int read = once__pg_next(pg, &results[i], rc == ONCE_OK ? err : NULL);
+        if (read != ONCE_OK) { /* that is worse than what failed before */
+            once__pg_clear(results, i);
+            return rc == ONCE_OK ? read : rc;
+        }
+        const ExecStatusType status = PQresultStatus(results[i]);
+        if (rc != ONCE_OK || status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) continue;
+        const char *state = PQresultErrorField(results[i], PG_DIAG_SQLSTATE);
+        rc = once__pg_fail(pg, results[i], err);
+        pg->failed_at = i;
+        snprintf(pg->failed_state, sizeof pg->failed_state, "%s", state ? state : "");
+    }
+    const int end = once__pg_synced(pg, rc == ONCE_OK ? err : NULL);
+    if (rc == ONCE_OK) rc = end;
+    if (rc != ONCE_OK) once__pg_clear(results, n);
+    return rc;
+}
+
+int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
+{
+    if (out) *out = NULL;
+    if (!once__pg_alive(pg) || !PQexitPipelineMode(pg->conn)) return lost(pg, err);
+    PGresult *result = PQexec(pg->conn, sql);
+    const ExecStatusType status = PQresultStatus(result);
+    int rc = ONCE_OK;
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) rc = once__pg_fail(pg, result, err);
+    if (out && rc == ONCE_OK) *out = result;
+    else PQclear(result);
+    if (!once__pg_alive(pg)) {
+        once__pg_drop(pg);
+        return rc == ONCE_OK ? once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", pg->where) : rc;
+    }
+    if (!PQenterPipelineMode(pg->conn)) return lost(pg, err);
+    return rc;
+}

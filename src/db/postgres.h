@@ -1,0 +1,138 @@
+/* The PostgreSQL driver of db.h, and what the postgres store needs of it: the connection itself and statements of our own.
+ *
+ * The connection is always in libpq's pipeline mode. Statements are sent, and one round (a Sync) brings all their results:
+ * so BEGIN, locks and reads of a batch cost one round trip. Values travel in binary form; a batch is an array per column.
+ *
+ * One connection serves both the store and the user's statements, which is what makes SQL effects atomic.
+ *
+ * A connection that was lost stays so until once__pg_connect, which the store calls when a transaction begins. All prepared
+ * statements, the user's too, are then prepared anew.
+ *
+ * Thread rule: one thread at a time. */
+#ifndef ONCE_DB_POSTGRES_H
+#define ONCE_DB_POSTGRES_H
+
+#include <libpq-fe.h>
+
+#include "base/buf.h"
+#include "base/env.h"
+#include "base/hash.h"
+#include "db/db.h"
+
+typedef struct once_pg_stmt once_pg_stmt; /* of the user */
+
+typedef struct once_pg {
+    once_db db;
+    const once_env *env;
+    PGconn *conn;            /* NULL: not connected */
+    bool borrowed;           /* the caller's own: in pipeline mode only while we use it, not closed, and not connected anew */
+    char *conninfo;
+    char where[160];         /* "postgres 'host/database'", for errors; no secrets */
+    const char *const *sql;  /* the store's statements, prepared as once_s0, once_s1...; NULL before its tables are there */
+    size_t n_sql;
+    once_pg_stmt *users;     /* all of them, for preparing them anew */
+    unsigned next_user;
+    once_buf values;         /* of the user's statement that is being sent, as texts ... */
+    const char **texts;      /* ... and where each begins; NULL: none */
+    size_t texts_size;
+    size_t pending;          /* statements sent whose results have not been read */
+    bool synced;             /* a Sync was sent behind them */
+    bool stale;              /* a table has changed under a prepared statement: a new connection is needed */
+    bool deferrable;         /* the database has constraints that are checked at commit */
+    unsigned savepoints;     /* open ones */
+    size_t failed_at;        /* the last round that failed: which statement ... */
+    char failed_state[6];    /* ... and its SQLSTATE; empty: the connection did */
+} once_pg;
+
+/* ---- connection ---- */
+
+/* `rest` is the URL behind "postgres:". Nothing is connected yet. */
+int once__pg_new(const char *rest, const once_env *env, once_pg **out, once_error *err);
+/* Wraps a connection of the caller and leaves its settings alone. */
+int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error *err);
+/* A borrowed connection becomes ours for a while, and the caller's again. */
+int once__pg_enter(once_pg *pg, once_error *err);
+void once__pg_leave(once_pg *pg);
+void once__pg_free(once_pg *pg); /* NULL is fine */
+/* Makes sure that there is a connection. Tries for `wait_ms`, with growing pauses; 0: once. */
+int once__pg_connect(once_pg *pg, int64_t wait_ms, once_error *err);
+int once__pg_prepare(once_pg *pg, once_error *err); /* all of pg->sql and of the user's statements, on a connection that has none of them */
+bool once__pg_alive(const once_pg *pg);
+void once__pg_drop(once_pg *pg); /* whatever was open there is rolled back by the server */
+
+/* ---- values ---- */
+
+enum { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT2 = 21, PG_INT4 = 23, PG_UUID = 2950 };
+
+/* A column of a batch: appended to value by value, in memory of its own that is kept from batch to batch. */
+typedef struct once_pg_array {
+    once_buf buf;
+    uint32_t n;
+    bool has_null;
+} once_pg_array;
+
+void once__pg_array_init(once_pg_array *array);
+void once__pg_array_release(once_pg_array *array);
+void once__pg_array_begin(once_pg_array *array, uint32_t type);
+void once__pg_put_int8(once_pg_array *array, int64_t value);
+void once__pg_put_int4(once_pg_array *array, int32_t value);
+void once__pg_put_int2(once_pg_array *array, int16_t value);
+void once__pg_put_bool(once_pg_array *array, bool value);
+void once__pg_put_id(once_pg_array *array, once_hash id);
+void once__pg_put_bytes(once_pg_array *array, once_bytes bytes);
+void once__pg_put_null(once_pg_array *array);
+
+enum { PG_PARAMS_MAX = 32 };
+typedef struct once_pg_params {
+    int n;
+    bool failed; /* an array ran out of memory */
+    const char *values[PG_PARAMS_MAX];
+    int lengths[PG_PARAMS_MAX];
+    unsigned char numbers[PG_PARAMS_MAX][16];
+} once_pg_params;
+
+void once__pg_param_int8(once_pg_params *params, int64_t value);
+void once__pg_param_id(once_pg_params *params, once_hash id);
+void once__pg_param_bytes(once_pg_params *params, once_bytes bytes); /* not copied */
+void once__pg_param_null(once_pg_params *params);
+void once__pg_param_array(once_pg_params *params, once_pg_array *array); /* not copied */
+
+int64_t once__pg_int(const PGresult *result, int row, int column); /* int2, int4, int8, bool; NULL reads as 0 */
+bool once__pg_null(const PGresult *result, int row, int column);
+once_hash once__pg_id(const PGresult *result, int row, int column); /* NULL reads as zero */
+once_bytes once__pg_bytes(const PGresult *result, int row, int column); /* lives as long as the result */
+
+/* ---- statements of our own ---- */
+
+/* Sends statement `number` of pg->sql; nothing is waited for. params may be NULL. */
+int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, once_error *err);
+/* The same for any one statement without parameters. */
+int once__pg_send_text(once_pg *pg, const char *sql, once_error *err);
+/* Ends the round and reads the results of all statements that were sent: exactly n. On failure all are freed, and the status
+ * is that of the first one that failed. */
+int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err);
+void once__pg_clear(PGresult **results, size_t n);
+/* One statement, or several without results (`;` between), not in pipeline mode and not in a transaction of the store. */
+int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err);
+
+/* The status that fits, and "postgres 'x': what; what to do". result may be NULL: the connection failed. */
+int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err);
+int once__pg_status(const char *sqlstate); /* "" or NULL: the connection is gone */
+
+/* ---- shared by postgres.c and postgres_user.c ---- */
+
+struct once_pg_stmt {
+    once_stmt stmt;
+    once_pg_stmt *next;
+    char name[24];
+    char *sql;
+};
+
+extern const once_db_ops once__pg_ops;
+int once__pg_next(once_pg *pg, PGresult **out, once_error *err); /* the next result; a failed one is one, too. Fails: the connection did */
+int once__pg_sync(once_pg *pg, once_error *err);
+int once__pg_synced(once_pg *pg, once_error *err); /* reads up to the end of the round */
+/* Refuses what is not allowed in the user's SQL, by name. With `whole`: a script of several statements. */
+int once__pg_look(once_bytes sql, bool whole, once_error *err);
+
+#endif

@@ -1,0 +1,561 @@
+/* Statements of the user on a PostgreSQL connection: looking at them, preparing, running, and what their faults mean.
+ *
+ * PostgreSQL has no authorizer, so the words of a statement are looked at: its first word must not be one of transaction control
+ * or of the connection's settings, and no name may begin with once_. That keeps honest people from mistakes; whoever writes the
+ * configuration may write functions that do more, and is trusted with that.
+ *
+ * Values travel as text without a type, so that the server infers it from where they stand: 12 fits into an integer, a numeric and a
+ * text column alike. */
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "db/postgres.h"
+
+#include "base/banned.h"
+
+enum { NUMBER_TEXT = 32, VALUES_KEPT = 4 << 20 };
+
+static once_pg *of(once_db *db) { return (once_pg *)db; }
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a statement"); }
+
+/* ---- looking at the words ---- */
+
+typedef struct scanner {
+    const char *at, *end;
+    once_buf *out; /* with ?1 as $1; NULL: only looking */
+} scanner;
+
+static bool is_word_start(char c) { return isalpha((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80; }
+static bool is_word(char c) { return is_word_start(c) || (c >= '0' && c <= '9') || c == '$'; }
+
+static void copy(scanner *s, const char *to)
+{
+    if (s->out) once_buf_append(s->out, s->at, (size_t)(to - s->at));
+    s->at = to;
+}
+
+/* Behind the closing quote; quotes inside are doubled, and with `escapes` a backslash takes the next one with it. */
+static const char *quoted_end(const scanner *s, bool escapes)
+{
+    const char quote = *s->at;
+    for (const char *at = s->at + 1; at < s->end; at++) {
+        if (escapes && *at == '\\' && at + 1 < s->end) at++;
+        else if (*at == quote && at + 1 < s->end && at[1] == quote) at++;
+        else if (*at == quote) return at + 1;
+    }
+    return s->end;
+}
+
+/* Behind $tag$ ... $tag$, or NULL when it is none. */
+static const char *dollar_end(const scanner *s)
+{
+    const char *tag_end = s->at + 1;
+    while (tag_end < s->end && is_word(*tag_end) && *tag_end != '$') tag_end++;
+    if (tag_end == s->end || *tag_end != '$' || (tag_end > s->at + 1 && s->at[1] >= '0' && s->at[1] <= '9')) return NULL;
+    const size_t tag = (size_t)(tag_end + 1 - s->at);
+    const char *close = memmem(tag_end + 1, (size_t)(s->end - tag_end - 1), s->at, tag);
+    return close ? close + tag : s->end;
+}
+
+/* Behind a comment; PostgreSQL's nest. */
+static const char *comment_end(const scanner *s)
+{
+    int depth = 0;
+    for (const char *at = s->at; at + 1 < s->end; at++) {
+        if (at[0] == '/' && at[1] == '*') depth++, at++;
+        else if (at[0] == '*' && at[1] == '/' && (at++, --depth == 0)) return at + 1;
+    }
+    return s->end;
+}
+
+static bool is_ours(const char *word, size_t len) { return len >= 5 && strncasecmp(word, "once_", 5) == 0; }
+
+static int refuse_word(const char *word, size_t len, once_error *err)
+{
+    static const char *const refused[] = {
+        "abort",   "begin",   "checkpoint", "close",  "cluster", "commit",  "copy",     "deallocate", "declare",  "discard", "end",    "execute",
+        "fetch",   "listen",  "load",       "move",   "prepare", "reindex", "release",  "reset",      "rollback", "savepoint", "set",  "start",
+        "unlisten", "vacuum",
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (strlen(refused[i]) == len && strncasecmp(refused[i], word, len) == 0)
+            return once_fail(err, ONCE_E_CONFIG, "'%.*s' is not allowed in an effect: transaction and connection are once's", (int)len, word);
+    return ONCE_OK;
+}
+
+static int refuse_ours(const char *word, size_t len, once_error *err)
+{
+    return once_fail(err, ONCE_E_CONFIG, "'%.*s' belongs to once; use other names than 'once_...'", (int)(len < 60 ? len : 60), word);
+}
+
+/* Walks over all of it. *statements counts those that are not empty. */
+static int scan(scanner *s, size_t *statements, once_error *err)
+{
+    bool begun = false;
+    *statements = 0;
+    while (s->at < s->end) {
+        const char c = *s->at;
+        const size_t left = (size_t)(s->end - s->at);
+        if (isspace((unsigned char)c)) {
+            copy(s, s->at + 1);
+            continue;
+        }
+        if (c == ';') {
+            begun = false;
+            copy(s, s->at + 1);
+            continue;
+        }
+        if (left > 1 && c == '-' && s->at[1] == '-') {
+            const char *line = memchr(s->at, '\n', left);
+            copy(s, line ? line + 1 : s->end);
+            continue;
+        }
+        if (left > 1 && c == '/' && s->at[1] == '*') {
+            copy(s, comment_end(s));
+            continue;
+        }
+        const bool first = !begun;
+        begun = true;
+        *statements += first;
+        if (is_word_start(c)) {
+            const char *end = s->at;
+            while (end < s->end && is_word(*end)) end++;
+            const size_t len = (size_t)(end - s->at);
+            const int rc = first ? refuse_word(s->at, len, err) : ONCE_OK;
+            if (rc != ONCE_OK) return rc;
+            if (is_ours(s->at, len)) return refuse_ours(s->at, len, err);
+            const bool escapes = len == 1 && (c == 'e' || c == 'E') && end < s->end && *end == '\'';
+            copy(s, end);
+            if (escapes) copy(s, quoted_end(s, true));
+        } else if (c == '\'') {
+            copy(s, quoted_end(s, false));
+        } else if (c == '"') {
+            const char *end = quoted_end(s, false);
+            if (is_ours(s->at + 1, (size_t)(end - s->at - 1))) return refuse_ours(s->at + 1, (size_t)(end - s->at - 2), err);
+            copy(s, end);
+        } else if (c == '$' && dollar_end(s)) {
+            copy(s, dollar_end(s));
+        } else if (c == '?' && left > 1 && s->at[1] >= '1' && s->at[1] <= '9') {
+            if (s->out) once_buf_append(s->out, "$", 1);
+            s->at++;
+            const char *end = s->at;
+            while (end < s->end && *end >= '0' && *end <= '9') end++;
+            copy(s, end);
+        } else {
+            const char *end = s->at + 1;
+            if (c >= '0' && c <= '9')
+                while (end < s->end && is_word(*end)) end++;
+            copy(s, end);
+        }
+    }
+    return ONCE_OK;
+}
+
+int once__pg_look(once_bytes sql, bool whole, once_error *err)
+{
+    scanner s = {.at = sql.data, .end = sql.data + sql.len};
+    size_t statements;
+    if (sql.len && memchr(sql.data, '\0', sql.len)) return once_fail(err, ONCE_E_CONFIG, "the statement contains a NUL byte");
+    const int rc = scan(&s, &statements, err);
+    if (rc != ONCE_OK || whole) return rc;
+    if (statements == 0) return once_fail(err, ONCE_E_CONFIG, "the statement is empty");
+    if (statements > 1) return once_fail(err, ONCE_E_CONFIG, "more than one statement; write each as an item of its own");
+    return ONCE_OK;
+}
+
+/* ---- faults ---- */
+
+static once_fault_kind fault_kind(const char *state, int status)
+{
+    if (strncmp(state, "23", 2) == 0 || strncmp(state, "P0", 2) == 0 || strncmp(state, "44", 2) == 0) return ONCE_FAULT_CONSTRAINT;
+    switch (once_status_class(status)) {
+    case ONCE_CLASS_RETRY: return ONCE_FAULT_RETRY;
+    case ONCE_CLASS_PAUSE: return ONCE_FAULT_PAUSE;
+    case ONCE_CLASS_FATAL: return ONCE_FAULT_FATAL;
+    default: return ONCE_FAULT_DATA;
+    }
+}
+
+/* Messages about values quote them; reasons and logs must not. */
+static void without_values(char *text)
+{
+    char *to = text;
+    bool inside = false;
+    for (const char *from = text; *from; from++) {
+        if (*from == '"') inside = !inside;
+        if (!inside || *from == '"') *to++ = *from;
+    }
+    *to = '\0';
+}
+
+static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
+{
+    const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+    const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    const char *name = result ? PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME) : NULL;
+    int status = once__pg_status(state);
+    if (state && strcmp(state, "0A000") == 0) pg->stale = true;
+    const once_fault_kind kind = fault_kind(state ? state : "", status);
+    if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA) status = ONCE_E_MESSAGE;
+    if (!fault) return status;
+    *fault = (once_fault){.kind = kind, .changed = true, .aborted = status == ONCE_E_UNAVAILABLE};
+    snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
+    snprintf(fault->constraint, sizeof fault->constraint, "%s", name ? name : "");
+    snprintf(fault->text, sizeof fault->text, "%s", text ? text : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost");
+    fault->text[strcspn(fault->text, "\n")] = '\0';
+    if (state && strncmp(state, "22", 2) == 0) without_values(fault->text);
+    return status;
+}
+
+static int bad_value(once_fault *fault, const char *text)
+{
+    if (fault) {
+        *fault = (once_fault){.kind = ONCE_FAULT_DATA};
+        snprintf(fault->state, sizeof fault->state, "22021");
+        snprintf(fault->text, sizeof fault->text, "%s", text);
+    }
+    return ONCE_E_MESSAGE;
+}
+
+/* ---- preparing ---- */
+
+static int prepare_failed(once_pg *pg, const PGresult *result, once_error *err)
+{
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE), *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    if (!state || !text) return once__pg_fail(pg, result, err);
+    if (strcmp(state, "42P01") == 0 || strcmp(state, "42703") == 0 || strcmp(state, "42883") == 0 || strncmp(state, "3F", 2) == 0)
+        return once_fail(err, ONCE_E_SCHEMA, "%s; create it in the database first", text);
+    if (strcmp(state, "42501") == 0) return once__pg_fail(pg, result, err);
+    if (strncmp(state, "42", 2) == 0 || strncmp(state, "22", 2) == 0) return once_fail(err, ONCE_E_CONFIG, "%s", text);
+    return once__pg_fail(pg, result, err);
+}
+
+/* Whether anything in the database may be checked only at commit. */
+static int look_for_deferrable(once_pg *pg, once_error *err)
+{
+    PGresult *result;
+    const int rc = once__pg_exec(pg, "SELECT EXISTS(SELECT FROM pg_constraint WHERE condeferrable) OR EXISTS(SELECT FROM pg_trigger WHERE tgdeferrable)",
+                                 &result, err);
+    if (rc != ONCE_OK) return rc;
+    pg->deferrable = PQgetvalue(result, 0, 0)[0] == 't';
+    PQclear(result);
+    return ONCE_OK;
+}
+
+static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
+{
+    PGresult *results[2] = {0};
+    if (!once__pg_alive(pg) || !PQsendPrepare(pg->conn, stmt->name, stmt->sql, 0, NULL) || !PQsendDescribePrepared(pg->conn, stmt->name))
+        return once__pg_fail(pg, NULL, err);
+    pg->pending += 2;
+    int rc = once__pg_sync(pg, err);
+    if (rc == ONCE_OK) rc = once__pg_next(pg, &results[0], err);
+    if (rc == ONCE_OK) rc = once__pg_next(pg, &results[1], err);
+    if (rc == ONCE_OK) rc = once__pg_synced(pg, err);
+    if (rc == ONCE_OK && PQresultStatus(results[0]) != PGRES_COMMAND_OK) rc = prepare_failed(pg, results[0], err);
+    else if (rc == ONCE_OK && PQresultStatus(results[1]) != PGRES_COMMAND_OK) rc = prepare_failed(pg, results[1], err);
+    if (rc == ONCE_OK) stmt->stmt.params = PQnparams(results[1]);
+    once__pg_clear(results, 2);
+    return rc;
+}
+
+static void user_free(once_stmt *stmt)
+{
+    once_pg_stmt *mine = (once_pg_stmt *)stmt;
+    once_pg_stmt **at = &of(stmt->db)->users;
+    while (*at && *at != mine) at = &(*at)->next;
+    if (*at) *at = mine->next;
+    free(mine->sql);
+    free(mine);
+}
+
+static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error *err)
+{
+    once_pg *pg = of(db);
+    int rc = once__pg_look(sql, false, err);
+    if (rc == ONCE_OK) rc = once__pg_connect(pg, 0, err);
+    if (rc == ONCE_OK && !pg->users) rc = look_for_deferrable(pg, err);
+    if (rc != ONCE_OK) return rc;
+    once_buf text;
+    once_buf_init(&text, 4 * sql.len + 64);
+    scanner s = {.at = sql.data, .end = sql.data + sql.len, .out = &text};
+    size_t statements;
+    once_pg_stmt *stmt = calloc(1, sizeof *stmt);
+    if (!stmt || scan(&s, &statements, err) != ONCE_OK || text.failed || !(stmt->sql = strdup(text.data ? text.data : ""))) {
+        once_buf_release(&text);
+        free(stmt);
+        return no_memory(err);
+    }
+    once_buf_release(&text);
+    stmt->stmt.db = db;
+    snprintf(stmt->name, sizeof stmt->name, "u%u", pg->next_user++);
+    rc = prepare_on_server(pg, stmt, err);
+    if (rc != ONCE_OK) {
+        user_free(&stmt->stmt);
+        return rc;
+    }
+    stmt->next = pg->users;
+    pg->users = stmt;
+    *out = &stmt->stmt;
+    return ONCE_OK;
+}
+
+/* ---- running ---- */
+
+/* The shortest text that reads back as the same number: 0.1 stays 0.1 in a numeric column. */
+static void real_text(double value, char out[NUMBER_TEXT])
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, NUMBER_TEXT, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) return;
+    }
+}
+
+static int no_room(once_fault *fault)
+{
+    if (fault) *fault = (once_fault){.kind = ONCE_FAULT_RETRY, .text = "out of memory for the values of a statement"};
+    return ONCE_E_NOMEM;
+}
+
+static int put_value(once_buf *to, const once_value *value, once_fault *fault)
+{
+    char number[NUMBER_TEXT];
+    switch (value->type) {
+    case ONCE_VALUE_NULL: return ONCE_OK;
+    case ONCE_VALUE_INTEGER: once_buf_printf(to, "%lld", (long long)value->integer); break;
+    case ONCE_VALUE_REAL:
+        real_text(value->real, number);
+        once_buf_puts(to, number);
+        break;
+    case ONCE_VALUE_TEXT:
+        if (value->text.len && memchr(value->text.data, '\0', value->text.len))
+            return bad_value(fault, "a text with a NUL character, which PostgreSQL cannot keep");
+        once_buf_append(to, value->text.data, value->text.len);
+    }
+    once_buf_append(to, "", 1);
+    return ONCE_OK;
+}
+
+/* Fills pg->texts, as libpq wants it: each ends with a NUL. */
+static int put_values(once_pg *pg, const once_value *values, size_t n, once_fault *fault)
+{
+    if (pg->values.capacity > VALUES_KEPT) once_buf_release(&pg->values);
+    once_buf_clear(&pg->values);
+    if (n > pg->texts_size) {
+        void *grown = realloc(pg->texts, n * sizeof *pg->texts);
+        if (!grown) return no_room(fault);
+        pg->texts = grown;
+        pg->texts_size = n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const int rc = put_value(&pg->values, &values[i], fault);
+        if (rc != ONCE_OK) return rc;
+    }
+    if (pg->values.failed) return no_room(fault);
+    const char *at = pg->values.data;
+    for (size_t i = 0; i < n; i++) {
+        pg->texts[i] = values[i].type == ONCE_VALUE_NULL ? NULL : at;
+        if (pg->texts[i]) at += strlen(at) + 1;
+    }
+    return ONCE_OK;
+}
+
+static int user_send(once_stmt *base, const once_value *values, size_t n, once_fault *fault)
+{
+    once_pg_stmt *stmt = (once_pg_stmt *)base;
+    once_pg *pg = of(base->db);
+    int rc = put_values(pg, values, n, fault);
+    if (rc != ONCE_OK) return rc;
+    if (once__pg_alive(pg) && PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1)) {
+        pg->pending++;
+        return ONCE_OK;
+    }
+    rc = fault_of(pg, NULL, fault);
+    once__pg_drop(pg);
+    return rc;
+}
+
+static int64_t rows_of(PGresult *result)
+{
+    const char *text = PQcmdTuples(result);
+    return text[0] ? strtoll(text, NULL, 10) : 0;
+}
+
+static int user_gather(once_stmt *base, int64_t *rows, once_fault *fault)
+{
+    once_pg *pg = of(base->db);
+    PGresult *result = NULL;
+    int rc = ONCE_OK;
+    if (!pg->synced) rc = once__pg_sync(pg, NULL);
+    if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);
+    if (rc != ONCE_OK) return fault_of(pg, NULL, fault);
+    const ExecStatusType status = PQresultStatus(result);
+    if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) *rows = rows_of(result);
+    else rc = fault_of(pg, result, fault);
+    PQclear(result);
+    if (rc == ONCE_OK && pg->pending == 0 && once__pg_synced(pg, NULL) != ONCE_OK) rc = fault_of(pg, NULL, fault);
+    return rc;
+}
+
+static void user_drop(once_db *db)
+{
+    once_pg *pg = of(db);
+    if (!once__pg_alive(pg) || (!pg->pending && !pg->synced)) return;
+    if (!pg->synced && once__pg_sync(pg, NULL) != ONCE_OK) return;
+    (void)once__pg_synced(pg, NULL);
+}
+
+static int user_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
+{
+    int64_t ignored;
+    int rc = user_send(stmt, values, n, fault);
+    if (rc == ONCE_OK) rc = user_gather(stmt, rows ? rows : &ignored, fault);
+    user_drop(stmt->db);
+    return rc;
+}
+
+/* ---- around them ---- */
+
+/* Statements without results, in one round. */
+static int say(once_pg *pg, const char *const *sql, size_t n, once_error *err)
+{
+    PGresult *results[4];
+    int rc = ONCE_OK;
+    assert(n <= 4);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = once__pg_send_text(pg, sql[i], err);
+    if (rc == ONCE_OK) rc = once__pg_round(pg, results, n, err);
+    if (rc == ONCE_OK) once__pg_clear(results, n);
+    return rc;
+}
+
+/* Asks the server to check now what it would check at commit, and takes back that it was asked: what is deferred stays so. */
+static bool user_owes(once_db *db, once_fault *fault)
+{
+    static const char *const sql[] = {"SAVEPOINT once_owes", "SET CONSTRAINTS ALL IMMEDIATE", "ROLLBACK TO once_owes", "RELEASE once_owes"};
+    once_pg *pg = of(db);
+    PGresult *result = NULL;
+    if (!pg->deferrable) return false;
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < 4 && rc == ONCE_OK; i++) rc = once__pg_send_text(pg, sql[i], NULL);
+    if (rc == ONCE_OK) rc = once__pg_sync(pg, NULL);
+    bool owes = false;
+    for (size_t i = 0; i < 4 && rc == ONCE_OK; i++) {
+        rc = once__pg_next(pg, &result, NULL);
+        if (rc == ONCE_OK && !owes && PQresultStatus(result) != PGRES_COMMAND_OK) {
+            owes = true;
+            fault_of(pg, result, fault);
+        }
+        PQclear(rc == ONCE_OK ? result : NULL);
+    }
+    if (rc == ONCE_OK) rc = once__pg_synced(pg, NULL);
+    return owes; /* a lost connection is noticed by whoever comes next */
+}
+
+static int user_savepoint(once_db *db, once_error *err)
+{
+    static const char *const sql[] = {"SAVEPOINT once_message"};
+    const int rc = say(of(db), sql, 1, err);
+    if (rc == ONCE_OK) of(db)->savepoints++;
+    return rc;
+}
+
+static int user_savepoint_release(once_db *db, once_error *err)
+{
+    static const char *const sql[] = {"RELEASE once_message"};
+    assert(of(db)->savepoints > 0 || !once__pg_alive(of(db)));
+    if (of(db)->savepoints) of(db)->savepoints--;
+    return say(of(db), sql, 1, err);
+}
+
+static int user_savepoint_undo(once_db *db, once_error *err)
+{
+    static const char *const sql[] = {"ROLLBACK TO once_message", "RELEASE once_message"};
+    if (of(db)->savepoints) of(db)->savepoints--;
+    return say(of(db), sql, 2, err);
+}
+
+static int user_mark_send(once_db *db, bool release, once_error *err)
+{
+    return once__pg_send_text(of(db), release ? "RELEASE once_message" : "SAVEPOINT once_message", err);
+}
+
+static int user_mark_gather(once_db *db, once_error *err)
+{
+    once_pg *pg = of(db);
+    PGresult *result = NULL;
+    int rc = pg->synced ? ONCE_OK : once__pg_sync(pg, err);
+    if (rc == ONCE_OK) rc = once__pg_next(pg, &result, err);
+    if (rc == ONCE_OK && PQresultStatus(result) != PGRES_COMMAND_OK) rc = once__pg_fail(pg, result, err);
+    PQclear(result);
+    return rc == ONCE_OK && pg->pending == 0 ? once__pg_synced(pg, err) : rc;
+}
+
+static bool user_defers(once_db *db) { return of(db)->deferrable; }
+
+/* Several processes may run the same script at the same moment; "IF NOT EXISTS" alone does not help against that. */
+static int user_script(once_db *db, once_bytes sql, once_error *err)
+{
+    once_pg *pg = of(db);
+    int rc = once__pg_look(sql, true, err);
+    if (rc == ONCE_OK) rc = once__pg_connect(pg, 0, err);
+    if (rc != ONCE_OK) return rc;
+    if (PQtransactionStatus(pg->conn) != PQTRANS_IDLE) return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
+    char *text = strndup(sql.len ? sql.data : "", sql.len);
+    if (!text) return no_memory(err);
+    PGresult *result = NULL;
+    rc = once__pg_exec(pg, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on;"
+                           "SELECT pg_advisory_xact_lock(1869505383, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)", NULL, err);
+    if (rc == ONCE_OK && !PQexitPipelineMode(pg->conn)) rc = once__pg_fail(pg, NULL, err);
+    if (rc == ONCE_OK) {
+        result = PQexec(pg->conn, text);
+        const ExecStatusType status = PQresultStatus(result);
+        if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) rc = prepare_failed(pg, result, err);
+        if (rc != ONCE_OK && once_status_class(rc) == ONCE_CLASS_RETRY && PQresultErrorField(result, PG_DIAG_SQLSTATE) &&
+            strncmp(PQresultErrorField(result, PG_DIAG_SQLSTATE), "23", 2) == 0)
+            rc = once_fail(err, ONCE_E_CONFIG, "%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
+        PQclear(result);
+        if (once__pg_alive(pg)) PQenterPipelineMode(pg->conn);
+    }
+    free(text);
+    if (rc == ONCE_OK) rc = once__pg_exec(pg, "COMMIT", NULL, err);
+    else if (once__pg_alive(pg)) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
+    return rc;
+}
+
+static int user_describe(once_db *db, char *out, size_t len, once_error *err)
+{
+    once_pg *pg = of(db);
+    PGresult *result;
+    const int rc = once__pg_exec(pg,
+                                 "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),"
+                                 " current_schema(), current_user",
+                                 &result, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(out, len, "PostgreSQL %.20s schema=%.40s role=%.40s fsync=%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 3), PQgetvalue(result, 0, 4),
+             PQgetvalue(result, 0, 2));
+    PQclear(result);
+    return ONCE_OK;
+}
+
+const once_db_ops once__pg_ops = {
+    .prepare = user_prepare,
+    .stmt_free = user_free,
+    .stmt_run = user_run,
+    .stmt_send = user_send,
+    .stmt_gather = user_gather,
+    .mark_send = user_mark_send,
+    .mark_gather = user_mark_gather,
+    .drop = user_drop,
+    .defers = user_defers,
+    .owes = user_owes,
+    .savepoint = user_savepoint,
+    .savepoint_release = user_savepoint_release,
+    .savepoint_undo = user_savepoint_undo,
+    .script = user_script,
+    .describe = user_describe,
+};

@@ -1,0 +1,905 @@
+/* The postgres store: a shelf for the engine in tables of a PostgreSQL schema. Transactions, letters, facts, lists, sweep,
+ * opening and closing; entries and lanes are in postgres_live.c, which also says how keys are locked.
+ *
+ * The server's clock is the clock: the time of a transaction is its beginning as the server saw it. BEGIN is sent with the
+ * first question, so that is a moment before the locks are taken. A transaction that had to wait for a lock is then a little
+ * in the past, where leases of others have not ended yet: it errs to the safe side.
+ *
+ * A verb outside of a transaction is one by itself, and is repeated here when the database rolled it back (deadlock, or two
+ * made the same row): it has the same tokens, so that is harmless. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/postgres_schema.h"
+#include "store/postgres_store.h"
+
+#include "base/banned.h"
+
+enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, SWEEP_LOCK_KEY = 1869505382, SWEEP_PAUSE = 4 };
+
+#define NOW(param) "coalesce(" param "::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
+#define LIVE_COLUMNS                                                                                                  \
+    "id, token, fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt,"    \
+    " failures, state, flags, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history"
+#define LIVE_FULL                                                                                                     \
+    "l.id, l.token, l.fingerprint, l.lane, l.ord, l.gap_ms, l.remember_ms, l.run, l.seen_ms, l.changed_ms, l.due_ms,"   \
+    " l.expires_ms, l.attempt, l.failures, l.state, l.flags, l.owned, l.tenant, l.consumer, l.operation, l.key, l.place," \
+    " l.point, l.reason, l.who, l.worker, l.history, b.sent_ms, b.type, b.headers, b.body, b.place, b.point"            \
+    " FROM once_live l LEFT JOIN once_body b ON b.id = l.id"
+#define LETTER_COLUMNS                                                                                                \
+    "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
+    " headers, body, place, point, history"
+
+static const char *const statement_sql[PG_STATEMENTS] = {
+    /* What the server has as its default may be off or local; stronger than on is left alone. */
+    [PG_NOW] = "SELECT CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN NULL"
+               " ELSE set_config('synchronous_commit', 'on', true) END, " NOW("$1"),
+    /* A plan that was made while a table was small must not read all of it when it has grown. The user's statements are not
+     * touched by that. */
+    [PG_PLAN] = "SELECT set_config('once.seqscan', current_setting('enable_seqscan'), true), set_config('enable_seqscan', 'off', true)",
+    [PG_UNPLAN] = "SELECT set_config('enable_seqscan', current_setting('once.seqscan'), true)",
+    [PG_ENTRY_AHEAD] = "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail)"
+                       " SELECT " NOW("$6") " + k, i, t, f, d FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[])"
+                       " AS u(i, k, t, f, d) ORDER BY i ON CONFLICT (id) DO NOTHING RETURNING id",
+    [PG_ENTRY_LOCK] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id = ANY($1::uuid[])"
+                      " AND xmin <> pg_current_xact_id()::xid ORDER BY id FOR UPDATE",
+    [PG_ENTRY_READ] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id = ANY($1::uuid[])",
+    [PG_ENTRY_INSERT] = "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail)"
+                        " SELECT k, i, t, f, d FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[])"
+                        " AS u(i, k, t, f, d) ORDER BY i",
+    [PG_ENTRY_UPDATE] = "UPDATE once_entry e SET expires_ms = k, token = t, fingerprint = f, detail = d"
+                        " FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[]) AS u(i, k, t, f, d) WHERE e.id = i",
+    [PG_ENTRY_DELETE] = "DELETE FROM once_entry WHERE id = ANY($1::uuid[])",
+    [PG_LIVE_READ] = "SELECT " LIVE_FULL " WHERE l.id = ANY($1::uuid[])",
+    [PG_LIVE_PUT] = "INSERT INTO once_live(" LIVE_COLUMNS ") SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[],"
+                    " $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],"
+                    " $13::bigint[], $14::bigint[], $15::smallint[], $16::smallint[], $17::boolean[], $18::bytea[], $19::bytea[],"
+                    " $20::bytea[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bytea[], $27::bytea[])"
+                    " ON CONFLICT (id) DO UPDATE SET (token,"
+                    " fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt, failures,"
+                    " state, flags, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history) = (excluded.token,"
+                    " excluded.fingerprint, excluded.lane, excluded.ord, excluded.gap_ms, excluded.remember_ms, excluded.run,"
+                    " excluded.seen_ms, excluded.changed_ms, excluded.due_ms, excluded.expires_ms, excluded.attempt,"
+                    " excluded.failures, excluded.state, excluded.flags, excluded.owned, excluded.tenant, excluded.consumer,"
+                    " excluded.operation, excluded.key, excluded.place, excluded.point, excluded.reason, excluded.who, excluded.worker,"
+                    " excluded.history)",
+    [PG_LIVE_DELETE] = "DELETE FROM once_live WHERE id = ANY($1::uuid[])",
+    [PG_BODY_PUT] = "INSERT INTO once_body(id, sent_ms, type, headers, body, place, point) SELECT * FROM unnest($1::uuid[],"
+                    " $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[]) ON CONFLICT (id) DO UPDATE SET"
+                    " (sent_ms, type, headers, body, place, point) = (excluded.sent_ms, excluded.type, excluded.headers,"
+                    " excluded.body, excluded.place, excluded.point)",
+    [PG_BODY_DELETE] = "DELETE FROM once_body WHERE id = ANY($1::uuid[])",
+    /* The row of a lane without a version is there for the lock alone, and may go when nothing has happened for an hour. */
+    [PG_LANE_AHEAD] = "INSERT INTO once_lane(id, expires_ms) SELECT i, " NOW("$2") " + 3600000 FROM unnest($1::uuid[]) AS u(i)"
+                      " ORDER BY i ON CONFLICT (id) DO NOTHING",
+    [PG_LANE_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE",
+    [PG_LANE_LOCK_FREE] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED",
+    [PG_LANE_READ] = "SELECT l.id, l.version, l.expires_ms, h.id, h.ord, t.ord, r.id IS NOT NULL FROM once_lane l"
+                     " LEFT JOIN LATERAL (SELECT e.id, e.ord FROM once_live e WHERE e.lane = l.id AND e.state < 4 AND e.id <> ALL($2::uuid[])"
+                     " ORDER BY e.ord, e.id LIMIT 1) h ON true"
+                     " LEFT JOIN LATERAL (SELECT e.ord FROM once_live e WHERE e.lane = l.id AND e.state < 4 AND e.id <> ALL($2::uuid[])"
+                     " ORDER BY e.ord DESC, e.id DESC LIMIT 1) t ON true"
+                     " LEFT JOIN LATERAL (SELECT e.id FROM once_live e WHERE e.lane = l.id AND e.state IN (1, 3) AND e.id <> ALL($2::uuid[])"
+                     " LIMIT 1) r ON true WHERE l.id = ANY($1::uuid[])",
+    [PG_LANE_PUT] = "UPDATE once_lane l SET version = v, expires_ms = x FROM unnest($1::uuid[], $2::bigint[], $3::bigint[])"
+                    " AS u(i, v, x) WHERE l.id = i",
+    [PG_NAME_FIND] = "SELECT id, name FROM once_name WHERE name = ANY($1::bytea[])",
+    [PG_NAME_MAKE] = "INSERT INTO once_name(name) SELECT n FROM unnest($1::bytea[]) AS u(n) ORDER BY n ON CONFLICT (name) DO NOTHING",
+    [PG_NAME_GET] = "SELECT id, name FROM once_name WHERE id = ANY($1::integer[])",
+    [PG_DUE] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
+               " AND l.due_ms <= $2::bigint ORDER BY l.due_ms, l.id LIMIT $3::bigint FOR UPDATE OF e SKIP LOCKED",
+    [PG_BY_TOKEN] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.token >= $1::uuid AND l.token <= $2::uuid"
+                    " AND l.state = 1 AND l.consumer = $3::bytea ORDER BY l.token LIMIT $4::bigint FOR UPDATE OF e",
+    [PG_LETTER_PUT] = "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer,"
+                      " operation, key, reason, type, headers, body, place, point, history) VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint,"
+                      " $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bytea, $10::bytea, $11::bytea, $12::bytea, $13::bytea,"
+                      " $14::bytea, $15::bytea, $16::bytea, $17::bytea, $18::bytea, $19::bytea) ON CONFLICT (same) DO NOTHING RETURNING id",
+    [PG_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = $1::bigint",
+    [PG_LETTER_DROP] = "DELETE FROM once_letter WHERE id = $1::bigint",
+    [PG_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
+    [PG_AUDIT_PUT] = "INSERT INTO once_audit(time_ms, letter, consumer, who, what, key, note) VALUES ($1::bigint, $2::bigint,"
+                     " $3::bytea, $4::bytea, $5::bytea, $6::bytea, $7::bytea)",
+    [PG_AUDITS] = "SELECT id, time_ms, letter, consumer, who, what, key, note FROM once_audit WHERE consumer = $1::bytea"
+                  " AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
+    [PG_STATS] = "SELECT state, count(*), min(CASE WHEN state = 1 OR owned THEN due_ms END) FROM once_live WHERE consumer = $1::bytea"
+                 " AND state < 4 AND NOT (state = 1 AND NOT owned AND due_ms <= $2::bigint) GROUP BY state",
+    [PG_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = $1::bytea",
+    [PG_LIST_LIVE] = "SELECT " LIVE_FULL " WHERE l.consumer = $1::bytea AND l.state = $2::bigint AND l.id > $3::uuid ORDER BY l.id"
+                     " LIMIT $4::bigint",
+    [PG_LIST_FINISHED] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id > $1::uuid AND expires_ms > $2::bigint"
+                         " ORDER BY id LIMIT $3::bigint",
+    [PG_FACT_GET] = "SELECT value FROM once_fact WHERE name = $1::bytea",
+    [PG_FACT_SET] = "INSERT INTO once_fact(name, value) VALUES ($1::bytea, $2::bytea) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+    [PG_FACT_DELETE] = "DELETE FROM once_fact WHERE name = $1::bytea",
+    [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_xact_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
+    /* The index knows minutes, not milliseconds: equal keys of it share their space, and it needs a third less. */
+    [PG_SWEEP] = "WITH gone AS (DELETE FROM once_entry WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_entry WHERE expires_ms >> 16 >= $1::bigint"
+                 " AND expires_ms >> 16 <= $2::bigint >> 16 AND expires_ms <= $2::bigint AND expires_ms < 4611686018427387904"
+                 " ORDER BY expires_ms >> 16 LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) RETURNING expires_ms >> 16 AS at)"
+                 " SELECT count(*), max(at) FROM gone",
+    [PG_SWEEP_LANES_LOCK] = "SELECT id, expires_ms <= $3::bigint FROM once_lane WHERE id > $1::uuid"
+                            " ORDER BY id LIMIT $2::bigint FOR UPDATE SKIP LOCKED",
+    [PG_SWEEP_LANES] = "DELETE FROM once_lane l WHERE l.id = ANY($1::uuid[]) AND NOT EXISTS"
+                       " (SELECT 1 FROM once_live e WHERE e.lane = l.id AND e.state < 4)",
+};
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the postgres store"); }
+
+/* ---- time ---- */
+
+#ifdef ONCE_TEST_BUILD
+int64_t (*once__pg_test_clock)(const once_env *env);
+
+int64_t once__pg_test_now(const once_postgres *q, bool *set)
+{
+    *set = once__pg_test_clock != NULL;
+    return *set ? once__pg_test_clock(q->shelf.store.env) : 0;
+}
+#else
+int64_t once__pg_test_now(const once_postgres *q, bool *set)
+{
+    (void)q;
+    *set = false;
+    return 0;
+}
+#endif
+
+/* ---- transactions ---- */
+
+static void undo(once_postgres *q)
+{
+    PGresult *results[2];
+    const size_t n = q->nested ? 2 : 1;
+    if (q->pg->pending || q->pg->synced) { /* half of a round was sent */
+        once__pg_drop(q->pg);
+        return;
+    }
+    int rc = once__pg_send_text(q->pg, q->nested ? "ROLLBACK TO once_store" : "ROLLBACK", NULL);
+    if (rc == ONCE_OK && q->nested) rc = once__pg_send_text(q->pg, "RELEASE once_store", NULL);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, n, NULL);
+    if (rc == ONCE_OK) once__pg_clear(results, n);
+    else once__pg_drop(q->pg);
+}
+
+static void tx_over(once_postgres *q, bool committed)
+{
+    if (q->begun && !committed && once__pg_alive(q->pg)) undo(q);
+    if (q->open) once__pg_leave(q->pg);
+    once__pg_names_end(&q->names, committed);
+    once__pg_live_clear(q);
+    q->pg->savepoints = 0;
+    q->open = q->write = q->begun = q->nested = false;
+}
+
+static int pg_begin(once_shelf *shelf, bool write, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    assert(!q->open);
+    const int connected = once__pg_connect(q->pg, q->wait_ms, err);
+    if (connected != ONCE_OK) return connected;
+    if (q->pg->borrowed) {
+        q->nested = PQtransactionStatus(q->pg->conn) == PQTRANS_INTRANS;
+        once__pg_names_clear(&q->names); /* the caller may have rolled back the transaction that made them */
+        const int rc = once__pg_enter(q->pg, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    q->open = true;
+    q->write = write;
+    return ONCE_OK;
+}
+
+int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    if (q->begun) return ONCE_OK;
+    once_pg_params params = {0};
+    bool set;
+    const int64_t now_ms = once__pg_test_now(q, &set);
+    if (set) once__pg_param_int8(&params, now_ms);
+    else once__pg_param_null(&params);
+    int rc = once__pg_send_text(q->pg,
+                                q->nested  ? "SAVEPOINT once_store"
+                                : q->write ? "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+                                           : "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+                                err);
+    *sent += rc == ONCE_OK;
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NOW, &params, err);
+    *sent += rc == ONCE_OK;
+    q->begun = true;
+    return rc;
+}
+
+int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err)
+{
+    if (n == 0) return ONCE_OK;
+    if (PQntuples(results[1]) != 1) return once_fail(err, ONCE_E_BUG, "the server does not say what time it is");
+    q->shelf.now_ms = once__pg_int(results[1], 0, 1);
+    return ONCE_OK;
+}
+
+static int commit_failed(once_postgres *q, int rc, size_t commit_at, once_error *err)
+{
+    /* A constraint that is checked at the end is the fault of a message. */
+    if (q->pg->failed_at == commit_at && strncmp(q->pg->failed_state, "23", 2) == 0)
+        return once_fail(err, ONCE_E_MESSAGE, "%s", err ? err->text : "");
+    return rc;
+}
+
+static int pg_commit(once_shelf *shelf, once_error *err)
+{
+    enum { WRITES_MAX = 13 };
+    once_postgres *q = once__pg_of(shelf);
+    PGresult *results[WRITES_MAX + 1];
+    size_t sent = 0;
+    int rc = ONCE_OK;
+    if (!q->begun) {
+        tx_over(q, true);
+        return ONCE_OK;
+    }
+    if (!once__pg_alive(q->pg)) rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", q->pg->where);
+    else if (PQtransactionStatus(q->pg->conn) == PQTRANS_INERROR)
+        rc = once_fail(err, ONCE_E_ABORTED, "%s: a statement failed, and with it the transaction", q->pg->where);
+    if (rc == ONCE_OK) rc = once__pg_write_send(q, &sent, err);
+    assert(sent <= WRITES_MAX);
+    if (rc == ONCE_OK) rc = once__pg_send_text(q->pg, q->nested ? "RELEASE once_store" : "COMMIT", err);
+    if (rc == ONCE_OK) {
+        rc = once__pg_round(q->pg, results, sent + 1, err);
+        if (rc != ONCE_OK) rc = commit_failed(q, rc, sent, err);
+        else if (strcmp(PQcmdStatus(results[sent]), q->nested ? "RELEASE" : "COMMIT") != 0)
+            rc = once_fail(err, ONCE_E_ABORTED, "%s: the transaction had failed before", q->pg->where);
+        once__pg_clear(results, sent + 1);
+    }
+    tx_over(q, rc == ONCE_OK);
+    return rc;
+}
+
+static void pg_rollback(once_shelf *shelf) { tx_over(once__pg_of(shelf), false); }
+
+/* ---- a verb outside of a transaction, until the database does not roll it back ---- */
+
+static bool once_more(once_store *store, int rc, int *tries)
+{
+    if (rc != ONCE_E_ABORTED || ((once_shelf *)store)->in_tx || ++*tries >= TRIES) return false;
+    once_env_sleep_ms(store->env, (int64_t)(once_env_random_u64(store->env) % (uint64_t)(1 << (*tries < 6 ? *tries : 6))));
+    return true;
+}
+
+#define REPEATED(call)                                                                                                \
+    int rc, tries = 0;                                                                                                \
+    do rc = (call);                                                                                                   \
+    while (once_more(store, rc, &tries));                                                                             \
+    return rc
+
+static int pg_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena, once_error *err)
+{
+    REPEATED(once__engine_claim(store, requests, n, out, arena, err));
+}
+
+static int pg_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+{
+    REPEATED(once__engine_settle(store, settlements, n, applied, err));
+}
+
+static int pg_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+{
+    REPEATED(once__engine_extend(store, requests, n, ours, err));
+}
+
+static int pg_accept(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
+                     once_decision *out, once_arena *arena, once_error *err)
+{
+    REPEATED(once__engine_accept(store, requests, messages, n, out, arena, err));
+}
+
+static int pg_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max, once_taken *out,
+                   size_t *n, once_arena *arena, once_error *err)
+{
+    REPEATED(once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
+}
+
+static int pg_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+{
+    REPEATED(once__engine_bury(store, letters, n, fresh, err));
+}
+
+/* ---- questions ---- */
+
+/* Around what is asked outside of the engine's verbs: joins the caller's transaction, or is one by itself. */
+static int ask_begin(once_postgres *q, bool write, once_error *err)
+{
+    int rc = q->shelf.in_tx ? ONCE_OK : pg_begin(&q->shelf, write, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_prefetch(&q->shelf, NULL, 0, ONCE_FOR_OTHERS, err);
+    if (rc == ONCE_OK) return rc;
+    if (q->shelf.in_tx) q->shelf.broken = true;
+    else pg_rollback(&q->shelf);
+    return rc;
+}
+
+static int ask_end(once_postgres *q, int rc, once_error *err)
+{
+    if (q->shelf.in_tx) {
+        if (rc != ONCE_OK) q->shelf.broken = true;
+        return rc;
+    }
+    if (rc == ONCE_OK) return pg_commit(&q->shelf, err);
+    pg_rollback(&q->shelf);
+    return rc;
+}
+
+/* One statement and its result. */
+static int ask(once_postgres *q, unsigned statement, const once_pg_params *params, PGresult **out, once_error *err)
+{
+    *out = NULL;
+    const int rc = once__pg_send(q->pg, statement, params, err);
+    return rc == ONCE_OK ? once__pg_round(q->pg, out, 1, err) : rc;
+}
+
+static int tell(once_postgres *q, unsigned statement, const once_pg_params *params, once_error *err)
+{
+    PGresult *result;
+    const int rc = ask(q, statement, params, &result, err);
+    PQclear(result);
+    return rc;
+}
+
+static bool copy_column(const PGresult *result, int row, int column, once_arena *arena, once_bytes *out)
+{
+    const once_bytes bytes = once__pg_bytes(result, row, column);
+    *out = (once_bytes){0};
+    return bytes.len == 0 || once_arena_copy(arena, bytes, out);
+}
+
+/* ---- what take looks for ---- */
+
+static int collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, once_hash *out, size_t *n, once_error *err)
+{
+    PGresult *result;
+    const int rc = ask(q, statement, params, &result, err);
+    *n = 0;
+    if (rc != ONCE_OK) return rc;
+    for (int i = 0; i < PQntuples(result); i++) out[(*n)++] = once__pg_id(result, i, 0);
+    PQclear(result);
+    return once__pg_load_free(q, out, n, err);
+}
+
+static int pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_bytes(&params, consumer);
+    once__pg_param_int8(&params, now_ms);
+    once__pg_param_int8(&params, (int64_t)max);
+    return collect_ids(once__pg_of(shelf), PG_DUE, &params, out, n, err);
+}
+
+static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_id(&params, (once_hash){token_a, 0});
+    once__pg_param_id(&params, (once_hash){token_a, UINT64_MAX});
+    once__pg_param_bytes(&params, consumer);
+    once__pg_param_int8(&params, (int64_t)max);
+    return collect_ids(once__pg_of(shelf), PG_BY_TOKEN, &params, out, n, err);
+}
+
+/* ---- letters ---- */
+
+static int pg_letter_put(once_shelf *shelf, const once_letter *l, once_hash unique, bool *fresh, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_param_id(&params, unique);
+    if (once_hash_is_zero(l->entry)) once__pg_param_null(&params);
+    else once__pg_param_id(&params, l->entry);
+    once__pg_param_int8(&params, l->attempt);
+    once__pg_param_int8(&params, l->failures);
+    once__pg_param_int8(&params, l->seen_ms);
+    once__pg_param_int8(&params, l->buried_ms);
+    if (l->message.sent_ms == ONCE_NO_TIME) once__pg_param_null(&params);
+    else once__pg_param_int8(&params, l->message.sent_ms);
+    once__pg_param_int8(&params, (int64_t)l->kind);
+    const once_bytes texts[] = {l->scope.tenant, l->scope.consumer,  l->scope.operation, l->key,              l->reason,
+                                l->message.type, l->message.headers, l->message.body,    l->message.at.place, l->message.at.point,
+                                l->history};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) once__pg_param_bytes(&params, texts[i]);
+    const int rc = ask(q, PG_LETTER_PUT, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    *fresh = PQntuples(result) > 0;
+    PQclear(result);
+    return ONCE_OK;
+}
+
+static int read_letter(const PGresult *r, int row, once_arena *arena, once_letter *l, once_error *err)
+{
+    *l = (once_letter){
+        .id = (uint64_t)once__pg_int(r, row, 0),
+        .entry = once__pg_id(r, row, 1),
+        .attempt = (uint32_t)once__pg_int(r, row, 2),
+        .failures = (uint32_t)once__pg_int(r, row, 3),
+        .seen_ms = once__pg_int(r, row, 4),
+        .buried_ms = once__pg_int(r, row, 5),
+        .message.sent_ms = once__pg_null(r, row, 6) ? ONCE_NO_TIME : once__pg_int(r, row, 6),
+        .kind = (once_answer)once__pg_int(r, row, 7),
+    };
+    once_bytes *const texts[] = {&l->scope.tenant,  &l->scope.consumer,  &l->scope.operation, &l->key,              &l->reason,
+                                 &l->message.type, &l->message.headers, &l->message.body,    &l->message.at.place, &l->message.at.point,
+                                 &l->history};
+    for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++)
+        if (!copy_column(r, row, 8 + i, arena, texts[i])) return no_memory(err);
+    return ONCE_OK;
+}
+
+static int pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_param_int8(&params, (int64_t)id);
+    int rc = ask(once__pg_of(shelf), PG_LETTER_GET, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    *found = PQntuples(result) > 0;
+    if (*found) rc = read_letter(result, 0, arena, out, err);
+    PQclear(result);
+    return rc;
+}
+
+static int pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_int8(&params, (int64_t)id);
+    return tell(once__pg_of(shelf), PG_LETTER_DROP, &params, err);
+}
+
+/* A list is asked for in steps, each a transaction of its own: so that memory is bounded and nothing is held open meanwhile. */
+typedef int list_row(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user, bool *go_on, once_error *err);
+
+static int list_step(once_postgres *q, unsigned statement, const once_pg_params *params, list_row *show, void *user, bool *go_on, int *rows,
+                     once_error *err)
+{
+    PGresult *result = NULL;
+    once_arena arena = {0};
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    rc = ask(q, statement, params, &result, err);
+    *rows = rc == ONCE_OK ? PQntuples(result) : 0;
+    rc = ask_end(q, rc, err);
+    for (int i = 0; i < *rows && rc == ONCE_OK && *go_on; i++) {
+        once_arena_reset(&arena);
+        rc = show(q, result, i, &arena, user, go_on, err);
+    }
+    PQclear(result);
+    once_arena_release(&arena);
+    return rc;
+}
+
+typedef struct letter_list {
+    once_letter_visit *visit;
+    void *user;
+    uint64_t last;
+} letter_list;
+
+static int show_letter(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user, bool *go_on, once_error *err)
+{
+    (void)q;
+    letter_list *list = user;
+    once_letter letter;
+    const int rc = read_letter(result, row, arena, &letter, err);
+    if (rc != ONCE_OK) return rc;
+    list->last = letter.id;
+    *go_on = list->visit(list->user, &letter);
+    return ONCE_OK;
+}
+
+static int pg_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
+{
+    letter_list list = {visit, user, after};
+    bool go_on = true;
+    for (int rows = LIST_STEP, rc; rows == LIST_STEP && go_on;) {
+        once_pg_params params = {0};
+        once__pg_param_bytes(&params, consumer);
+        once__pg_param_int8(&params, (int64_t)list.last);
+        once__pg_param_int8(&params, LIST_STEP);
+        rc = list_step((once_postgres *)store, PG_LETTERS, &params, show_letter, &list, &go_on, &rows, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    return ONCE_OK;
+}
+
+/* ---- audit ---- */
+
+static int pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_int8(&params, audit->time_ms);
+    if (audit->letter) once__pg_param_int8(&params, (int64_t)audit->letter);
+    else once__pg_param_null(&params);
+    const once_bytes texts[] = {audit->consumer, audit->who, audit->what, audit->key, audit->note};
+    for (size_t i = 0; i < 5; i++) once__pg_param_bytes(&params, texts[i]);
+    return tell(once__pg_of(shelf), PG_AUDIT_PUT, &params, err);
+}
+
+typedef struct audit_list {
+    once_audit_visit *visit;
+    void *user;
+    int64_t last;
+} audit_list;
+
+static int show_audit(once_postgres *q, const PGresult *r, int row, once_arena *arena, void *user, bool *go_on, once_error *err)
+{
+    (void)q;
+    audit_list *list = user;
+    once_audit audit = {.time_ms = once__pg_int(r, row, 1), .letter = (uint64_t)once__pg_int(r, row, 2)};
+    once_bytes *const texts[] = {&audit.consumer, &audit.who, &audit.what, &audit.key, &audit.note};
+    for (int i = 0; i < 5; i++)
+        if (!copy_column(r, row, 3 + i, arena, texts[i])) return no_memory(err);
+    list->last = once__pg_int(r, row, 0);
+    *go_on = list->visit(list->user, &audit);
+    return ONCE_OK;
+}
+
+static int pg_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
+{
+    audit_list list = {visit, user, 0};
+    bool go_on = true;
+    for (int rows = LIST_STEP, rc; rows == LIST_STEP && go_on;) {
+        once_pg_params params = {0};
+        once__pg_param_bytes(&params, consumer);
+        once__pg_param_int8(&params, list.last);
+        once__pg_param_int8(&params, LIST_STEP);
+        rc = list_step((once_postgres *)store, PG_AUDITS, &params, show_audit, &list, &go_on, &rows, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    return ONCE_OK;
+}
+
+/* ---- lists and counts ---- */
+
+typedef struct entry_list {
+    once_bytes consumer;
+    once_state state;
+    once_entry_visit *visit;
+    void *user;
+    once_hash last;
+} entry_list;
+
+static int show_live(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user, bool *go_on, once_error *err)
+{
+    entry_list *list = user;
+    once_entry entry;
+    const int rc = once__pg_read_live(q, result, row, arena, &entry, err);
+    if (rc != ONCE_OK) return rc;
+    list->last = entry.id;
+    *go_on = list->visit(list->user, &entry);
+    return ONCE_OK;
+}
+
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+/* Names are asked for entry by entry, but they are few and stay known. */
+static int show_finished(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user, bool *go_on, once_error *err)
+{
+    entry_list *list = user;
+    once_entry entry;
+    once_pg_names_of names;
+    int rc = once__pg_read_finished(q, result, row, arena, &entry, &names, err);
+    if (rc == ONCE_OK) rc = once__pg_names_fetch(q, err);
+    if (rc == ONCE_OK) rc = once__pg_name_finished(q, &names, &entry, err);
+    if (rc != ONCE_OK) return rc;
+    list->last = entry.id;
+    if (entry.state == list->state && same(entry.scope.consumer, list->consumer)) *go_on = list->visit(list->user, &entry);
+    return ONCE_OK;
+}
+
+static int pg_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
+{
+    once_postgres *q = (once_postgres *)store;
+    entry_list list = {consumer, state, visit, user, {0}};
+    const bool finished = once_state_finished(state);
+    int rc = ask_begin(q, false, err); /* for the time */
+    rc = rc == ONCE_OK ? ask_end(q, rc, err) : rc;
+    const int64_t now_ms = q->shelf.now_ms;
+    bool go_on = true;
+    for (int rows = LIST_STEP; rc == ONCE_OK && rows == LIST_STEP && go_on;) {
+        once_pg_params params = {0};
+        if (!finished) {
+            once__pg_param_bytes(&params, consumer);
+            once__pg_param_int8(&params, (int64_t)state);
+        }
+        once__pg_param_id(&params, list.last);
+        if (finished) once__pg_param_int8(&params, now_ms);
+        once__pg_param_int8(&params, LIST_STEP);
+        rc = list_step(q, finished ? PG_LIST_FINISHED : PG_LIST_LIVE, &params, finished ? show_finished : show_live, &list, &go_on, &rows, err);
+    }
+    return rc;
+}
+
+static int count_rows(once_postgres *q, once_bytes consumer, once_stats *out, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *results[2];
+    int64_t next_ms = ONCE_NEVER;
+    once__pg_param_bytes(&params, consumer);
+    int rc = once__pg_send(q->pg, PG_STATS_LETTERS, &params, err);
+    once__pg_param_int8(&params, q->shelf.now_ms);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_STATS, &params, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 2, err);
+    if (rc != ONCE_OK) return rc;
+    out->dead = (uint64_t)once__pg_int(results[0], 0, 0);
+    for (int i = 0; i < PQntuples(results[1]); i++) {
+        const int64_t state = once__pg_int(results[1], i, 0);
+        const uint64_t n = (uint64_t)once__pg_int(results[1], i, 1);
+        if (state == ONCE_STATE_UNKNOWN) out->unknown = n;
+        if (state == ONCE_STATE_WAITING) out->waiting = n;
+        if (state == ONCE_STATE_CLAIMED) out->claimed = n;
+        if (state == ONCE_STATE_UNKNOWN || once__pg_null(results[1], i, 2)) continue;
+        if (once__pg_int(results[1], i, 2) < next_ms) next_ms = once__pg_int(results[1], i, 2);
+    }
+    once__pg_clear(results, 2);
+    if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > q->shelf.now_ms ? next_ms - q->shelf.now_ms : 0;
+    return ONCE_OK;
+}
+
+static int pg_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
+{
+    once_postgres *q = (once_postgres *)store;
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_stats){.wait_ms = ONCE_NEVER};
+    rc = count_rows(q, consumer, out, err);
+    return ask_end(q, rc, err);
+}
+
+/* ---- sweep ---- */
+
+/* Finished entries that have expired, oldest first. The index has dead entries at its old end until a vacuum takes them away,
+ * and to pass over them again and again is what makes sweeping slow: so the next step begins where the last one ended. When
+ * nothing more is found from there, the next call begins at the front again: a row may have been locked, or come late. */
+static int sweep_entries(once_postgres *q, size_t limit, once_sweep_result *out, once_error *err)
+{
+    for (;;) {
+        once_pg_params params = {0};
+        PGresult *result;
+        const int64_t from = q->swept;
+        once__pg_param_int8(&params, from);
+        once__pg_param_int8(&params, q->shelf.now_ms);
+        once__pg_param_int8(&params, (int64_t)limit);
+        const int rc = ask(q, PG_SWEEP, &params, &result, err);
+        if (rc != ONCE_OK) return rc;
+        out->dropped = (uint64_t)once__pg_int(result, 0, 0);
+        out->more = out->dropped == limit;
+        q->swept = out->more ? once__pg_int(result, 0, 1) : INT64_MIN;
+        PQclear(result);
+        if (out->dropped || from == INT64_MIN) return ONCE_OK;
+    }
+}
+
+/* Lanes whose version has expired and that nobody stands in. Each call looks at the next `limit` of them, and begins anew at the
+ * end. Locked first and looked at then: whoever stands in a lane has held its lock. */
+static int sweep_lanes(once_postgres *q, size_t limit, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_param_id(&params, q->lane_cursor);
+    once__pg_param_int8(&params, (int64_t)limit);
+    once__pg_param_int8(&params, q->shelf.now_ms);
+    int rc = ask(q, PG_SWEEP_LANES_LOCK, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    const int rows = PQntuples(result);
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (int i = 0; i < rows; i++) {
+        q->lane_cursor = once__pg_id(result, i, 0);
+        if (once__pg_int(result, i, 1)) once__pg_put_id(&q->columns[0], q->lane_cursor);
+    }
+    PQclear(result);
+    if ((size_t)rows < limit) q->lane_cursor = (once_hash){0};
+    if (q->columns[0].n == 0) return ONCE_OK;
+    params = (once_pg_params){0};
+    once__pg_param_array(&params, &q->columns[0]);
+    return tell(q, PG_SWEEP_LANES, &params, err);
+}
+
+/* One sweeper at a time: the others find nothing to do. */
+static int sweep_alone(once_postgres *q, size_t limit, once_sweep_result *out, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_param_int8(&params, SWEEP_LOCK_KEY);
+    int rc = ask(q, PG_SWEEP_LOCK, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    const bool alone = once__pg_int(result, 0, 0) != 0;
+    PQclear(result);
+    if (!alone) return ONCE_OK;
+    rc = tell(q, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = sweep_entries(q, limit, out, err);
+    return rc == ONCE_OK ? sweep_lanes(q, limit, err) : rc;
+}
+
+static int pg_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
+{
+    once_postgres *q = (once_postgres *)store;
+    if (q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
+    const int64_t begun_ns = once_env_mono_ns(store->env);
+    int rc = ask_begin(q, true, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_sweep_result){0};
+    rc = sweep_alone(q, limit, out, err);
+    rc = ask_end(q, rc, err);
+    if (out->more) out->pause_ms = 1 + SWEEP_PAUSE * (once_env_mono_ns(store->env) - begun_ns) / 1000000;
+    if (rc != ONCE_OK) q->swept = INT64_MIN;
+    return rc;
+}
+
+/* ---- facts ---- */
+
+static int pg_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+{
+    once_postgres *q = (once_postgres *)store;
+    once_pg_params params = {0};
+    PGresult *result;
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    *out = (once_bytes){0};
+    once__pg_param_bytes(&params, (once_bytes){name, strlen(name)});
+    rc = ask(q, PG_FACT_GET, &params, &result, err);
+    if (rc == ONCE_OK && PQntuples(result) > 0 && !copy_column(result, 0, 0, arena, out)) rc = no_memory(err);
+    PQclear(result);
+    return ask_end(q, rc, err);
+}
+
+static int pg_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+{
+    once_postgres *q = (once_postgres *)store;
+    once_pg_params params = {0};
+    int rc = ask_begin(q, true, err);
+    if (rc != ONCE_OK) return rc;
+    once__pg_param_bytes(&params, (once_bytes){name, strlen(name)});
+    if (value.len) once__pg_param_bytes(&params, value);
+    rc = tell(q, value.len ? PG_FACT_SET : PG_FACT_DELETE, &params, err);
+    return ask_end(q, rc, err);
+}
+
+/* ---- open, close ---- */
+
+static const once_shelf_ops postgres_shelf = {
+    .begin = pg_begin,
+    .commit = pg_commit,
+    .rollback = pg_rollback,
+    .prefetch = once__pg_prefetch,
+    .load = once__pg_load,
+    .save = once__pg_save,
+    .lane = once__pg_lane,
+    .save_lane = once__pg_save_lane,
+    .lane_head = once__pg_lane_head,
+    .due = pg_due,
+    .by_token = pg_by_token,
+    .letter_put = pg_letter_put,
+    .letter_get = pg_letter_get,
+    .letter_drop = pg_letter_drop,
+    .audit_put = pg_audit_put,
+};
+
+static void pg_close(once_store *store)
+{
+    once_postgres *q = (once_postgres *)store;
+    once__pg_names_clear(&q->names);
+    once__pg_free(q->pg);
+    once__ids_release(&q->slots);
+    once__ids_release(&q->lanes);
+    once_arena_release(&q->arena);
+    for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_release(&q->columns[i]);
+    once_buf_release(&q->detail);
+    free(q->all);
+    free(q->lane_list);
+    free(q);
+}
+
+static once_postgres *new_store(const once_store_options *options)
+{
+    once_postgres *q = calloc(1, sizeof *q);
+    if (!q) return NULL;
+    q->shelf.store.ops = &once__store_postgres;
+    q->shelf.store.env = options->env ? options->env : once_env_real();
+    q->shelf.shelf = &postgres_shelf;
+    q->shelf.own_clock = true;
+    once__store_sign(&q->shelf.store);
+    q->swept = INT64_MIN;
+    q->wait_ms = options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
+    for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_init(&q->columns[i]);
+    once_buf_init(&q->detail, (size_t)1 << 30);
+    return q;
+}
+
+/* On a connection that is there. */
+static int make_ready(once_postgres *q, const once_store_options *options, once_error *err)
+{
+    int rc = once__pg_ready(q->pg, options->create && !options->readonly, &q->shelf.store.secret, err);
+    if (rc != ONCE_OK) return rc;
+    q->pg->sql = statement_sql;
+    q->pg->n_sql = PG_STATEMENTS;
+    rc = once__pg_prepare(q->pg, err);
+    return rc;
+}
+
+static int pg_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+{
+    const once_store_options none = {.size = sizeof none};
+    if (!options) options = &none;
+    once_postgres *q = new_store(options);
+    if (!q) return no_memory(err);
+    int rc = once__pg_new(rest, q->shelf.store.env, &q->pg, err);
+    if (rc == ONCE_OK) rc = once__pg_connect(q->pg, 0, err);
+    if (rc == ONCE_OK) rc = make_ready(q, options, err);
+    if (rc != ONCE_OK) {
+        pg_close(&q->shelf.store);
+        return rc;
+    }
+    *out = &q->shelf.store;
+    return ONCE_OK;
+}
+
+int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_store **out, once_error *err)
+{
+    assert(PQtransactionStatus(conn) == PQTRANS_IDLE);
+    once_postgres *q = new_store(options);
+    if (!q) return no_memory(err);
+    int rc = once__pg_borrow(conn, q->shelf.store.env, &q->pg, err);
+    if (rc == ONCE_OK) rc = once__pg_enter(q->pg, err);
+    if (rc == ONCE_OK) rc = make_ready(q, options, err);
+    if (q->pg) once__pg_leave(q->pg);
+    if (rc != ONCE_OK) {
+        pg_close(&q->shelf.store);
+        return rc;
+    }
+    *out = &q->shelf.store;
+    return ONCE_OK;
+}
+
+void once__pg_pause(once_store *store) { once__pg_leave(((once_postgres *)store)->pg); }
+
+int once__pg_resume(once_store *store, once_error *err)
+{
+    once_pg *pg = ((once_postgres *)store)->pg;
+    if (once__pg_alive(pg) && PQenterPipelineMode(pg->conn)) return ONCE_OK;
+    return once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost, or has results that were not read", pg->where);
+}
+
+void once__pg_abandon(once_store *store) { ((once_postgres *)store)->begun = false; }
+
+static once_db *pg_db(once_store *store) { return &((once_postgres *)store)->pg->db; }
+
+const once_store_ops once__store_postgres = {
+    .scheme = "postgres",
+    .bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST |
+            ONCE_STORE_CLOCK,
+    .summary = "a PostgreSQL schema; any number of workers; SQL effects in the same database are atomic",
+    .open = pg_open,
+    .close = pg_close,
+    .claim = pg_claim,
+    .settle = pg_settle,
+    .extend = pg_extend,
+    .accept = pg_accept,
+    .take = pg_take,
+    .begin = once__engine_begin,
+    .commit = once__engine_commit,
+    .rollback = once__engine_rollback,
+    .db = pg_db,
+    .bury = pg_bury,
+    .exhume = once__engine_exhume,
+    .forget = once__engine_forget,
+    .letter_get = once__engine_letter_get,
+    .letter_drop = once__engine_letter_drop,
+    .discard = once__engine_discard,
+    .resolve = once__engine_resolve,
+    .revive = once__engine_revive,
+    .audit = once__engine_audit,
+    .audits = pg_audits,
+    .sweep = pg_sweep,
+    .get = once__engine_get,
+    .list = pg_list,
+    .letters = pg_letters,
+    .stats = pg_stats,
+    .fact_get = pg_fact_get,
+    .fact_set = pg_fact_set,
+};

@@ -1,0 +1,880 @@
+/* Entries of the open transaction and their lanes: locked and loaded in rounds, changed in memory, written at commit. The head
+ * of postgres_store.h says in which order locks are taken, and why rows are inserted ahead. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/postgres_store.h"
+
+#include "base/banned.h"
+
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16 };
+enum { VANISHED_TRIES = 8 };
+
+/* A remember that is longer cannot be added to the time by the server without care. */
+#define AHEAD_KEPT_MAX (INT64_C(1) << 62)
+
+_Static_assert(offsetof(once_pg_slot, entry) == 0 && offsetof(once_entry, id) == 0, "a slot begins with its id");
+_Static_assert(offsetof(once_pg_lane, id) == 0, "a lane begins with its id");
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
+
+static int damaged(const once_postgres *q, const char *table, once_error *err)
+{
+    return once_fail(err, ONCE_E_CORRUPT, "%s: table %s is damaged; restore it from a backup", q->pg->where, table);
+}
+
+static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
+{
+    if (n < *size) return true;
+    const size_t more = *size ? *size * 2 : 1024;
+    void **at = list_at, *grown = realloc(*at, more * each);
+    if (!grown) return false;
+    *at = grown;
+    *size = more;
+    return true;
+}
+
+void once__pg_live_clear(once_postgres *q)
+{
+    once__ids_clear(&q->slots);
+    once__ids_clear(&q->lanes);
+    q->n_all = q->n_lanes = 0;
+    if (q->arena.total > 8u << 20) once_arena_release(&q->arena);
+    else once_arena_reset(&q->arena);
+}
+
+/* ---- slots and lanes in memory ---- */
+
+static once_pg_slot *slot_new(once_postgres *q, once_hash id)
+{
+    if (!list_room(&q->all, q->n_all, &q->all_size, sizeof *q->all)) return NULL;
+    once_pg_slot *slot = once_arena_new(&q->arena, once_pg_slot, 1);
+    if (!slot) return NULL;
+    slot->entry.id = id;
+    if (!once__ids_put(&q->slots, slot)) return NULL;
+    q->all[q->n_all++] = slot;
+    return slot;
+}
+
+static once_pg_lane *lane_of(once_postgres *q, once_hash id)
+{
+    once_pg_lane *lane = once__ids_get(&q->lanes, id);
+    if (lane) return lane;
+    if (!list_room(&q->lane_list, q->n_lanes, &q->lanes_size, sizeof *q->lane_list)) return NULL;
+    lane = once_arena_new(&q->arena, once_pg_lane, 1);
+    if (!lane) return NULL;
+    lane->id = id;
+    if (!once__ids_put(&q->lanes, lane)) return NULL;
+    q->lane_list[q->n_lanes++] = lane;
+    return lane;
+}
+
+/* A slot knows its entry better than the table does, so its lane must know the slot. The lane is another one when the id
+ * began a new life in this transaction. */
+static bool join_lane(once_postgres *q, once_pg_slot *slot)
+{
+    once_pg_lane *lane = slot->lane;
+    if (once_hash_is_zero(slot->entry.lane) || (lane && once_hash_equal(lane->id, slot->entry.lane))) return true;
+    if (lane) {
+        once_pg_slot **at = &lane->first;
+        while (*at != slot) at = &(*at)->lane_next;
+        *at = slot->lane_next;
+        slot->lane = NULL;
+    }
+    lane = lane_of(q, slot->entry.lane);
+    if (!lane) return false;
+    slot->lane_next = lane->first;
+    lane->first = slot;
+    slot->lane = lane;
+    return true;
+}
+
+static void note_own(once_pg_slot *slot)
+{
+    const once_entry *e = &slot->entry;
+    const char *const own[PG_OWNS] = {
+        [PG_OWN_KEY] = e->key.data,           [PG_OWN_POINT] = e->at.point.data,          [PG_OWN_RESULT] = e->result.data,
+        [PG_OWN_REASON] = e->reason.data,     [PG_OWN_HISTORY] = e->history.data,         [PG_OWN_TYPE] = e->message.type.data,
+        [PG_OWN_HEADERS] = e->message.headers.data, [PG_OWN_BODY] = e->message.body.data,
+        [PG_OWN_BODY_POINT] = e->message.at.point.data};
+    memcpy(slot->own, own, sizeof own);
+}
+
+/* ---- rows to entries ---- */
+
+static bool copy_column(const PGresult *result, int row, int column, once_arena *arena, once_bytes *out)
+{
+    const once_bytes bytes = once__pg_bytes(result, row, column);
+    *out = (once_bytes){0};
+    return bytes.len == 0 || once_arena_copy(arena, bytes, out);
+}
+
+int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena *arena, once_entry *e, once_error *err)
+{
+    const int64_t state = once__pg_int(r, row, 14), flags = once__pg_int(r, row, 15);
+    if (state <= ONCE_STATE_ABSENT || state > ONCE_STATE_DEAD) return damaged(q, "once_live", err);
+    *e = (once_entry){
+        .id = once__pg_id(r, row, 0),
+        .state = (once_state)state,
+        .token = once__pg_id(r, row, 1),
+        .fingerprint = once__pg_id(r, row, 2),
+        .lane = once__pg_id(r, row, 3),
+        .order = once__pg_int(r, row, 4),
+        .gap_ms = once__pg_int(r, row, 5),
+        .remember_ms = once__pg_int(r, row, 6),
+        .run = (uint64_t)once__pg_int(r, row, 7),
+        .seen_ms = once__pg_int(r, row, 8),
+        .changed_ms = once__pg_int(r, row, 9),
+        .due_ms = once__pg_int(r, row, 10),
+        .expires_ms = once__pg_int(r, row, 11),
+        .attempt = (uint32_t)once__pg_int(r, row, 12),
+        .failures = (uint32_t)once__pg_int(r, row, 13),
+        .versioned = flags & VERSIONED,
+        .gap = flags & GAP,
+        .hold = flags & HOLD,
+        .silent = flags & SILENT,
+        .natural = flags & NATURAL,
+        .has_message = once__pg_int(r, row, 16) != 0,
+    };
+    once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,    &e->at.place,
+                                 &e->at.point,     &e->reason,         &e->who,             &e->worker, &e->history};
+    for (int i = 0; i < 10; i++)
+        if (!copy_column(r, row, 17 + i, arena, texts[i])) return no_memory(err);
+    if (!e->has_message) return ONCE_OK;
+    if (once__pg_null(r, row, 30)) return damaged(q, "once_body", err);
+    once_message *m = &e->message;
+    m->sent_ms = once__pg_null(r, row, 27) ? ONCE_NO_TIME : once__pg_int(r, row, 27);
+    once_bytes *const parts[] = {&m->type, &m->headers, &m->body, &m->at.place, &m->at.point};
+    for (int i = 0; i < 5; i++)
+        if (!copy_column(r, row, 28 + i, arena, parts[i])) return no_memory(err);
+    return ONCE_OK;
+}
+
+int once__pg_read_finished(once_postgres *q, const PGresult *r, int row, once_arena *arena, once_entry *e, once_pg_names_of *names,
+                           once_error *err)
+{
+    once_bytes detail;
+    *e = (once_entry){.id = once__pg_id(r, row, 0), .token = once__pg_id(r, row, 2), .fingerprint = once__pg_id(r, row, 3)};
+    if (!copy_column(r, row, 4, arena, &detail)) return no_memory(err);
+    if (!once__pg_detail_read(detail, once__pg_int(r, row, 1), e, names)) return damaged(q, "once_entry", err);
+    if (!once__pg_names_want(&q->names, names->scope) || !once__pg_names_want(&q->names, names->place) ||
+        !once__pg_names_want(&q->names, names->run) || !once__pg_names_want(&q->names, names->who))
+        return no_memory(err);
+    return ONCE_OK;
+}
+
+int once__pg_name_finished(once_postgres *q, const once_pg_names_of *names, once_entry *e, once_error *err)
+{
+    const once_pg_name *scope = once__pg_names_get(&q->names, names->scope), *place = once__pg_names_get(&q->names, names->place),
+                       *run = once__pg_names_get(&q->names, names->run), *who = once__pg_names_get(&q->names, names->who);
+    if (!scope || !place || !run || !who) return damaged(q, "once_name", err);
+    e->scope = scope->scope;
+    e->at.place = place->bytes;
+    e->run = run->run;
+    e->who = who->bytes;
+    return ONCE_OK;
+}
+
+/* ---- a round that locks and loads ---- */
+
+typedef struct round_of {
+    once_pg_slot **slots; /* that are asked for */
+    once_pg_names_of *names; /* of those that are finished */
+    size_t n;
+    once_pg_lane **lanes;
+    size_t n_lanes;
+    size_t n_ahead;
+    bool locked; /* the entries are */
+} round_of;
+
+enum { ROUND_MAX = PG_BEGIN_RESULTS + 8 };
+
+static void put_id_or_null(once_pg_array *column, once_hash id)
+{
+    if (once_hash_is_zero(id)) once__pg_put_null(column);
+    else once__pg_put_id(column, id);
+}
+
+/* What tests say that the time is, or NULL: the server knows. */
+static void param_now(once_postgres *q, once_pg_params *params)
+{
+    bool set;
+    const int64_t now_ms = once__pg_test_now(q, &set);
+    if (set) once__pg_param_int8(params, now_ms);
+    else once__pg_param_null(params);
+}
+
+static int send_ids(once_postgres *q, unsigned statement, const round_of *round, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < round->n; i++) once__pg_put_id(&q->columns[0], round->slots[i]->entry.id);
+    once__pg_param_array(&params, &q->columns[0]);
+    return once__pg_send(q->pg, statement, &params, err);
+}
+
+static int send_ahead(once_postgres *q, const round_of *round, once_error *err)
+{
+    static const uint32_t types[] = {PG_UUID, PG_INT8, PG_UUID, PG_UUID, PG_BYTEA};
+    once_pg_params params = {0};
+    for (size_t i = 0; i < 5; i++) once__pg_array_begin(&q->columns[i], types[i]);
+    for (size_t i = 0; i < round->n; i++) {
+        const once_pg_slot *slot = round->slots[i];
+        if (!slot->ahead) continue;
+        once__pg_put_id(&q->columns[0], slot->entry.id);
+        if (slot->ahead_detail.len) {
+            once__pg_put_int8(&q->columns[1], slot->ahead_kept_ms);
+            once__pg_put_id(&q->columns[2], slot->ahead_token);
+            put_id_or_null(&q->columns[3], slot->ahead_fingerprint);
+            once__pg_put_bytes(&q->columns[4], slot->ahead_detail);
+        } else {
+            for (size_t k = 1; k < 5; k++) once__pg_put_null(&q->columns[k]);
+        }
+    }
+    for (size_t i = 0; i < 5; i++) once__pg_param_array(&params, &q->columns[i]);
+    param_now(q, &params);
+    return once__pg_send(q->pg, PG_ENTRY_AHEAD, &params, err);
+}
+
+static int send_lane_ids(once_postgres *q, unsigned statement, const round_of *round, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < round->n_lanes; i++) once__pg_put_id(&q->columns[0], round->lanes[i]->id);
+    once__pg_param_array(&params, &q->columns[0]);
+    if (statement == PG_LANE_AHEAD) param_now(q, &params);
+    return once__pg_send(q->pg, statement, &params, err);
+}
+
+/* What the tables say of the lanes, but for the entries that have slots: those are looked at in memory. */
+static int send_lane_read(once_postgres *q, const round_of *round, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    once__pg_array_begin(&q->columns[1], PG_UUID);
+    for (size_t i = 0; i < round->n_lanes; i++) once__pg_put_id(&q->columns[0], round->lanes[i]->id);
+    for (size_t i = 0; i < q->n_all; i++)
+        if (q->all[i]->live || q->all[i]->asked) once__pg_put_id(&q->columns[1], q->all[i]->entry.id);
+    once__pg_param_array(&params, &q->columns[0]);
+    once__pg_param_array(&params, &q->columns[1]);
+    return once__pg_send(q->pg, PG_LANE_READ, &params, err);
+}
+
+static void read_ahead(once_postgres *q, const PGresult *result)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_slot *slot = once__ids_get(&q->slots, once__pg_id(result, i, 0));
+        if (slot) slot->row = slot->ahead_detail.len ? PG_ROW_FINISHED : PG_ROW_LIVE;
+    }
+}
+
+/* The rows that were there. Nothing is known of those that are not finished before once_live has been read. */
+static int read_entries(once_postgres *q, const round_of *round, const PGresult *result, once_error *err)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_slot *slot = once__ids_get(&q->slots, once__pg_id(result, i, 0));
+        if (!slot || !slot->asked) return damaged(q, "once_entry", err);
+        if (slot->ahead && slot->row != PG_ROW_NONE) continue; /* our own; in a savepoint the statement cannot tell */
+        slot->row = PG_ROW_LIVE;
+        slot->ahead = false;
+        slot->ahead_detail = (once_bytes){0};
+        if (once__pg_null(result, i, 1)) continue;
+        const int rc = once__pg_read_finished(q, result, i, &q->arena, &slot->entry, &round->names[slot->at], err);
+        if (rc != ONCE_OK) return rc;
+        slot->row = PG_ROW_FINISHED;
+    }
+    return ONCE_OK;
+}
+
+static int read_live(once_postgres *q, const PGresult *result, once_error *err)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_slot *slot = once__ids_get(&q->slots, once__pg_id(result, i, 0));
+        if (!slot || !slot->asked || slot->row != PG_ROW_LIVE) return damaged(q, "once_live", err);
+        const int rc = once__pg_read_live(q, result, i, &q->arena, &slot->entry, err);
+        if (rc != ONCE_OK) return rc;
+        slot->live = true;
+        slot->body = slot->body_same = slot->entry.has_message;
+    }
+    return ONCE_OK;
+}
+
+static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(result, i, 0));
+        if (!lane) return damaged(q, "once_lane", err);
+        lane->known = true;
+        if (!lane->dirty) {
+            lane->has_version = !once__pg_null(result, i, 1);
+            lane->version = once__pg_int(result, i, 1);
+            lane->expires_ms = once__pg_int(result, i, 2);
+        }
+        lane->others = !once__pg_null(result, i, 3);
+        lane->head_id = once__pg_id(result, i, 3);
+        lane->head = once__pg_int(result, i, 4);
+        lane->tail = once__pg_int(result, i, 5);
+        lane->claimed = once__pg_int(result, i, 6) != 0;
+    }
+    return ONCE_OK;
+}
+
+static void mark_locked(once_postgres *q, const PGresult *result)
+{
+    for (int i = 0; i < PQntuples(result); i++) {
+        once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(result, i, 0));
+        if (lane) lane->locked = true;
+    }
+}
+
+/* What was loaded takes its place: names, lanes. */
+static int settle_in(once_postgres *q, const round_of *round, once_error *err)
+{
+    int rc = once__pg_names_fetch(q, err);
+    for (size_t i = 0; i < round->n && rc == ONCE_OK; i++) {
+        once_pg_slot *slot = round->slots[i];
+        slot->asked = false;
+        if (slot->ahead) continue; /* what was written ahead is not what is known */
+        if (slot->row == PG_ROW_FINISHED) rc = once__pg_name_finished(q, &round->names[i], &slot->entry, err);
+        note_own(slot);
+        if (!slot->live) continue;
+        once_pg_lane *lane = once__ids_get(&q->lanes, slot->entry.lane);
+        if (lane && !lane->asked) lane->known = false; /* it counted this one as a row */
+        if (rc == ONCE_OK && !join_lane(q, slot)) rc = no_memory(err);
+    }
+    return rc;
+}
+
+#define SEND(call)                                                                                                    \
+    do {                                                                                                              \
+        if (rc == ONCE_OK && (rc = (call)) == ONCE_OK) sent++;                                                        \
+    } while (0)
+
+static int run_round(once_postgres *q, round_of *round, once_error *err)
+{
+    PGresult *results[ROUND_MAX];
+    size_t sent = 0;
+    int ahead = -1, entries = -1, live = -1, locks = -1, lanes = -1, rc = once__pg_begin_send(q, &sent, err);
+    const size_t begin = sent;
+    const bool plan = round->n > 0 || round->n_lanes > 0;
+    bool lock_lanes = false;
+    for (size_t i = 0; i < round->n_lanes; i++) lock_lanes |= !round->lanes[i]->locked;
+    if (plan) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
+    if (lock_lanes) {
+        SEND(send_lane_ids(q, PG_LANE_AHEAD, round, err));
+        locks = (int)sent;
+        SEND(send_lane_ids(q, PG_LANE_LOCK, round, err));
+    }
+    if (round->n_ahead) {
+        ahead = (int)sent;
+        SEND(send_ahead(q, round, err));
+    }
+    if (round->n) {
+        entries = (int)sent;
+        SEND(send_ids(q, q->write && !round->locked ? PG_ENTRY_LOCK : PG_ENTRY_READ, round, err));
+        live = (int)sent;
+        SEND(send_ids(q, PG_LIVE_READ, round, err));
+    }
+    if (round->n_lanes) {
+        lanes = (int)sent;
+        SEND(send_lane_read(q, round, err));
+    }
+    if (plan) SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err));
+    assert(sent <= ROUND_MAX);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_begin_read(q, results, begin, err);
+    if (locks >= 0) mark_locked(q, results[locks]);
+    if (ahead >= 0) read_ahead(q, results[ahead]);
+    if (rc == ONCE_OK && entries >= 0) rc = read_entries(q, round, results[entries], err);
+    if (rc == ONCE_OK && live >= 0) rc = read_live(q, results[live], err);
+    if (rc == ONCE_OK && lanes >= 0) rc = read_lanes(q, results[lanes], err);
+    once__pg_clear(results, sent);
+    return rc;
+}
+
+/* Whether an entry that should have been inserted ahead is neither ours nor there: somebody deleted it between the two
+ * statements. Those are asked for again. */
+static size_t keep_vanished(round_of *round)
+{
+    size_t left = 0;
+    round->n_ahead = 0;
+    for (size_t i = 0; i < round->n; i++) {
+        once_pg_slot *slot = round->slots[i];
+        if (!slot->ahead || slot->row != PG_ROW_NONE) continue;
+        round->slots[left++] = slot;
+        round->n_ahead++;
+    }
+    return left;
+}
+
+static int load_round(once_postgres *q, round_of *round, once_error *err)
+{
+    round->names = once_arena_new(&q->arena, once_pg_names_of, round->n + 1);
+    once_pg_slot **all = once_arena_alloc(&q->arena, (round->n + 1) * sizeof *all);
+    if (!round->names || !all) return no_memory(err);
+    for (size_t i = 0; i < round->n; i++) {
+        all[i] = round->slots[i];
+        all[i]->at = i;
+    }
+    for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = true;
+    round_of again = *round;
+    int rc = run_round(q, round, err);
+    for (int tries = 0; rc == ONCE_OK && (again.n = keep_vanished(&again)) > 0; tries++) {
+        if (tries == VANISHED_TRIES) rc = once_fail(err, ONCE_E_ABORTED, "%s: entries came and went too fast", q->pg->where);
+        else rc = run_round(q, &again, err);
+    }
+    round->slots = all; /* in the order of their names */
+    for (size_t i = 0; i < round->n_lanes && rc == ONCE_OK; i++)
+        if (!round->lanes[i]->locked && q->write) rc = once_fail(err, ONCE_E_ABORTED, "%s: a lane came and went too fast", q->pg->where);
+    if (rc == ONCE_OK) rc = settle_in(q, round, err);
+    for (size_t i = 0; i < round->n_lanes; i++) round->lanes[i]->asked = false;
+    return rc;
+}
+
+/* ---- what is written ahead ---- */
+
+static once_bytes self(const once_postgres *q) { return (once_bytes){q->shelf.store.who, strlen(q->shelf.store.who)}; }
+
+/* The entry as it will be if the effect succeeds in this very transaction. */
+static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *r, once_error *err)
+{
+    const once_pg_name *scope = once__pg_name_scope(&q->names, r->scope), *place = once__pg_name_place(&q->names, r->at.place),
+                       *run = once__pg_name_run(&q->names, r->run), *who = once__pg_name_who(&q->names, self(q));
+    if (!scope || !place || !run || !who) return no_memory(err);
+    const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
+    const once_entry done = {.id = r->id, .state = ONCE_STATE_DONE, .attempt = 1, .expires_ms = r->remember_ms, .at = r->at};
+    once_buf_clear(&q->detail);
+    if (!once__pg_detail_write(&done, names, &q->detail, &slot->ahead_kept_ms) ||
+        !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &slot->ahead_detail))
+        return no_memory(err);
+    slot->ahead_token = r->token;
+    slot->ahead_fingerprint = r->fingerprint;
+    return ONCE_OK;
+}
+
+static int name_requests(once_postgres *q, const once_request *const *requests, size_t n, once_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!once__pg_name_scope(&q->names, requests[i]->scope) || !once__pg_name_place(&q->names, requests[i]->at.place) ||
+            !once__pg_name_run(&q->names, requests[i]->run) || !once__pg_name_who(&q->names, self(q)))
+            return no_memory(err);
+    return once__pg_names_resolve(q, err);
+}
+
+static bool goes_ahead(const once_postgres *q, const once_request *r, once_purpose purpose)
+{
+    if (purpose == ONCE_FOR_ACCEPT) return true;
+    return purpose == ONCE_FOR_CLAIM && !(q->shelf.in_tx && r->natural); /* of a natural one nothing will be left */
+}
+
+int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    const bool settles = purpose == ONCE_FOR_CLAIM && shelf->in_tx;
+    int rc = settles ? name_requests(q, requests, n, err) : ONCE_OK;
+    if (rc != ONCE_OK) return rc;
+    round_of round = {.slots = once_arena_alloc(&q->arena, (n + 1) * sizeof *round.slots),
+                      .lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round.lanes)};
+    if (!round.slots || !round.lanes) return no_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        const once_request *r = requests[i];
+        if (!once_hash_is_zero(r->lane.id) && purpose != ONCE_FOR_EXTEND && !once__ids_get(&q->lanes, r->lane.id)) {
+            once_pg_lane *lane = lane_of(q, r->lane.id);
+            if (!lane) return no_memory(err);
+            round.lanes[round.n_lanes++] = lane;
+        }
+        if (once__ids_get(&q->slots, r->id)) continue;
+        once_pg_slot *slot = slot_new(q, r->id);
+        if (!slot) return no_memory(err);
+        round.slots[round.n++] = slot;
+        slot->asked = true;
+        slot->ahead = goes_ahead(q, r, purpose);
+        round.n_ahead += slot->ahead;
+        if (slot->ahead && settles && (r->remember_ms < AHEAD_KEPT_MAX / 2 || r->remember_ms == ONCE_FOREVER)) rc = guess_done(q, slot, r, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    if (q->begun && round.n == 0 && round.n_lanes == 0) return ONCE_OK;
+    return load_round(q, &round, err);
+}
+
+int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_slot *slot = once__ids_get(&q->slots, id);
+    if (!slot) {
+        slot = slot_new(q, id);
+        if (!slot) return no_memory(err);
+        slot->asked = true;
+        once_pg_slot *one = slot;
+        round_of round = {.slots = &one, .n = 1};
+        const int rc = load_round(q, &round, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    *out = &slot->entry;
+    return ONCE_OK;
+}
+
+static int lock_free_lanes(once_postgres *q, round_of *round, once_error *err)
+{
+    PGresult *result;
+    int rc = send_lane_ids(q, PG_LANE_LOCK_FREE, round, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    if (rc != ONCE_OK) return rc;
+    mark_locked(q, result);
+    PQclear(result);
+    size_t left = 0;
+    for (size_t i = 0; i < round->n_lanes; i++)
+        if (round->lanes[i]->locked) round->lanes[left++] = round->lanes[i];
+    round->n_lanes = left;
+    return ONCE_OK;
+}
+
+int once__pg_load_free(once_postgres *q, once_hash *ids, size_t *n, once_error *err)
+{
+    round_of entries = {.slots = once_arena_alloc(&q->arena, (*n + 1) * sizeof *entries.slots), .locked = true};
+    round_of lanes = {.lanes = once_arena_alloc(&q->arena, (*n + 1) * sizeof *lanes.lanes)};
+    if (!entries.slots || !lanes.lanes) return no_memory(err);
+    for (size_t i = 0; i < *n; i++) {
+        if (once__ids_get(&q->slots, ids[i])) continue;
+        once_pg_slot *slot = slot_new(q, ids[i]);
+        if (!slot) return no_memory(err);
+        slot->asked = true;
+        entries.slots[entries.n++] = slot;
+    }
+    int rc = entries.n ? load_round(q, &entries, err) : ONCE_OK;
+    for (size_t i = 0; i < q->n_lanes && rc == ONCE_OK; i++)
+        if (!q->lane_list[i]->locked) {
+            if (lanes.n_lanes == *n) break;
+            lanes.lanes[lanes.n_lanes++] = q->lane_list[i];
+        }
+    if (rc == ONCE_OK && lanes.n_lanes) rc = lock_free_lanes(q, &lanes, err);
+    if (rc == ONCE_OK && lanes.n_lanes) rc = load_round(q, &lanes, err);
+    size_t left = 0;
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
+        const once_pg_slot *slot = once__ids_get(&q->slots, ids[i]);
+        if (!slot->lane || slot->lane->locked) ids[left++] = ids[i];
+    }
+    *n = left;
+    return rc;
+}
+
+/* ---- saving ---- */
+
+static bool own(once_postgres *q, once_pg_slot *slot, int which, once_bytes *bytes)
+{
+    if (bytes->len == 0) *bytes = (once_bytes){0};
+    else if (bytes->data != slot->own[which] && !once_arena_copy(&q->arena, *bytes, bytes)) return false;
+    slot->own[which] = bytes->data;
+    return true;
+}
+
+/* Copies what the entry points to, as far as it is not ours already. */
+static bool own_all(once_postgres *q, once_pg_slot *slot)
+{
+    once_entry *e = &slot->entry;
+    const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope), *place = once__pg_name_place(&q->names, e->at.place);
+    const once_pg_name *who = once__pg_name_who(&q->names, e->who);
+    const once_pg_name *worker = e->worker.len ? once__pg_name_who(&q->names, e->worker) : who;
+    if (!scope || !place || !who || !worker) return false;
+    e->scope = scope->scope;
+    e->at.place = place->bytes;
+    e->who = who->bytes;
+    if (e->worker.len) e->worker = worker->bytes;
+    if (!own(q, slot, PG_OWN_KEY, &e->key) || !own(q, slot, PG_OWN_POINT, &e->at.point) || !own(q, slot, PG_OWN_RESULT, &e->result) ||
+        !own(q, slot, PG_OWN_REASON, &e->reason) || !own(q, slot, PG_OWN_HISTORY, &e->history))
+        return false;
+    if (!e->has_message) return true;
+    const once_pg_name *body_place = once__pg_name_place(&q->names, e->message.at.place);
+    if (!body_place) return false;
+    e->message.at.place = body_place->bytes;
+    return own(q, slot, PG_OWN_TYPE, &e->message.type) && own(q, slot, PG_OWN_HEADERS, &e->message.headers) &&
+           own(q, slot, PG_OWN_BODY, &e->message.body) && own(q, slot, PG_OWN_BODY_POINT, &e->message.at.point);
+}
+
+int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_slot *slot = (once_pg_slot *)entry;
+    assert(once__ids_get(&q->slots, entry->id) == slot);
+    if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
+    if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
+    const char *body = slot->own[PG_OWN_BODY];
+    if (!own_all(q, slot)) return no_memory(err);
+    if (!entry->has_message || body != slot->own[PG_OWN_BODY]) slot->body_same = false;
+    slot->dirty = true;
+    return join_lane(q, slot) ? ONCE_OK : no_memory(err);
+}
+
+/* ---- lanes ---- */
+
+static int know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err)
+{
+    once_pg_lane *lane = lane_of(q, id);
+    if (!lane) return no_memory(err);
+    *out = lane;
+    if (lane->known && lane->locked) return ONCE_OK;
+    round_of round = {.lanes = out, .n_lanes = 1};
+    return load_round(q, &round, err);
+}
+
+int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_lane *lane;
+    const int rc = know_lane(q, id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    assert(once__ids_get(&q->slots, except)); /* so that no row is its own */
+    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
+    if (lane->has_version && lane->expires_ms > shelf->now_ms) {
+        out->has_version = true;
+        out->version = lane->version;
+    }
+    if (lane->others) {
+        out->head = lane->head;
+        out->tail = lane->tail;
+        out->claimed = lane->claimed;
+    }
+    for (const once_pg_slot *slot = lane->first; slot; slot = slot->lane_next) {
+        const once_entry *other = &slot->entry;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || once_hash_equal(other->id, except)) continue;
+        if (once_state_occupies(other->state)) out->claimed = true;
+        if (other->order < out->head) out->head = other->order;
+        if (other->order > out->tail) out->tail = other->order;
+    }
+    return ONCE_OK;
+}
+
+int once__pg_save_lane(once_shelf *shelf, once_hash id, int64_t version, int64_t expires_ms, once_error *err)
+{
+    once_pg_lane *lane;
+    const int rc = know_lane(once__pg_of(shelf), id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    lane->has_version = lane->dirty = true;
+    lane->version = version;
+    lane->expires_ms = expires_ms;
+    return ONCE_OK;
+}
+
+int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
+{
+    once_pg_lane *lane;
+    const int rc = know_lane(once__pg_of(shelf), id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    once_hash best = lane->others ? lane->head_id : (once_hash){0};
+    int64_t order = lane->head;
+    for (const once_pg_slot *slot = lane->first; slot; slot = slot->lane_next) {
+        const once_entry *other = &slot->entry;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id)) continue;
+        if (!once_hash_is_zero(best) && (other->order > order || (other->order == order && once_hash_compare(other->id, best) > 0))) continue;
+        best = other->id;
+        order = other->order;
+    }
+    *out = best;
+    return ONCE_OK;
+}
+
+/* ---- writing ---- */
+
+typedef struct written {
+    once_pg_slot *slot;
+    enum { ENTRY_KEEP, ENTRY_INSERT, ENTRY_UPDATE, ENTRY_DELETE } entry;
+    bool live_put, live_delete, body_put, body_delete;
+    int64_t expires_ms; /* with a detail */
+    once_bytes detail;  /* empty: not finished */
+} written;
+
+static int encode(once_postgres *q, written *w, int64_t *kept_ms, once_error *err)
+{
+    const once_entry *e = &w->slot->entry;
+    const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope), *place = once__pg_name_place(&q->names, e->at.place),
+                       *run = once__pg_name_run(&q->names, e->run), *who = once__pg_name_who(&q->names, e->who);
+    if (!scope || !place || !run || !who) return no_memory(err);
+    const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
+    once_buf_clear(&q->detail);
+    if (!once__pg_detail_write(e, names, &q->detail, kept_ms) || !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &w->detail))
+        return no_memory(err);
+    w->expires_ms = e->changed_ms + *kept_ms;
+    return ONCE_OK;
+}
+
+static bool as_guessed(const written *w, int64_t kept_ms, int64_t now_ms)
+{
+    const once_pg_slot *slot = w->slot;
+    return slot->ahead && slot->row == PG_ROW_FINISHED && once_hash_equal(slot->ahead_token, slot->entry.token) &&
+           once_hash_equal(slot->ahead_fingerprint, slot->entry.fingerprint) && slot->ahead_kept_ms == kept_ms &&
+           slot->entry.changed_ms == now_ms && slot->ahead_detail.len == w->detail.len &&
+           memcmp(slot->ahead_detail.data, w->detail.data, w->detail.len) == 0;
+}
+
+/* What has to be done so that the tables say what the slot says. */
+static int plan(once_postgres *q, written *w, once_error *err)
+{
+    once_pg_slot *slot = w->slot;
+    const once_entry *e = &slot->entry;
+    const bool finished = once_state_finished(e->state), live = !finished && e->state != ONCE_STATE_ABSENT;
+    int64_t kept_ms = 0;
+    int rc = ONCE_OK;
+    w->live_put = live;
+    w->live_delete = slot->live && !live;
+    w->body_put = live && e->has_message && !slot->body_same;
+    w->body_delete = slot->body && !(live && e->has_message);
+    if (finished) {
+        rc = encode(q, w, &kept_ms, err);
+        w->entry = slot->row == PG_ROW_NONE ? ENTRY_INSERT : as_guessed(w, kept_ms, q->shelf.now_ms) ? ENTRY_KEEP : ENTRY_UPDATE;
+    } else if (live) {
+        w->entry = slot->row == PG_ROW_NONE ? ENTRY_INSERT : slot->row == PG_ROW_LIVE ? ENTRY_KEEP : ENTRY_UPDATE;
+    } else {
+        w->entry = slot->row == PG_ROW_NONE ? ENTRY_KEEP : ENTRY_DELETE;
+    }
+    return rc;
+}
+
+static void param_columns(once_postgres *q, size_t n, once_pg_params *params)
+{
+    for (size_t i = 0; i < n; i++) once__pg_param_array(params, &q->columns[i]);
+}
+
+static int send_entries(once_postgres *q, unsigned statement, const written *list, size_t n, int which, once_error *err)
+{
+    static const uint32_t types[] = {PG_UUID, PG_INT8, PG_UUID, PG_UUID, PG_BYTEA};
+    once_pg_params params = {0};
+    const size_t columns = statement == PG_ENTRY_DELETE ? 1 : 5;
+    for (size_t i = 0; i < columns; i++) once__pg_array_begin(&q->columns[i], types[i]);
+    for (size_t i = 0; i < n; i++) {
+        const once_entry *e = &list[i].slot->entry;
+        if ((int)list[i].entry != which) continue;
+        once__pg_put_id(&q->columns[0], e->id);
+        if (columns == 1) continue;
+        if (list[i].detail.len) {
+            once__pg_put_int8(&q->columns[1], list[i].expires_ms);
+            put_id_or_null(&q->columns[2], e->token);
+            put_id_or_null(&q->columns[3], e->fingerprint);
+            once__pg_put_bytes(&q->columns[4], list[i].detail);
+        } else {
+            for (size_t k = 1; k < 5; k++) once__pg_put_null(&q->columns[k]);
+        }
+    }
+    param_columns(q, columns, &params);
+    return once__pg_send(q->pg, statement, &params, err);
+}
+
+static void put_live(once_postgres *q, const once_entry *e)
+{
+    once_pg_array *c = q->columns;
+    once__pg_put_id(&c[0], e->id);
+    once__pg_put_id(&c[1], e->token);
+    put_id_or_null(&c[2], e->fingerprint);
+    put_id_or_null(&c[3], e->lane);
+    const int64_t numbers[] = {e->order,      e->gap_ms, e->remember_ms, (int64_t)e->run, e->seen_ms,
+                               e->changed_ms, e->due_ms, e->expires_ms,  e->attempt,      e->failures};
+    for (size_t i = 0; i < 10; i++) once__pg_put_int8(&c[4 + i], numbers[i]);
+    once__pg_put_int2(&c[14], (int16_t)e->state);
+    once__pg_put_int2(&c[15], (int16_t)((e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) | (e->silent ? SILENT : 0) |
+                                        (e->natural ? NATURAL : 0)));
+    once__pg_put_bool(&c[16], e->has_message);
+    const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,    e->at.place,
+                                e->at.point,     e->reason,         e->who,             e->worker, e->history};
+    for (size_t i = 0; i < 10; i++) once__pg_put_bytes(&c[17 + i], texts[i]);
+}
+
+static int send_live(once_postgres *q, const written *list, size_t n, once_error *err)
+{
+    once_pg_params params = {0};
+    for (size_t i = 0; i < 27; i++)
+        once__pg_array_begin(&q->columns[i], i < 4 ? PG_UUID : i < 14 ? PG_INT8 : i < 16 ? PG_INT2 : i == 16 ? PG_BOOL : PG_BYTEA);
+    for (size_t i = 0; i < n; i++)
+        if (list[i].live_put) put_live(q, &list[i].slot->entry);
+    param_columns(q, 27, &params);
+    return once__pg_send(q->pg, PG_LIVE_PUT, &params, err);
+}
+
+static int send_bodies(once_postgres *q, const written *list, size_t n, once_error *err)
+{
+    once_pg_params params = {0};
+    for (size_t i = 0; i < 7; i++) once__pg_array_begin(&q->columns[i], i == 0 ? PG_UUID : i == 1 ? PG_INT8 : PG_BYTEA);
+    for (size_t i = 0; i < n; i++) {
+        const once_message *m = &list[i].slot->entry.message;
+        if (!list[i].body_put) continue;
+        once__pg_put_id(&q->columns[0], list[i].slot->entry.id);
+        if (m->sent_ms == ONCE_NO_TIME) once__pg_put_null(&q->columns[1]);
+        else once__pg_put_int8(&q->columns[1], m->sent_ms);
+        const once_bytes texts[] = {m->type, m->headers, m->body, m->at.place, m->at.point};
+        for (size_t k = 0; k < 5; k++) once__pg_put_bytes(&q->columns[2 + k], texts[k]);
+    }
+    param_columns(q, 7, &params);
+    return once__pg_send(q->pg, PG_BODY_PUT, &params, err);
+}
+
+static int send_deleted(once_postgres *q, unsigned statement, const written *list, size_t n, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < n; i++)
+        if (statement == PG_LIVE_DELETE ? list[i].live_delete : list[i].body_delete) once__pg_put_id(&q->columns[0], list[i].slot->entry.id);
+    param_columns(q, 1, &params);
+    return once__pg_send(q->pg, statement, &params, err);
+}
+
+static int send_lanes(once_postgres *q, once_error *err)
+{
+    once_pg_params params = {0};
+    for (size_t i = 0; i < 3; i++) once__pg_array_begin(&q->columns[i], i == 0 ? PG_UUID : PG_INT8);
+    for (size_t i = 0; i < q->n_lanes; i++) {
+        const once_pg_lane *lane = q->lane_list[i];
+        if (!lane->dirty) continue;
+        once__pg_put_id(&q->columns[0], lane->id);
+        once__pg_put_int8(&q->columns[1], lane->version);
+        once__pg_put_int8(&q->columns[2], lane->expires_ms);
+    }
+    param_columns(q, 3, &params);
+    return once__pg_send(q->pg, PG_LANE_PUT, &params, err);
+}
+
+/* Names that finished entries will refer to. */
+static int name_slots(once_postgres *q, once_error *err)
+{
+    for (size_t i = 0; i < q->n_all; i++) {
+        const once_entry *e = &q->all[i]->entry;
+        if (!q->all[i]->dirty || !once_state_finished(e->state)) continue;
+        if (!once__pg_name_scope(&q->names, &e->scope) || !once__pg_name_place(&q->names, e->at.place) ||
+            !once__pg_name_run(&q->names, e->run) || !once__pg_name_who(&q->names, e->who))
+            return no_memory(err);
+    }
+    return once__pg_names_resolve(q, err);
+}
+
+int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
+{
+    written *list = once_arena_new(&q->arena, written, q->n_all + 1);
+    if (!list) return no_memory(err);
+    size_t n = 0, counts[4] = {0}, sent = 0;
+    bool live_put = false, live_delete = false, body_put = false, body_delete = false, lanes = false;
+    int rc = name_slots(q, err);
+    for (size_t i = 0; i < q->n_all && rc == ONCE_OK; i++) {
+        if (!q->all[i]->dirty && !(q->all[i]->ahead && q->all[i]->row != PG_ROW_NONE)) continue;
+        written *w = &list[n++];
+        w->slot = q->all[i];
+        rc = plan(q, w, err);
+        counts[w->entry]++;
+        live_put |= w->live_put;
+        live_delete |= w->live_delete;
+        body_put |= w->body_put;
+        body_delete |= w->body_delete;
+    }
+    for (size_t i = 0; i < q->n_lanes; i++) lanes |= q->lane_list[i]->dirty;
+    const bool plans = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete || lanes;
+    if (plans) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
+    if (counts[ENTRY_INSERT]) SEND(send_entries(q, PG_ENTRY_INSERT, list, n, ENTRY_INSERT, err));
+    if (counts[ENTRY_UPDATE]) SEND(send_entries(q, PG_ENTRY_UPDATE, list, n, ENTRY_UPDATE, err));
+    if (counts[ENTRY_DELETE]) SEND(send_entries(q, PG_ENTRY_DELETE, list, n, ENTRY_DELETE, err));
+    if (live_put) SEND(send_live(q, list, n, err));
+    if (live_delete) SEND(send_deleted(q, PG_LIVE_DELETE, list, n, err));
+    if (body_put) SEND(send_bodies(q, list, n, err));
+    if (body_delete) SEND(send_deleted(q, PG_BODY_DELETE, list, n, err));
+    if (lanes) SEND(send_lanes(q, err));
+    if (plans && q->nested) SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err)); /* otherwise the commit ends it */
+    *sent_out = sent;
+    return rc;
+}

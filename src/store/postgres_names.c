@@ -1,0 +1,253 @@
+/* Scopes, places, runs and people in few bytes: a finished entry has their numbers. Two hash tables (by text, by number) over the
+ * same names.
+ *
+ * Text: 'S', the lengths of tenant, consumer and operation (4 bytes each), and these; 'P' and the place; 'R' and the run; 'W'
+ * and who it was.
+ * Numbers are never taken back. One that was made in a transaction that is rolled back was never there, so then
+ * everything is forgotten and asked for again. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/postgres_store.h"
+
+#include "base/banned.h"
+
+enum { KEEP_MAX = 4096 }; /* names that may stay in memory between transactions */
+
+typedef struct by_number {
+    once_hash key; /* {0, number} */
+    once_pg_name *name;
+} by_number;
+
+static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for names"); }
+
+static bool parse(once_pg_name *name)
+{
+    if (name->len < 1) return false;
+    uint32_t lens[3];
+    const size_t head = 1 + sizeof lens;
+    switch (name->text[0]) {
+    case 'S':
+        if (name->len < head) return false;
+        memcpy(lens, name->text + 1, sizeof lens);
+        if ((uint64_t)lens[0] + lens[1] + lens[2] != name->len - head) return false;
+        const char *at = name->text + head;
+        name->scope = (once_scope){{at, lens[0]}, {at + lens[0], lens[1]}, {at + lens[0] + lens[1], lens[2]}};
+        return true;
+    case 'P':
+    case 'W': name->bytes = (once_bytes){name->text + 1, name->len - 1}; return true;
+    case 'R':
+        if (name->len != 9) return false;
+        memcpy(&name->run, name->text + 1, 8);
+        return true;
+    default: return false;
+    }
+}
+
+static once_pg_name *make(const char *text, size_t len)
+{
+    once_pg_name *name = calloc(1, sizeof *name + len);
+    if (!name) return NULL;
+    name->len = len;
+    memcpy(name->text, text, len);
+    name->key = once_xxh128(0, text, len);
+    if (parse(name)) return name;
+    free(name);
+    return NULL;
+}
+
+static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
+{
+    if (n < *size) return true;
+    const size_t more = *size ? *size * 2 : 16;
+    void **at = list_at, *grown = realloc(*at, more * each);
+    if (!grown) return false;
+    *at = grown;
+    *size = more;
+    return true;
+}
+
+static once_pg_name *find(once_pg_names *names, const char *text, size_t len)
+{
+    once_pg_name *name = once__ids_get(&names->by_text, once_xxh128(0, text, len));
+    if (name) return name;
+    if (!list_room(&names->unknown, names->n_unknown, &names->unknown_size, sizeof *names->unknown)) return NULL;
+    name = make(text, len);
+    if (!name || !once__ids_put(&names->by_text, name)) {
+        free(name);
+        return NULL;
+    }
+    names->unknown[names->n_unknown++] = name;
+    return name;
+}
+
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || x.data == y.data || memcmp(x.data, y.data, x.len) == 0); }
+
+once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope)
+{
+    once_pg_name *last = names->last_scope;
+    if (last && same(last->scope.tenant, scope->tenant) && same(last->scope.consumer, scope->consumer) &&
+        same(last->scope.operation, scope->operation))
+        return last;
+    const once_bytes parts[] = {scope->tenant, scope->consumer, scope->operation};
+    const uint32_t lens[] = {(uint32_t)parts[0].len, (uint32_t)parts[1].len, (uint32_t)parts[2].len};
+    once_buf text;
+    once_buf_init(&text, 1 << 20);
+    once_buf_append(&text, "S", 1);
+    once_buf_append(&text, lens, sizeof lens);
+    for (size_t i = 0; i < 3; i++) once_buf_append(&text, parts[i].data, parts[i].len);
+    once_pg_name *name = text.failed ? NULL : find(names, text.data, text.len);
+    once_buf_release(&text);
+    if (name) names->last_scope = name;
+    return name;
+}
+
+static once_pg_name *name_of(once_pg_names *names, char kind, once_bytes bytes, once_pg_name **last)
+{
+    if (*last && same((*last)->bytes, bytes)) return *last;
+    once_buf text;
+    once_buf_init(&text, 1 << 20);
+    once_buf_append(&text, &kind, 1);
+    once_buf_append(&text, bytes.data, bytes.len);
+    once_pg_name *name = text.failed ? NULL : find(names, text.data, text.len);
+    once_buf_release(&text);
+    if (name) *last = name;
+    return name;
+}
+
+once_pg_name *once__pg_name_place(once_pg_names *names, once_bytes place) { return name_of(names, 'P', place, &names->last_place); }
+once_pg_name *once__pg_name_who(once_pg_names *names, once_bytes who) { return name_of(names, 'W', who, &names->last_who); }
+
+once_pg_name *once__pg_name_run(once_pg_names *names, uint64_t run)
+{
+    once_pg_name *last = names->last_run;
+    if (last && last->run == run) return last;
+    char text[9] = {'R'};
+    memcpy(text + 1, &run, 8);
+    once_pg_name *name = find(names, text, sizeof text);
+    if (name) names->last_run = name;
+    return name;
+}
+
+/* ---- numbers ---- */
+
+static once_hash number_key(int32_t number) { return (once_hash){0, (uint64_t)(uint32_t)number}; }
+
+const once_pg_name *once__pg_names_get(const once_pg_names *names, int32_t number)
+{
+    const by_number *found = once__ids_get(&names->by_number, number_key(number));
+    return found ? found->name : NULL;
+}
+
+/* A row (id, name). */
+static int learn(once_pg_names *names, const PGresult *result, int row, once_error *err)
+{
+    const int32_t number = (int32_t)once__pg_int(result, row, 0);
+    const once_bytes text = once__pg_bytes(result, row, 1);
+    if (once__ids_get(&names->by_number, number_key(number))) return ONCE_OK;
+    once_pg_name *name = once__ids_get(&names->by_text, once_xxh128(0, text.data, text.len));
+    if (!name) {
+        name = make(text.data, text.len);
+        if (!name) return once_fail(err, ONCE_E_CORRUPT, "table once_name is damaged; restore it from a backup");
+        if (!once__ids_put(&names->by_text, name)) {
+            free(name);
+            return no_memory(err);
+        }
+    }
+    by_number *entry = calloc(1, sizeof *entry);
+    if (!entry) return no_memory(err);
+    *entry = (by_number){number_key(number), name};
+    name->number = number;
+    if (once__ids_put(&names->by_number, entry)) return ONCE_OK;
+    free(entry);
+    return no_memory(err);
+}
+
+static int learn_all(once_pg_names *names, const PGresult *result, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (int i = 0; i < PQntuples(result) && rc == ONCE_OK; i++) rc = learn(names, result, i, err);
+    return rc;
+}
+
+static void drop_known(once_pg_names *names)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < names->n_unknown; i++)
+        if (!names->unknown[i]->number) names->unknown[left++] = names->unknown[i];
+    names->n_unknown = left;
+}
+
+int once__pg_names_resolve(once_postgres *q, once_error *err)
+{
+    once_pg_names *names = &q->names;
+    for (int make_them = 0; make_them < 2 && names->n_unknown; make_them++) {
+        once_pg_array *texts = &q->columns[PG_COLUMNS - 1]; /* the others may be filled already */
+        once_pg_params params = {0};
+        PGresult *results[2];
+        size_t sent = 0;
+        once__pg_array_begin(texts, PG_BYTEA);
+        for (size_t i = 0; i < names->n_unknown; i++) once__pg_put_bytes(texts, (once_bytes){names->unknown[i]->text, names->unknown[i]->len});
+        once__pg_param_array(&params, texts);
+        int rc = ONCE_OK;
+        if (make_them) {
+            rc = once__pg_send(q->pg, PG_NAME_MAKE, &params, err);
+            sent += rc == ONCE_OK;
+            names->fresh = q->begun;
+        }
+        if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NAME_FIND, &params, err);
+        sent += rc == ONCE_OK;
+        if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
+        if (rc != ONCE_OK) return rc;
+        rc = learn_all(names, results[sent - 1], err);
+        once__pg_clear(results, sent);
+        if (rc != ONCE_OK) return rc;
+        drop_known(names);
+    }
+    return names->n_unknown ? once_fail(err, ONCE_E_ABORTED, "a name vanished from once_name") : ONCE_OK;
+}
+
+bool once__pg_names_want(once_pg_names *names, int32_t number)
+{
+    if (once__ids_get(&names->by_number, number_key(number))) return true;
+    if (!list_room(&names->missing, names->n_missing, &names->missing_size, sizeof *names->missing)) return false;
+    names->missing[names->n_missing++] = number;
+    return true;
+}
+
+int once__pg_names_fetch(once_postgres *q, once_error *err)
+{
+    once_pg_names *names = &q->names;
+    if (!names->n_missing) return ONCE_OK;
+    once_pg_array *numbers = &q->columns[PG_COLUMNS - 1];
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_array_begin(numbers, PG_INT4);
+    for (size_t i = 0; i < names->n_missing; i++) once__pg_put_int4(numbers, names->missing[i]);
+    names->n_missing = 0;
+    once__pg_param_array(&params, numbers);
+    int rc = once__pg_send(q->pg, PG_NAME_GET, &params, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    if (rc != ONCE_OK) return rc;
+    rc = learn_all(names, result, err);
+    PQclear(result);
+    return rc;
+}
+
+void once__pg_names_clear(once_pg_names *names)
+{
+    for (size_t i = 0; i < names->by_number.size; i++) free(names->by_number.at[i]);
+    for (size_t i = 0; i < names->by_text.size; i++) free(names->by_text.at[i]);
+    once__ids_release(&names->by_number);
+    once__ids_release(&names->by_text);
+    free(names->unknown);
+    free(names->missing);
+    *names = (once_pg_names){0};
+}
+
+void once__pg_names_end(once_pg_names *names, bool committed)
+{
+    if ((names->fresh && !committed) || names->by_text.n > KEEP_MAX) once__pg_names_clear(names);
+    names->fresh = false;
+}

@@ -1,0 +1,197 @@
+/* Tables of the postgres store and their history.
+ *
+ *   version 1   the first one
+ *
+ * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
+ * transaction under an advisory lock, so of several processes that start at once one makes them and the others wait. It needs
+ * the right to create tables in that schema, and nothing else: no extension, no superuser.
+ *
+ * Why the tables look like this (docs/postgres.md says more): millions of rows are finished entries, so their row is small:
+ * wide columns first and no padding, what only people ask for packed into `detail` (postgres_detail.c). Everything that is
+ * unfinished is in tables of its own, with the indexes that only it needs. The row in once_entry is the lock of a key. */
+#include "store/postgres_schema.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+static const char tables[] =
+    "-- Tables of a once store, version 1. `once` makes them by itself; nothing else may write to them.\n"
+    "CREATE TABLE once_meta(         -- format, version, secret\n"
+    "  name text PRIMARY KEY,\n"
+    "  value bytea NOT NULL\n"
+    ");\n"
+    "CREATE TABLE once_entry(        -- one row for each key that is known; also the lock of the key\n"
+    "  expires_ms bigint,            -- finished: forgotten then; from 2^62 on: never. NULL: not finished, see once_live\n"
+    "  id uuid PRIMARY KEY,          -- keyed hash of tenant, consumer, operation and key\n"
+    "  token uuid,                   -- of the claim that settled it\n"
+    "  fingerprint uuid,\n"
+    "  detail bytea                  -- outcome, times, origin, result\n"
+    ");\n"
+    "CREATE INDEX once_entry_expires ON once_entry((expires_ms >> 16)) WHERE expires_ms < 4611686018427387904;\n"
+    "CREATE TABLE once_live(         -- entries that are not finished, and dead ones\n"
+    "  id uuid PRIMARY KEY,\n"
+    "  token uuid NOT NULL, fingerprint uuid, lane uuid,\n"
+    "  ord bigint NOT NULL, gap_ms bigint NOT NULL, remember_ms bigint NOT NULL, run bigint NOT NULL,\n"
+    "  seen_ms bigint NOT NULL, changed_ms bigint NOT NULL, due_ms bigint NOT NULL, expires_ms bigint NOT NULL,\n"
+    "  attempt bigint NOT NULL, failures bigint NOT NULL,\n"
+    "  state smallint NOT NULL,      -- 1 claimed 2 waiting 3 unknown 4 dead\n"
+    "  flags smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural\n"
+    "  owned boolean NOT NULL,       -- its body is in once_body\n"
+    "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL,\n"
+    "  place bytea NOT NULL, point bytea NOT NULL, reason bytea NOT NULL,\n"
+    "  who bytea NOT NULL,           -- who saw it first\n"
+    "  worker bytea NOT NULL,        -- whose claim it is\n"
+    "  history bytea NOT NULL        -- how its attempts ended\n"
+    ");\n"
+    "CREATE INDEX once_live_due ON once_live(consumer, due_ms, id) WHERE owned AND state < 3;\n"
+    "CREATE INDEX once_live_state ON once_live(consumer, state, id);\n"
+    "CREATE INDEX once_live_lane ON once_live(lane, ord, id) WHERE lane IS NOT NULL AND state < 4;\n"
+    "CREATE INDEX once_live_running ON once_live(lane) WHERE lane IS NOT NULL AND state IN (1, 3);\n"
+    "CREATE INDEX once_live_token ON once_live(token) WHERE state = 1;\n"
+    "CREATE TABLE once_body(         -- bodies that the store owns\n"
+    "  id uuid PRIMARY KEY,          -- as in once_live\n"
+    "  sent_ms bigint,\n"
+    "  type bytea NOT NULL, headers bytea NOT NULL, body bytea NOT NULL, place bytea NOT NULL, point bytea NOT NULL\n"
+    ");\n"
+    "CREATE TABLE once_lane(         -- the highest version that settled in a lane; also the lock of the lane\n"
+    "  id uuid PRIMARY KEY,\n"
+    "  version bigint,               -- NULL: none has\n"
+    "  expires_ms bigint NOT NULL\n"
+    ");\n"
+    "CREATE TABLE once_letter(       -- dead letters\n"
+    "  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
+    "  same uuid NOT NULL UNIQUE,\n"
+    "  entry uuid,\n"
+    "  attempt bigint NOT NULL, failures bigint NOT NULL, seen_ms bigint NOT NULL, buried_ms bigint NOT NULL, sent_ms bigint,\n"
+    "  kind smallint NOT NULL,\n"
+    "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL, reason bytea NOT NULL,\n"
+    "  type bytea NOT NULL, headers bytea NOT NULL, body bytea NOT NULL, place bytea NOT NULL, point bytea NOT NULL,\n"
+    "  history bytea NOT NULL\n"
+    ");\n"
+    "CREATE INDEX once_letter_consumer ON once_letter(consumer, id);\n"
+    "CREATE TABLE once_name(         -- scopes, places, runs and people that finished entries refer to\n"
+    "  id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
+    "  name bytea NOT NULL UNIQUE\n"
+    ");\n"
+    "CREATE TABLE once_fact(         -- small named facts\n"
+    "  name bytea PRIMARY KEY,\n"
+    "  value bytea NOT NULL\n"
+    ");\n"
+    "CREATE TABLE once_audit(        -- what operators did\n"
+    "  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
+    "  time_ms bigint NOT NULL, letter bigint,\n"
+    "  consumer bytea NOT NULL, who bytea NOT NULL, what bytea NOT NULL, key bytea NOT NULL, note bytea NOT NULL\n"
+    ");\n"
+    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n";
+
+const char *once__pg_schema(void) { return tables; }
+
+/* ---- what is there ---- */
+
+typedef struct found {
+    bool ours;
+    int version;
+    char schema[64];
+} found;
+
+/* One row with one text; NULL reads as empty. */
+static int ask(once_pg *pg, const char *sql, char *out, size_t size, once_error *err)
+{
+    PGresult *result;
+    const int rc = once__pg_exec(pg, sql, &result, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(out, size, "%s", PQntuples(result) > 0 ? PQgetvalue(result, 0, 0) : "");
+    PQclear(result);
+    return ONCE_OK;
+}
+
+static int look(once_pg *pg, found *out, once_error *err)
+{
+    char text[80];
+    *out = (found){0};
+    int rc = ask(pg, "SELECT current_schema()", out->schema, sizeof out->schema, err);
+    if (rc != ONCE_OK) return rc;
+    if (!out->schema[0])
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%s: search_path names no schema that exists; make one, or name another with ?options=-csearch_path%%3Dname", pg->where);
+    /* Not with to_regclass: behind a lock that was waited for, it may still answer from before. */
+    rc = ask(pg,
+             "SELECT string_agg(a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+             " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relname = 'once_meta'"
+             " AND a.attnum > 0 AND NOT a.attisdropped",
+             text, sizeof text, err);
+    if (rc != ONCE_OK || !text[0]) return rc;
+    const bool shaped = strcmp(text, "name,value") == 0;
+    if (shaped) rc = ask(pg, "SELECT encode(value, 'escape') FROM once_meta WHERE name = 'format'", text, sizeof text, err);
+    if (rc != ONCE_OK) return rc;
+    if (!shaped || strcmp(text, "once") != 0)
+        return once_fail(err, ONCE_E_NOT_OURS, "%s: schema '%s' has a table 'once_meta' that is not ours; use another schema", pg->where, out->schema);
+    rc = ask(pg, "SELECT encode(value, 'escape') FROM once_meta WHERE name = 'version'", text, sizeof text, err);
+    if (rc != ONCE_OK) return rc;
+    char *end;
+    const long version = strtol(text, &end, 10);
+    if (end == text || *end || version < 1 || version > 1000000)
+        return once_fail(err, ONCE_E_CORRUPT, "%s: schema '%s' has no version in once_meta; restore it from a backup", pg->where, out->schema);
+    if (version > ONCE_POSTGRES_VERSION)
+        return once_fail(err, ONCE_E_NEWER, "%s: written by a newer once (tables of version %ld, this one knows %d); upgrade once", pg->where,
+                         version, ONCE_POSTGRES_VERSION);
+    out->ours = true;
+    out->version = (int)version;
+    return ONCE_OK;
+}
+
+static int read_secret(once_pg *pg, once_secret *secret, once_error *err)
+{
+    char hex[80];
+    int rc = ask(pg, "SELECT encode(value, 'hex') FROM once_meta WHERE name = 'secret'", hex, sizeof hex, err);
+    if (rc != ONCE_OK) return rc;
+    if (strlen(hex) != 32) return once_fail(err, ONCE_E_CORRUPT, "%s: the secret of the store is missing; restore it from a backup", pg->where);
+    unsigned char bytes[16];
+    for (size_t i = 0; i < 16; i++) {
+        const char pair[3] = {hex[2 * i], hex[2 * i + 1], 0};
+        bytes[i] = (unsigned char)strtoul(pair, NULL, 16);
+    }
+    memcpy(secret, bytes, sizeof bytes);
+    return ONCE_OK;
+}
+_Static_assert(sizeof(once_secret) == 16, "as it is written");
+
+/* ---- making it ---- */
+
+static int make(once_pg *pg, once_error *err)
+{
+    unsigned char secret[16];
+    char hex[33], sql[300];
+    once_env_random(pg->env, secret, sizeof secret);
+    for (size_t i = 0; i < sizeof secret; i++) snprintf(hex + 2 * i, 3, "%02x", secret[i]);
+    int rc = once__pg_exec(pg, tables, NULL, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(sql, sizeof sql, "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '%d'), ('secret', decode('%s', 'hex'))",
+             ONCE_POSTGRES_VERSION, hex);
+    return once__pg_exec(pg, sql, NULL, err);
+}
+
+static int make_locked(once_pg *pg, once_error *err)
+{
+    found there;
+    int rc = once__pg_exec(pg, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on;"
+                               "SELECT pg_advisory_xact_lock(1869505381, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)", NULL, err);
+    if (rc == ONCE_OK) rc = look(pg, &there, err);
+    if (rc == ONCE_OK && !there.ours) rc = make(pg, err);
+    if (rc == ONCE_OK) return once__pg_exec(pg, "COMMIT", NULL, err);
+    if (once__pg_alive(pg)) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
+    return rc;
+}
+
+int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *err)
+{
+    found there;
+    int rc = look(pg, &there, err);
+    if (rc == ONCE_OK && !there.ours && !create)
+        rc = once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' has no once tables yet; let `once run` make them", pg->where, there.schema);
+    if (rc == ONCE_OK && !there.ours) rc = make_locked(pg, err);
+    return rc == ONCE_OK ? read_secret(pg, secret, err) : rc;
+}

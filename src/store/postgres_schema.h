@@ -1,0 +1,15 @@
+/* The tables of the postgres store: making them, and knowing them again. */
+#ifndef ONCE_STORE_POSTGRES_SCHEMA_H
+#define ONCE_STORE_POSTGRES_SCHEMA_H
+
+#include "db/postgres.h"
+
+#define ONCE_POSTGRES_VERSION 1
+
+/* What `once schema postgres:` prints. */
+const char *once__pg_schema(void);
+
+/* Finds the tables in the schema that search_path names first, or makes them when `create`. */
+int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *err);
+
+#endif

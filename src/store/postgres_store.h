@@ -1,0 +1,175 @@
+/* Inside the postgres store: its handle, and the entries of the open transaction. Shared by postgres.c (transactions, letters,
+ * facts, lists), postgres_live.c (entries and lanes) and postgres_names.c.
+ *
+ * BEGIN is not sent when a transaction begins but with the first thing that is asked in it: `prefetch` locks and loads all
+ * entries and lanes of a batch in one round trip. A transaction holds its entries as slots in an arena; `save` only marks a
+ * slot, and what changed is written in the round trip of the COMMIT, a statement per table.
+ *
+ * Locks. The row in once_entry is the lock of a key, the row in once_lane that of a lane. Keys that are not there yet are
+ * inserted by `prefetch`: the unique index then makes a second worker wait. They are inserted in the form that they most
+ * likely end in (settled, when the effect runs in this transaction), so that they need not be written twice; commit changes
+ * or deletes those that ended otherwise. Lanes are locked first, then entries, both in sorted order; `take` skips what is
+ * locked and never waits. What remains (the next one of a lane, found late) may deadlock; PostgreSQL notices, and the
+ * transaction is repeated.
+ *
+ * Everything is READ COMMITTED: a statement behind the locks sees what the lock's last holder committed. Only rows that are
+ * themselves locked by a statement are seen fresh by it, so once_live is read by a statement behind the one that locks. */
+#ifndef ONCE_STORE_POSTGRES_STORE_H
+#define ONCE_STORE_POSTGRES_STORE_H
+
+#include "db/postgres.h"
+#include "store/engine.h"
+#include "store/id_table.h"
+#include "store/postgres_detail.h"
+
+/* Where the bytes of a slot's entry have already been copied to: pointers that need no second copy. */
+enum { PG_OWN_KEY, PG_OWN_POINT, PG_OWN_RESULT, PG_OWN_REASON, PG_OWN_HISTORY, PG_OWN_TYPE, PG_OWN_HEADERS, PG_OWN_BODY, PG_OWN_BODY_POINT, PG_OWNS };
+
+typedef enum once_pg_row { PG_ROW_NONE, PG_ROW_LIVE, PG_ROW_FINISHED } once_pg_row;
+
+typedef struct once_pg_slot once_pg_slot;
+typedef struct once_pg_lane once_pg_lane;
+struct once_pg_slot {
+    once_entry entry; /* first: load gives this out and save gets it back */
+    const char *own[PG_OWNS];
+    once_pg_row row;         /* what its row in once_entry is, as of now in this transaction */
+    bool ahead;              /* that row was inserted by us, before it was known how the entry ends */
+    bool live, body;         /* there is a row in once_live, in once_body */
+    bool body_same;          /* and the latter is this entry's body */
+    bool dirty;
+    bool asked;              /* loading it is under way ... */
+    size_t at;               /* ... at this place of the round */
+    int64_t ahead_kept_ms;   /* ahead, and finished: what was written; the detail is empty otherwise */
+    once_hash ahead_token, ahead_fingerprint;
+    once_bytes ahead_detail;
+    once_pg_lane *lane;      /* whose list it is in; NULL: none */
+    once_pg_slot *lane_next;
+};
+
+struct once_pg_lane {
+    once_hash id;
+    bool asked;                /* in the round that is under way */
+    bool locked, known, dirty; /* known: the fields below are as in the tables, but for the entries that have slots */
+    bool has_version;
+    int64_t version, expires_ms;
+    bool claimed, others;
+    int64_t head, tail;
+    once_hash head_id;
+    once_pg_slot *first; /* slots of this lane */
+};
+
+/* A scope, place, run or person, and its number in once_name. */
+typedef struct once_pg_name {
+    once_hash key;  /* hash of the text */
+    int32_t number; /* 0: not known yet */
+    once_scope scope;
+    once_bytes bytes; /* the place, or who it was */
+    uint64_t run;
+    size_t len;
+    char text[];
+} once_pg_name;
+
+typedef struct once_pg_names {
+    once_id_table by_text, by_number;
+    once_pg_name *last_scope, *last_place, *last_run, *last_who; /* mostly the same again */
+    once_pg_name **unknown; /* whose number is to be asked for */
+    size_t n_unknown, unknown_size;
+    int32_t *missing; /* numbers whose text is to be asked for */
+    size_t n_missing, missing_size;
+    bool fresh; /* rows were inserted in the open transaction */
+} once_pg_names;
+
+enum { PG_COLUMNS = 28 }; /* as many as the widest statement has; and one for names */
+
+enum once_pg_statement {
+    PG_NOW, PG_PLAN, PG_UNPLAN,
+    PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
+    PG_LIVE_READ, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
+    PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_PUT,
+    PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_GET,
+    PG_DUE, PG_BY_TOKEN,
+    PG_LETTER_PUT, PG_LETTER_GET, PG_LETTER_DROP, PG_LETTERS, PG_AUDIT_PUT, PG_AUDITS,
+    PG_STATS, PG_STATS_LETTERS, PG_LIST_LIVE, PG_LIST_FINISHED,
+    PG_FACT_GET, PG_FACT_SET, PG_FACT_DELETE,
+    PG_SWEEP_LOCK, PG_SWEEP, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
+    PG_STATEMENTS
+};
+
+typedef struct once_postgres {
+    once_shelf shelf;
+    once_pg *pg;
+    int64_t wait_ms; /* how long to try to reconnect */
+    once_pg_names names;
+    once_hash lane_cursor; /* where the sweep of lanes goes on */
+    int64_t swept;         /* what expired before then (as the index counts time) is swept already, mostly */
+
+    /* the open transaction */
+    bool open, write;
+    bool begun;  /* BEGIN was sent */
+    bool nested; /* borrowed, and inside a transaction of the caller: ours is a savepoint in it */
+    once_arena arena;
+    once_id_table slots, lanes;
+    once_pg_slot **all; /* in the order of their loading */
+    size_t n_all, all_size;
+    once_pg_lane **lane_list;
+    size_t n_lanes, lanes_size;
+    once_pg_array columns[PG_COLUMNS]; /* of what is being sent */
+    once_buf detail;
+} once_postgres;
+
+static inline once_postgres *once__pg_of(once_shelf *shelf) { return (once_postgres *)shelf; }
+
+/* BEGIN and what belongs to it, as the first statements of a round; *sent counts them, and `once__pg_begun` reads their
+ * results. Nothing when it was sent before. */
+enum { PG_BEGIN_RESULTS = 2 };
+int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err);
+int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err);
+int64_t once__pg_test_now(const once_postgres *q, bool *set); /* what tests say instead of the server */
+
+/* Entries and lanes (postgres_live.c); all inside a transaction. */
+int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err);
+int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
+int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err);
+int once__pg_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
+int once__pg_save_lane(once_shelf *shelf, once_hash lane, int64_t version, int64_t expires_ms, once_error *err);
+int once__pg_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
+/* Loads entries whose rows in once_entry are locked already, and of those in lanes only the ones whose lane can be locked at once:
+ * the others are taken out of ids. */
+int once__pg_load_free(once_postgres *q, once_hash *ids, size_t *n, once_error *err);
+/* Sends everything that commit has to write; *sent counts the statements. */
+int once__pg_write_send(once_postgres *q, size_t *sent, once_error *err);
+void once__pg_live_clear(once_postgres *q); /* forgets the slots */
+/* Reads an entry from a row of PG_LIVE_READ or PG_LIST_LIVE, or of PG_ENTRY_LOCK or PG_LIST_FINISHED; bytes in the arena. */
+int once__pg_read_live(once_postgres *q, const PGresult *result, int row, once_arena *arena, once_entry *out, once_error *err);
+int once__pg_read_finished(once_postgres *q, const PGresult *result, int row, once_arena *arena, once_entry *out, once_pg_names_of *names,
+                           once_error *err);
+int once__pg_name_finished(once_postgres *q, const once_pg_names_of *names, once_entry *entry, once_error *err);
+
+/* Names. The first four: NULL when memory is out; number 0 until once__pg_names_resolve, which asks for all that are
+ * unknown. Texts stay until the transaction ends. */
+once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope);
+once_pg_name *once__pg_name_place(once_pg_names *names, once_bytes place);
+once_pg_name *once__pg_name_run(once_pg_names *names, uint64_t run);
+once_pg_name *once__pg_name_who(once_pg_names *names, once_bytes who);
+int once__pg_names_resolve(once_postgres *q, once_error *err);
+/* The texts of numbers: `want` first all that will be needed, then fetch, then get. NULL: there is none. */
+bool once__pg_names_want(once_pg_names *names, int32_t number);
+int once__pg_names_fetch(once_postgres *q, once_error *err);
+const once_pg_name *once__pg_names_get(const once_pg_names *names, int32_t number);
+void once__pg_names_end(once_pg_names *names, bool committed);
+void once__pg_names_clear(once_pg_names *names);
+
+/* A store on a connection of the caller, outside of any transaction of it; makes the tables that are missing. Closing it leaves
+ * the connection open, and comes before that is closed. A transaction is then a savepoint inside the caller's, or one by
+ * itself. The connection is in pipeline mode from begin to commit; once__pg_pause gives it to the caller meanwhile. */
+int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_store **out, once_error *err);
+void once__pg_pause(once_store *store);
+int once__pg_resume(once_store *store, once_error *err);
+void once__pg_abandon(once_store *store); /* while paused: the transaction is gone, and there is nothing to undo */
+
+#ifdef ONCE_TEST_BUILD
+/* Tests move time: what this returns is what the server's clock says. NULL: the server's clock. */
+extern int64_t (*once__pg_test_clock)(const once_env *env);
+#endif
+
+#endif

@@ -1,0 +1,479 @@
+"""PostgreSQL: SQL effects in the store's own database, faults by SQLSTATE, the schema, roles, many processes, servers that die."""
+
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+
+import postgres
+from harness import check_sum, counts, once, stopped, until
+from pgpipeline import PostgresPipeline, Session, need_postgres, psql
+from tcpproxy import Proxy
+
+need_postgres()
+
+TABLES = """
+CREATE TABLE t(n bigint GENERATED ALWAYS AS IDENTITY, id text, amount numeric);
+CREATE TABLE total(n bigint);
+INSERT INTO total VALUES (0);
+"""
+CONFIG = 'key: "${/id}"\nlease: 2s\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "UPDATE total SET n = n + 1"]}\n'
+
+
+def some(n, first=0):
+    return [{"id": f"m{i}"} for i in range(first, first + n)]
+
+
+def exactly_once(p, n):
+    assert p.rows("SELECT count(*) AS a, count(DISTINCT id) AS b FROM t") == [(n, n)]
+    assert p.value("SELECT n FROM total") == n
+
+
+def reasons(p):
+    return [reason for _, reason in p.letters()]
+
+
+# ---- effects ----
+
+def test_f07_once_and_duplicates(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.write(*some(3000), *some(1000), *some(500, 2800))
+    counts(p.run(status=0), received=4500, done=3300, duplicates=1200)
+    exactly_once(p, 3300)
+    counts(p.run(status=0), received=4500, duplicates=4500, attempts=0)
+    exactly_once(p, 3300)
+    (entry,) = p.explain("m17")
+    assert entry["state"] == "done" and entry["attempt"] == 1
+
+
+def test_entries_are_written_once(tmp_path):
+    """A settled entry was inserted as such: no row of once_entry was updated or deleted."""
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.write(*some(2000))
+    p.run(status=0)
+    p.execute("SELECT pg_stat_force_next_flush()")
+    seen = until(lambda: [row for row in p.rows("SELECT n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables WHERE relname = 'once_entry'")
+                          if row[0] >= 2000], what="the statistics")
+    assert seen == [(2000, 0, 0)]
+
+
+def test_values_arrive_as_they_are(tmp_path):
+    p = PostgresPipeline(tmp_path, """
+key: "${/id}"
+handler: {sql: ["INSERT INTO v(id, whole, part, yes, nothing, words, deep) VALUES (:id, :whole, :part, :yes, :nothing, :words, :deep)"]}
+""", "CREATE TABLE v(id text, whole bigint, part numeric, yes boolean, nothing integer, words text, deep jsonb)")
+    p.write({"id": "a", "whole": 9223372036854775807, "part": 0.1, "yes": True, "nothing": None, "words": "q'\\\" é\n\t$1 %s", "deep": {"x": [1, "2"]}},
+            {"id": "b", "whole": -5, "part": 12345678.25, "yes": False, "nothing": None, "words": "", "deep": []})
+    counts(p.run(status=0), received=2, done=2)
+    assert p.rows("SELECT whole, part::text AS p, yes, nothing, words, deep FROM v ORDER BY id") == [
+        (9223372036854775807, "0.1", True, None, "q'\\\" é\n\t$1 %s", {"x": [1, "2"]}), (-5, "12345678.25", False, None, "", [])]
+
+
+FAULTS = """
+key: "${/id}"
+type: "${/type}"
+retry: {attempts: 2, backoff: 1ms..2ms}
+handlers:
+  plain: {sql: ["INSERT INTO o(id, n) VALUES (:id, :n)"]}
+  already: {sql: ["INSERT INTO o(id, n) VALUES (:id, :n)"], already: [o_n_key]}
+  rejected: {sql: ["INSERT INTO o(id, n) VALUES (:id, :n)"], rejected: ["23514"]}
+  raised: {sql: ["INSERT INTO o(id, n) VALUES (:id, :n)", "SELECT refuse()"], rejected: [P0001]}
+  stale: {sql: ["INSERT INTO o(id, n) VALUES (:id, :n)", {do: "UPDATE o SET n = n WHERE id = :other", rows: 1, else: stale}]}
+"""
+FAULT_TABLES = """
+CREATE TABLE o(id text PRIMARY KEY, n integer UNIQUE CHECK (n < 1000), later text);
+CREATE FUNCTION refuse() RETURNS void LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no thanks''; END';
+INSERT INTO o VALUES ('there', 1, NULL);
+"""
+
+
+def test_f26_f29_what_a_fault_means(tmp_path):
+    p = PostgresPipeline(tmp_path, FAULTS, FAULT_TABLES)
+    p.write({"id": "a", "type": "plain", "n": 2}, {"id": "b", "type": "already", "n": 1}, {"id": "c", "type": "rejected", "n": 5000},
+            {"id": "d", "type": "raised", "n": 3}, {"id": "e", "type": "stale", "n": 4, "other": "nobody"}, {"id": "f", "type": "plain", "n": 1},
+            {"id": "g", "type": "plain", "n": "secret-word"}, {"id": "h", "type": "plain", "n": 99999999999}, {"id": "i\u0000", "type": "plain", "n": 6},
+            {"id": "j", "type": "plain", "n": 7})
+    counts(p.run(status=1), received=10, done=2, already=1, rejected=2, stale=1, dead=4)
+    assert p.rows("SELECT id, n FROM o ORDER BY id") == [("a", 2), ("j", 7), ("there", 1)], "what failed left nothing"
+    found = reasons(p)
+    assert any("o_n_key" in reason for reason in found) and any("NUL" in reason for reason in found)
+    assert not any("secret-word" in reason or "99999999999" in reason for reason in found), found
+
+
+def test_a_failing_message_does_not_take_its_batch_with_it(tmp_path):
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)", "UPDATE total SET n = n + 1"]}\n', TABLES)
+    p.write(*[{"id": f"m{i}", "amount": "x" if i % 100 == 50 else i} for i in range(2000)])
+    counts(p.run(status=1), received=2000, done=1980, dead=20)
+    exactly_once(p, 1980)
+
+
+def test_f03_a_deferred_constraint_is_its_messages_own(tmp_path):
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO line(id, head) VALUES (:id, :head)"]}\n',
+                         "CREATE TABLE head(id int PRIMARY KEY); INSERT INTO head VALUES (1);"
+                         "CREATE TABLE line(id text, head int REFERENCES head DEFERRABLE INITIALLY DEFERRED)")
+    p.write(*[{"id": f"m{i}", "head": 2 if i == 7 else 1} for i in range(20)])
+    counts(p.run(status=1), received=20, done=19, dead=1)
+    assert p.value("SELECT count(*) FROM line") == 19
+    assert "line_head_fkey" in reasons(p)[0]
+
+
+@pytest.mark.parametrize("sql, word", [
+    ("COMMIT", "COMMIT"), ("/* x */ rollback", "rollback"), ("SET search_path = x", "SET"), ("ABORT", "ABORT"), ("PREPARE TRANSACTION 'x'", "PREPARE"),
+    ("DELETE FROM once_entry", "once_entry"), ('DELETE FROM "once_meta"', "once_meta"), ("INSERT INTO t(id) VALUES (:id); COMMIT", "more than one"),
+    ("COPY t TO STDOUT", "COPY"), ("VACUUM", "VACUUM"),
+])
+def test_f78_statements_that_are_not_the_users(tmp_path, sql, word):
+    p = PostgresPipeline(tmp_path, f"key: \"${{/id}}\"\nhandler:\n  sql:\n    - {sql!r}\n".replace("'x'", "''x''"), TABLES)
+    ended = p.once("check", p.name)
+    assert ended.status == 2 and word.lower() in ended.err.lower(), ended
+
+
+def test_a_script_that_would_commit_is_refused(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG + "init: \"CREATE TABLE x(n int); COMMIT; DROP TABLE total\"\n", TABLES)
+    ended = p.once("check", p.name)
+    assert ended.status == 2 and "commit" in ended.err.lower(), ended
+    assert not p.has_table("x") and p.has_table("total")
+
+
+def test_a_missing_table_is_said_by_check_and_stops_a_run(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG)
+    ended = p.once("check", p.name)
+    assert ended.status == 2 and "p.yaml:6" in ended.err and '"t"' in ended.err, ended
+    p.execute(TABLES + "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM 1 FROM gone; RETURN NEW; END';"
+                       "CREATE TRIGGER late BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION fail()")
+    p.write(*some(10))
+    ended = p.try_run()
+    assert ended.status == 3 and "gone" in ended.err, ended
+    p.execute("CREATE TABLE gone(n int)")
+    counts(p.run(status=0), received=10, done=10)
+
+
+def test_commits_are_synchronous_whatever_the_default(tmp_path):
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO s SELECT :id, current_setting(\'synchronous_commit\')"]}\n',
+                         "CREATE TABLE s(id text, setting text)")
+    p.execute(f"ALTER DATABASE {p.value('SELECT current_database()')} SET synchronous_commit = off")
+    p.write({"id": "a"}, {"id": "b"})
+    counts(p.run(status=0), received=2, done=2)
+    assert p.rows("SELECT DISTINCT setting FROM s") == [("on",)]
+
+
+# ---- schema and roles ----
+
+def test_the_printed_schema_is_the_one_that_is_made(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.run(status=0)
+    p.execute("CREATE SCHEMA printed; SET search_path = printed; " + once("schema", "postgres://").out)
+    for sql in ("SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns WHERE table_schema = '%s' "
+                "AND table_name LIKE 'once_%%' ORDER BY table_name, ordinal_position",
+                "SELECT replace(indexdef, '%s.', '') AS i FROM pg_indexes WHERE schemaname = '%s' AND tablename LIKE 'once_%%' ORDER BY indexname"):
+        made, printed = (p.rows(sql.replace("%%", "%").replace("%s", schema)) for schema in ("public", "printed"))
+        assert made == printed and len(made) > 10
+
+
+def test_f13_a_newer_schema_and_a_foreign_table_are_refused(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.run(status=0)
+    p.execute("UPDATE once_meta SET value = '99' WHERE name = 'version'")
+    ended = p.try_run()
+    assert ended.status == 3 and "newer once" in ended.err, ended
+    p = PostgresPipeline(tmp_path / "b", CONFIG, TABLES + "CREATE TABLE once_meta(name text, value text, more int)")
+    ended = p.try_run()
+    assert ended.status == 3 and "not ours" in ended.err, ended
+
+
+def test_a_role_that_owns_nothing_but_its_schema(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG)
+    role = f"worker_{os.getpid()}"
+    p.execute(f"CREATE ROLE {role} LOGIN; CREATE SCHEMA app AUTHORIZATION {role}; REVOKE ALL ON SCHEMA public FROM PUBLIC;"
+              f"REVOKE ALL ON DATABASE {p.value('SELECT current_database()')} FROM PUBLIC;"
+              f"GRANT CONNECT ON DATABASE {p.value('SELECT current_database()')} TO {role}")
+    try:
+        mine = p.url.replace("postgres@", f"{role}@") + "&options=-csearch_path%3Dapp"
+        p.configure(CONFIG, store=mine)
+        psql(mine, TABLES)
+        p.write(*some(50))
+        counts(p.run(status=0), received=50, done=50)
+        assert p.rows("SELECT DISTINCT schemaname FROM pg_tables WHERE tablename LIKE 'once_%'") == [("app",)]
+        p.configure(CONFIG, store=p.url.replace("postgres@", f"{role}@"))
+        ended = p.try_run()
+        assert ended.status in (2, 3) and "schema" in ended.err, ended
+    finally:
+        p.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+
+
+def test_secrets_are_not_shown(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.configure(CONFIG, store=p.url.replace("postgres@", "postgres:hush-hush@"))
+    ended = p.once("check", p.name)
+    assert ended.status == 0 and "hush" not in ended.out + ended.err, ended
+    p.configure(CONFIG, store="postgres://somebody:hush-hush@127.0.0.1:1/nowhere")
+    ended = p.try_run()
+    assert ended.status == 3 and "hush" not in ended.out + ended.err, ended
+
+
+# ---- many processes ----
+
+def together(p, n, **more):
+    running = [p.start(**more) for _ in range(n)]
+    try:
+        ended = [r.end() for r in running]
+    finally:
+        for r in running:
+            r.__exit__()
+    for e in ended:
+        assert e.status == 0, e
+        check_sum(e.json)
+    return [e.json for e in ended]
+
+
+def test_f25_five_consumers_on_one_key(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.write(*[{"id": "same"}] * 200)
+    summaries = together(p, 5)
+    assert sum(s["done"] for s in summaries) == 1 and sum(s["duplicates"] for s in summaries) == 999
+    exactly_once(p, 1)
+
+
+@pytest.mark.parametrize("batch", [7, 1024])
+def test_f25_f57_eight_consumers_of_the_same_messages(tmp_path, batch):
+    """The schema is made by one of them, too."""
+    n = 1000 if batch == 7 else 10000
+    p = PostgresPipeline(tmp_path, CONFIG + f"batch: {{max: {batch}}}\n", TABLES)
+    p.write(*some(n))
+    summaries = together(p, 8)
+    assert sum(s["done"] for s in summaries) == n
+    assert all(s["received"] == n for s in summaries)
+    exactly_once(p, n)
+
+
+def test_f57_the_inbox_is_worked_on_by_all(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG + "ack: after_accept\nbatch: {max: 50}\n", TABLES)
+    p.write(*some(2000))
+    summaries = together(p, 4)
+    assert sum(s["done"] for s in summaries) == 2000
+    exactly_once(p, 2000)
+    assert p.value("SELECT count(*) FROM once_live") == 0 and p.value("SELECT count(*) FROM once_body") == 0
+
+
+def test_f57_lanes_keep_their_order_over_processes(tmp_path):
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\norder: "${/lane}"\nlease: 2s\nretry: {attempts: 1000, backoff: 1ms..20ms}\nbatch: {max: 20}\nhandler:\n'
+                         '  sql:\n    - INSERT INTO t(id) VALUES (:id)\n    - UPDATE total SET n = n + 1\n'
+                         '    - {do: "SELECT 1 WHERE :flaky = 1 AND (SELECT n FROM total) < 150", rows: 0, else: retry}\n', TABLES)
+    p.write(*[{"id": str(i), "lane": i % 40, "flaky": 1 if i % 40 < 4 and i < 40 else 0} for i in range(400)])
+    assert sum(s["done"] for s in together(p, 4)) == 400
+    exactly_once(p, 400)
+    ids = [int(i) for (i,) in p.rows("SELECT id FROM t ORDER BY n")]
+    for lane in range(40):
+        mine = [i for i in ids if i % 40 == lane]
+        assert mine == sorted(mine), f"lane {lane}"
+
+
+# ---- servers and networks that fail ----
+
+def behind_proxy(p, proxy):
+    p.configure(CONFIG, store=re.sub(r"@/", f"@127.0.0.1:{proxy.port}/", p.url.partition("?")[0]))
+
+
+RUNS_AN_EFFECT = b"\0u0\0\0\0"  # the statement's name in a Bind message
+
+
+def socket_of(url):
+    return os.path.join(re.search(r"host=([^&]*)", url).group(1), ".s.PGSQL.5432")
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_f06_the_reply_to_commit_is_lost(tmp_path, skip):
+    """What had been committed is found by its token: no effect twice, and the counts are as if nothing had happened."""
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.write(*some(3000))
+    with Proxy(socket_of(p.url)) as proxy:
+        behind_proxy(p, proxy)
+        proxy.after, proxy.skip = RUNS_AN_EFFECT, skip
+        proxy.lose_reply_to = b"COMMIT\0"
+        counts(p.run(status=0), received=3000, done=3000)
+        assert proxy.lost == 1
+    exactly_once(p, 3000)
+
+
+@pytest.mark.parametrize("mark", [b"COMMIT\0", b"BEGIN", RUNS_AN_EFFECT], ids=["commit", "begin", "effect"])
+def test_f46_cut_off_before(tmp_path, mark):
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.write(*some(3000))
+    with Proxy(socket_of(p.url)) as proxy:
+        behind_proxy(p, proxy)
+        proxy.after, proxy.skip = RUNS_AN_EFFECT, 1
+        proxy.cut_at = mark
+        counts(p.run(status=0), received=3000, done=3000)
+        assert proxy.lost == 1
+    exactly_once(p, 3000)
+
+
+def test_f46_the_server_is_killed_and_comes_back(tmp_path):
+    server = postgres.Server()
+    try:
+        p = PostgresPipeline(str(tmp_path), CONFIG + "batch: {max: 50}\n", TABLES, server=server)
+        p.write(*some(20000))
+        with p.start() as one, p.start() as two:
+            for _ in range(3):
+                seen = p.value("SELECT n FROM total")
+                until(lambda: p.value("SELECT n FROM total") > seen or one.process.poll() is not None, what="some work")
+                server.kill()
+                time.sleep(0.2)  # long enough that both notice
+                server.start()
+            ended = [one.end(), two.end()]
+        for e in ended:
+            assert e.status == 0, e
+            check_sum(e.json)
+            assert e.json["received"] == 20000
+        exactly_once(p, 20000)
+        assert sum(e.json["done"] for e in ended) == 20000
+    finally:
+        server.close()
+
+
+def test_f46_while_the_server_is_away_nothing_is_acknowledged(tmp_path):
+    server = postgres.Server()
+    try:
+        p = PostgresPipeline(str(tmp_path), CONFIG, TABLES, server=server, source="{path: in.ndjson, follow: true, cursor: true}")
+        p.write(*some(100))
+        with p.start() as running:
+            until(lambda: p.value("SELECT n FROM total") == 100, what="the first hundred")
+            server.kill()
+            p.append(*some(100, 100))
+            time.sleep(0.5)
+            assert running.process.poll() is None
+            server.start()
+            until(lambda: p.value("SELECT n FROM total") == 200, what="the second hundred")
+            running.send(signal.SIGTERM)
+            ended = running.end()
+        assert ended.status == 0, ended
+        counts(ended.json, received=200, done=200, acked=200)
+        exactly_once(p, 200)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("point", ["effect_after", "commit_before"])
+def test_f14_a_worker_that_is_stopped_in_its_transaction_does_not_hold_its_keys(tmp_path, point):
+    """The server gives the transaction up; what the worker did is gone, and it finds that out when it wakes."""
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.configure(CONFIG, store=p.url + "&options=-cidle_in_transaction_session_timeout%3D500ms")
+    p.write(*some(300))
+    with p.start(failpoint=f"{point}:stop") as zombie:
+        until(lambda: stopped(zombie), what="stopped")
+        counts(p.run(status=0), received=300, done=300)
+        exactly_once(p, 300)
+        zombie.send(signal.SIGCONT)
+        ended = zombie.end()
+    assert ended.status == 0, ended
+    counts(ended.json, received=300, duplicates=300)
+    exactly_once(p, 300)
+
+
+def test_a_stopped_worker_is_given_up_by_default(tmp_path):
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO s SELECT :id, current_setting(\'idle_in_transaction_session_timeout\')"]}\n',
+                         "CREATE TABLE s(id text, setting text)")
+    p.write({"id": "a"})
+    p.run(status=0)
+    assert p.rows("SELECT DISTINCT setting FROM s") == [("30s",)]
+
+
+def test_a_table_that_changes_under_a_run(tmp_path):
+    """A prepared statement whose result has another type now is prepared anew."""
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT * FROM total"]}\n', TABLES,
+                         source="{path: in.ndjson, follow: true}")
+    p.write(*some(5))
+    with p.start() as running:
+        until(lambda: p.value("SELECT count(*) FROM t") == 5, what="the first five")
+        p.execute("ALTER TABLE total ADD COLUMN more text")
+        p.append(*some(5, 5))
+        until(lambda: p.value("SELECT count(*) FROM t") == 10, what="the next five")
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert ended.status == 0, ended
+    counts(ended.json, received=10, done=10)
+
+
+def test_f45_the_server_is_down_at_the_start(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.write(*some(10))
+    p.configure(CONFIG, store="postgres://postgres@/nowhere?host=/tmp/nobody-listens-here")
+    ended = p.try_run()
+    assert ended.status == 3 and ended.json["acked"] == 0 and "nobody-listens-here" in ended.err, ended
+    p.configure(CONFIG)
+    counts(p.run(status=0), received=10, done=10)
+
+
+def test_f48_deadlocks_are_repeated(tmp_path):
+    """Effects of two processes lock the same rows in opposite order; a gate holds them until each has one of the two."""
+    tables = TABLES + """
+        CREATE TABLE rows(id int PRIMARY KEY, n int);
+        INSERT INTO rows VALUES (1, 0), (2, 0);
+        CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN PERFORM pg_advisory_xact_lock_shared(48); RETURN NULL; END';
+        CREATE TRIGGER gate AFTER UPDATE ON rows FOR EACH ROW EXECUTE FUNCTION gate();
+    """
+    config = 'key: "${/id}"\nlease: 5s\nbatch: {max: 10}\nhandler:\n  sql:\n    - INSERT INTO t(id) VALUES (:id)\n' \
+             '    - UPDATE rows SET n = n + 1 WHERE id = :one\n    - UPDATE rows SET n = n + 1 WHERE id = :two\n'
+    p = PostgresPipeline(tmp_path, config, tables)
+    p.write(*[{"id": f"p{i}", "one": 1, "two": 2} for i in range(200)])
+    q = PostgresPipeline(tmp_path / "q", config, url=p.url)
+    q.write(*[{"id": f"q{i}", "one": 2, "two": 1} for i in range(200)])
+
+    def at_the_gate(granted):
+        return p.value("SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database()"
+                       f" AND l.locktype = 'advisory' AND l.objid = 48 AND l.granted = {granted}")
+
+    with Session(p.url, "SELECT pg_advisory_lock(48)") as gate:
+        until(lambda: at_the_gate(True) == 1, what="the gate is closed")
+        with p.start() as one, q.start() as two:
+            until(lambda: at_the_gate(False) == 2, what="both wait")
+            gate.end()
+            ended = [one.end(), two.end()]
+    for e in ended:
+        assert e.status == 0, e
+        counts(e.json, received=200, done=200)
+    assert p.value("SELECT count(*) FROM t") == 400
+    assert p.rows("SELECT n FROM rows ORDER BY id") == [(400,), (400,)]
+    until(lambda: p.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") > 0, what="a deadlock")
+
+
+def test_f70_operators_on_postgres(tmp_path):
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nretry: {attempts: 1}\nhandler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}\n', TABLES)
+    p.write({"id": "a", "amount": 1}, {"id": "b", "amount": "x"}, {"id": "c", "amount": "y"}, "not json")
+    counts(p.run(status=1), received=4, done=1, dead=3)
+    status = p.once("status", "--json", p.name)
+    assert status.status == 1 and status.json["dead"] == 3, status
+    listed = p.once("list", "--dead", "--json", p.name)
+    assert listed.status in (0, 1) and listed.out.count('"letter"') == 3, listed
+    p.execute("ALTER TABLE t ALTER amount TYPE text")
+    replayed = p.once("replay", "--all", "--json", p.name)
+    assert replayed.status in (0, 1), replayed
+    summary = p.run(status=1)
+    assert summary["done"] == 2 and summary["resumed"] == 2
+    assert p.value("SELECT count(*) FROM t") == 3
+    forgotten = p.once("forget", p.name, "a")
+    assert forgotten.status == 0, forgotten
+    counts(p.run(status=1), received=4, done=1, duplicates=3)
+    swept = p.once("sweep", "--json", p.name)
+    assert swept.status == 0, swept
+
+
+def test_two_connections_do_not_deadlock_on_batches_in_any_order(tmp_path):
+    """Keys are locked in sorted order, so the order of the input does not matter."""
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n', TABLES)
+    p.write(*some(5000))
+    q = PostgresPipeline(tmp_path / "q", 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n', url=p.url)
+    q.write(*reversed(some(5000)))
+    ends = []
+    threads = [threading.Thread(target=lambda each=each: ends.append(each.run(status=0))) for each in (p, q)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(e["done"] for e in ends) == 5000
+    assert p.value("SELECT count(*) FROM t") == 5000
+    assert p.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0

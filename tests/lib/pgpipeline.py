@@ -1,0 +1,94 @@
+"""A pipeline whose store is a PostgreSQL database of the test's own. Tables are read with psql, never through the product."""
+
+import itertools
+import json
+import os
+import subprocess
+
+import pytest
+
+import postgres
+from harness import Pipeline, once
+
+_numbers = itertools.count()
+
+
+def new_name():
+    return f"once_{os.getpid()}_{next(_numbers)}"
+
+
+def has_postgres():
+    return any(store["name"] == "postgres" for store in once("version", "--json").json["stores"])
+
+
+def need_postgres():
+    """Skips loudly what cannot be tested here."""
+    if not has_postgres():
+        pytest.skip("this build has no postgres store", allow_module_level=True)
+    try:
+        postgres.programs()
+    except postgres.Missing as why:
+        pytest.skip(str(why), allow_module_level=True)
+
+
+def psql(url, sql):
+    argv = ["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", url.replace("postgres://", "postgresql://", 1), "-c", sql]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Session:
+    """A connection that has said something and stays: what it locked is locked until it ends."""
+
+    def __init__(self, url, sql):
+        self.process = subprocess.Popen(["psql", "-XAtq", url.replace("postgres://", "postgresql://", 1)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.DEVNULL, text=True)
+        self.process.stdin.write(sql + ";\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(10)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+
+class PostgresPipeline(Pipeline):
+    def __init__(self, folder, config="", tables="", consumer="c", source="{path: in.ndjson}", name="p.yaml", server=None, url=None):
+        self.folder, self.name = folder, name
+        os.makedirs(folder, exist_ok=True)
+        self.server = server or postgres.shared()
+        self.url = url or self.server.database(new_name())
+        self.source = os.path.join(folder, "in.ndjson")
+        if not os.path.exists(self.source):
+            open(self.source, "wb").close()
+        if tables:
+            self.execute(tables)
+        self.configure(config, consumer, source=source)
+
+    def configure(self, config, consumer="c", store=None, source="{path: in.ndjson}"):
+        super().configure(config, consumer, store or self.url, source)
+
+    def execute(self, script):
+        psql(self.url, script)
+
+    def rows(self, sql, *parameters):
+        for value in parameters:
+            sql = sql.replace("?", repr(value), 1)
+        lines = psql(self.url, f"SELECT row_to_json(rows) FROM ({sql}) AS rows").splitlines()
+        return [tuple(json.loads(line).values()) for line in lines]
+
+    def has_table(self, name):
+        return self.value(f"SELECT to_regclass('{name}') IS NOT NULL")
+
+    def is_running(self):
+        return self.has_table("once_fact") and bool(self.rows("SELECT 1 FROM once_fact WHERE encode(name, 'escape') LIKE 'run/%'"))
+
+    def letters(self):
+        found = self.rows("SELECT encode(point, 'escape') AS point, encode(reason, 'escape') AS reason FROM once_letter")
+        return sorted((int(point), reason) for point, reason in found)

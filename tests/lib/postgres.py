@@ -1,0 +1,175 @@
+#!/usr/bin/python3
+"""A PostgreSQL server for tests: on a socket in a temporary folder, and stopped with it.
+
+    tests/lib/postgres.py serve [SETTING=VALUE...]    starts one, prints its URL, and stops it at the end of standard input
+
+`tools/check` starts one for a whole run and names it in ONCE_TEST_POSTGRES; a test that is run alone starts its own. Every
+test makes a schema or a database of its own in it."""
+
+import atexit
+import glob
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+# Tests kill processes and not the machine, so nothing is lost without fsync.
+SETTINGS = {
+    "fsync": "off", "full_page_writes": "off", "listen_addresses": "", "max_connections": "100", "shared_buffers": "64MB",
+    "deadlock_timeout": "100ms", "log_min_messages": "fatal", "max_wal_size": "256MB",
+}
+
+
+class Missing(Exception):
+    """There is no server to be had here."""
+
+
+def programs():
+    """The folder of initdb and postgres."""
+    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda path: float(path.split("/")[4]))
+    path = found[-1] if found else shutil.which("initdb")
+    if not path:
+        raise Missing("PostgreSQL is not installed")
+    return os.path.dirname(path)
+
+
+def as_postgres(argv):
+    """The server refuses to be root."""
+    if os.geteuid() != 0:
+        return argv
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        raise Missing("root cannot run PostgreSQL, and there is no user 'postgres'")
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *argv]
+
+
+class Server:
+    def __init__(self, port=None, **settings):
+        """With a port it also listens on 127.0.0.1."""
+        self.folder = tempfile.mkdtemp(prefix="once-pg-", dir="/tmp")
+        self.data = os.path.join(self.folder, "data")
+        self.log = os.path.join(self.folder, "log")
+        self.process = None
+        self.port = port
+        self.settings = {**SETTINGS, **settings}
+        self.url = f"postgres://postgres@/postgres?host={self.folder}"
+        try:
+            if os.geteuid() == 0:
+                user = pwd.getpwnam("postgres")
+                os.chown(self.folder, user.pw_uid, user.pw_gid)
+            os.chmod(self.folder, 0o711)
+            self._run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self, program, *arguments):
+        argv = as_postgres([os.path.join(programs(), program), *arguments])
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/tmp")
+        if done.returncode != 0:
+            raise Missing(f"{program} failed: {done.stdout[-500:]}")
+
+    def start(self):
+        settings = dict(self.settings)
+        if self.port:
+            settings.update(listen_addresses="127.0.0.1", port=str(self.port))
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        argv = as_postgres([os.path.join(programs(), "postgres"), "-D", self.data, "-k", self.folder, *options])
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/tmp", start_new_session=True)
+        deadline = time.monotonic() + 60
+        while self.query("SELECT 1", quiet=True) != "1":
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise Missing("the server did not start: " + open(self.log).read()[-800:])
+            time.sleep(0.02)
+
+    def query(self, sql, url=None, quiet=False):
+        """What psql prints: columns joined by '|'."""
+        url = (url or self.url).replace("postgres://", "postgresql://", 1)
+        done = subprocess.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", url, "-c", sql], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0 and not quiet:
+            raise RuntimeError(done.stderr)
+        return done.stdout.strip()
+
+    def database(self, name):
+        """A new one; its URL."""
+        self.query(f'CREATE DATABASE "{name}"')
+        return self.url.replace("/postgres?", f"/{name}?")
+
+    def schema(self, name):
+        """A new one in the common database, which costs less; its URL."""
+        self.query(f'CREATE SCHEMA "{name}"')
+        return f"{self.url}&options=-csearch_path%3D{name}"
+
+    def kill(self):
+        """As by kill -9 of the postmaster and all that it started."""
+        if self.process and self.process.poll() is None:
+            children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], stdout=subprocess.PIPE, text=True).stdout.split()
+            self.process.kill()
+            self.process.wait()
+            for pid in children:
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        for name in ("postmaster.pid",):
+            path = os.path.join(self.data, name)
+            if os.path.exists(path):
+                os.remove(path)
+
+    def close(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGQUIT)  # at once: nobody wants the data
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Given(Server):
+    """The one that tools/check has started; not ours to stop."""
+
+    def __init__(self, url):
+        self.url, self.process = url, None
+
+    def close(self):
+        pass
+
+
+_shared = None
+
+
+def shared():
+    """The server of the whole run, or one of this process that ends with it."""
+    global _shared
+    if not _shared:
+        given = os.environ.get("ONCE_TEST_POSTGRES")
+        _shared = Given(given) if given else Server()
+        atexit.register(_shared.close)
+    return _shared
+
+
+def serve(settings):
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    server = Server(**settings)
+    try:
+        print(server.url, flush=True)
+        sys.stdin.read()
+    finally:
+        server.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["serve"] or not all("=" in setting for setting in sys.argv[2:]):
+        sys.exit("usage: tests/lib/postgres.py serve [SETTING=VALUE...]")
+    try:
+        serve(dict(setting.split("=", 1) for setting in sys.argv[2:]))
+    except Missing as why:
+        sys.exit(f"postgres: {why}")

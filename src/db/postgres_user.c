@@ -532,12 +532,12 @@ static int user_describe(once_db *db, char *out, size_t len, once_error *err)
     once_pg *pg = of(db);
     PGresult *result;
     const int rc = once__pg_exec(pg,
-                                 "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),"
-                                 " current_schema(), current_user",
+                                 "SELECT split_part(current_setting('server_version'), ' ', 1), current_schema(), current_user,"
+                                 " current_setting('fsync')",
                                  &result, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(out, len, "PostgreSQL %.20s schema=%.40s role=%.40s fsync=%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 3), PQgetvalue(result, 0, 4),
-             PQgetvalue(result, 0, 2));
+    snprintf(out, len, "PostgreSQL %.20s schema=%.40s role=%.40s fsync=%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1), PQgetvalue(result, 0, 2),
+             PQgetvalue(result, 0, 3));
     PQclear(result);
     return ONCE_OK;
 }

@@ -111,6 +111,7 @@ static bool read_node(once_config *config, const once_config_field *field, const
 
 /* --- store -------------------------------------------------------------------------------------------------------- */
 
+/* All that are documented; which of them are here, the list of stores knows. */
 static const char *const schemes[] = {"memory", "sqlite", "ledger", "postgres", "postgresql", "redis", "rediss", "dynamodb"};
 
 static const char *scheme_name(void *user, size_t i)
@@ -553,9 +554,10 @@ static const once_config_field pipeline_fields[] = {
     {.name = "tenant", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.tenant), .shape = "template",
      .example = "\"${header:tenant}\"", .standard_text = "none", .text = "Separates keys further: tenants do not see each other's."},
     {.name = "store", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_store, ONCE_CONFIG_AT(once__pipeline, spec.store_url),
-     .shape = "`sqlite:PATH`, `postgres://...` or `memory`", .example = "sqlite:payments.db",
+     .shape = "`sqlite:PATH`, `postgres://...`, `redis://...` or `memory`", .example = "sqlite:payments.db",
      .text = "Where handled messages are remembered. The path is relative to the current directory. `postgres://host/database` is a "
-             "URL as libpq knows it; the tables are in the schema that search_path names first. `memory` keeps nothing."},
+             "URL as libpq knows it; the tables are in the schema that search_path names first. `redis://HOST:PORT/DB?password=env:NAME` "
+             "must be durable (`appendonly yes`, `appendfsync always`), see redis.md. `memory` keeps nothing."},
     {.name = "source", .type = ONCE_CONFIG_SCOPE, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.source), .scope = &source_scope,
      .example = "{file: {path: payments.ndjson}}", .text = "Where messages come from."},
     {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.spec.key), .shape = "template",

@@ -110,6 +110,16 @@ static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts,
     return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
 }
 
+/* Retries, parked followers and dead letters live in the store; the source is told that it may forget them. */
+static int check_owner(const once_pipeline *pipeline, once_store *store, once_error *err)
+{
+    char kept[400] = "";
+    if (store->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
+    if (store->ops->describe) store->ops->describe(store, kept, sizeof kept);
+    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' could lose messages that it was given (%s)", (int)pipeline->spec->file.len,
+                     pipeline->spec->file.data, pipeline->spec->store_line, store->ops->scheme, kept);
+}
+
 int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err)
 {
     once_parts parts = {0};
@@ -117,7 +127,8 @@ int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once
     const once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = create};
     int rc = once__store_open(pipeline->store_url, &options, &parts.store, &why);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
-    rc = open_effects(pipeline, create, &parts, err);
+    rc = check_owner(pipeline, parts.store, err);
+    if (rc == ONCE_OK) rc = open_effects(pipeline, create, &parts, err);
     if (rc == ONCE_OK && once_hands_needed(pipeline->spec)) {
         const once_hands_options hands = {
             .spec = pipeline->spec, .env = pipeline->env, .callbacks = pipeline->callbacks, .n_callbacks = pipeline->n_callbacks};
@@ -156,7 +167,7 @@ static const struct {
 static void find_store(const once_pipeline *pipeline, once_store *store, once_finding *report, void *user)
 {
     once_buf text;
-    char settings[200];
+    char settings[400];
     once_buf_init(&text, 1000);
     once__store_show(pipeline->store_url, &text);
     once_buf_puts(&text, ":");
@@ -166,6 +177,10 @@ static void find_store(const once_pipeline *pipeline, once_store *store, once_fi
     report(user, "store", text.data ? text.data : "", false);
     if (!(store->ops->bits & ONCE_STORE_DURABLE))
         report(user, "store", "nothing is kept: after a restart every message is new again; use 'sqlite:PATH' for real work", true);
+    if (store->ops->describe) {
+        store->ops->describe(store, settings, sizeof settings);
+        report(user, "store", settings, false);
+    }
     once_db *db = store->ops->db ? store->ops->db(store) : NULL;
     if (db && once_db_describe(db, settings, sizeof settings, NULL) == ONCE_OK) {
         report(user, "database", settings, false);
@@ -364,7 +379,8 @@ int once_store_schema(const char *url, const char **out, once_error *err)
     }
 #endif
     if (len == 6 && memcmp(url, "memory", 6) == 0) return once_fail(err, ONCE_E_USAGE, "store 'memory:' needs no schema");
-    return once_fail(err, ONCE_E_UNSUPPORTED, "no schema for store '%.40s' in this build; 'sqlite:' has one", url);
+    if ((len == 5 || len == 6) && memcmp(url, "rediss", len) == 0) return once_fail(err, ONCE_E_USAGE, "store 'redis:' needs no schema");
+    return once_fail(err, ONCE_E_UNSUPPORTED, "no schema for store '%.*s:' in this build; 'sqlite:' has one", len < 40 ? (int)len : 40, url);
 }
 
 char *once_config_reference_text(bool markdown)

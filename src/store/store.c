@@ -11,6 +11,10 @@ static const once_store_ops *const drivers[] = {
 #ifdef ONCE_WITH_POSTGRES
     &once__store_postgres,
 #endif
+#ifdef ONCE_WITH_REDIS
+    &once__store_redis,
+    &once__store_rediss,
+#endif
 };
 
 /* Known from the documentation, so the answer should not be "unknown". */
@@ -52,7 +56,7 @@ void once__store_sign(once_store *store)
 bool once__store_show(const char *url, once_buf *out)
 {
     const char *host = strstr(url, "://");
-    const char *at = host ? strchr(host + 3, '@') : NULL, *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
+    const char *at = host ? memrchr(host + 3, '@', strcspn(host + 3, "?")) : NULL, *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
     const char *word = strstr(url, "password=");
     if (colon) {
         once_buf_append(out, url, (size_t)(colon - url));

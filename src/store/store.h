@@ -126,6 +126,8 @@ typedef struct once_store_ops {
     int (*commit)(once_store *store, once_error *err);
     void (*rollback)(once_store *store);
     once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */
+    /* One plain sentence for `once check`: what this server keeps, and what can be lost nevertheless. May be NULL. */
+    void (*describe)(once_store *store, char *out, size_t size);
 
     int (*bury)(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
     int (*exhume)(once_store *store, uint64_t letter, bool *found, once_error *err);
@@ -177,6 +179,9 @@ extern const once_store_ops once__store_memory;
 extern const once_store_ops once__store_sqlite;
 #ifdef ONCE_WITH_POSTGRES
 extern const once_store_ops once__store_postgres;
+#endif
+#ifdef ONCE_WITH_REDIS
+extern const once_store_ops once__store_redis, once__store_rediss;
 #endif
 
 #endif

@@ -322,7 +322,7 @@ int conform_run(const conform_driver *driver)
     assert(ops);
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const conform_test *test = tables[t]; test->name; test++) {
-            if ((ops->bits & test->bits) != test->bits) continue; /* a promise that this driver does not make */
+            if (((ops->bits | driver->also) & test->bits) != test->bits) continue; /* a promise that this driver does not make */
             assert(n < TESTS_MAX);
             starts[n] = (start){driver, test};
             tests[n] = (struct CMUnitTest){test->name, run_row, fixture_open, fixture_close, &starts[n]};

@@ -26,6 +26,7 @@ typedef struct conform_driver {
     /* For stores that are not files: makes an empty one for the test and writes its URL; `name` is the test's own. NULL: `url`. */
     void (*make)(const char *name, char *url, size_t size);
     void (*unmake)(const char *name);
+    unsigned also; /* bits that the driver does not grant although it keeps their promises to this suite */
 } conform_driver;
 
 typedef struct fixture fixture;
@@ -48,7 +49,7 @@ struct fixture {
     once_error err;
     once_scope scope;
     uint64_t tokens;
-    char folder[64], url[200];
+    char folder[64], url[256];
 };
 
 /* Each ends with an empty row. */

@@ -268,7 +268,7 @@ static void an_open_transaction_dies_with_its_handle(fixture *f)
 
 static void a_missing_store_is_made_only_when_asked(fixture *f)
 {
-    char url[240];
+    char url[300];
     const size_t len = strlen(f->url);
     memcpy(url, f->url, len);
     memcpy(url + len, ".missing", 9);

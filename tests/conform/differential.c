@@ -70,7 +70,7 @@ typedef struct run {
     size_t n_trace;
     char *report;
     size_t report_size;
-    char folder[64], url[240];
+    char folder[64], url[256];
     once_settled_limits limits;
 } run;
 
@@ -909,8 +909,8 @@ static bool open_both(run *r)
         differ(r, "cannot make the folder '%s'", r->folder);
         return false;
     }
-    const bool file = strcmp(r->options.url, "sqlite:") == 0;
-    snprintf(r->url, sizeof r->url, "%s%s%s", r->options.url, file ? r->folder : "", file ? "/once.db" : "");
+    const bool file = strcmp(r->options.url, "sqlite:") == 0, redis = strncmp(r->options.url, "redis://", 8) == 0; /* there it is a name */
+    snprintf(r->url, sizeof r->url, "%s%s%s", r->options.url, file || redis ? r->folder : "", file ? "/once.db" : "");
     if (strcmp(r->options.url, "postgres:") == 0) test_postgres_make(strrchr(r->folder, '/') + 1, r->url, sizeof r->url);
     if (strcmp(r->options.url, "sqlite:") == 0 && r->options.seed % 4 != 0) /* small sizes: finished entries move about */
         r->limits = (once_settled_limits){.recent_records = 2 + r->options.seed % 7, .recent_bytes = 3000, .level0_bits = 6, .filter_bytes = 4096};

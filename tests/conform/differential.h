@@ -9,7 +9,7 @@
 #include "core/entry.h"
 
 typedef struct differential_options {
-    const char *url;   /* "memory:", "sqlite:" (a file in a folder of its own), or "postgres:" (a schema of its own) */
+    const char *url;   /* "memory:", "sqlite:" (a file in a folder of its own), "postgres:" (a schema of its own) or "redis://...?name=" */
     uint64_t seed;
     unsigned steps;
     uint64_t plant;    /* bits of once_planted, set while the other store is called; test builds only */

@@ -1,9 +1,10 @@
 /* The differential run with fixed seeds, and the proof that it finds planted bugs. With arguments it is the program itself:
- * test_differential [--seeds N] [--seed S] [--steps N] memory:|sqlite:|postgres: */
+ * test_differential [--seeds N] [--seed S] [--steps N] memory:|sqlite:|postgres:|redis://...?name= */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "core/plant.h"
 #include "differential.h"
 #include "postgres.h"
+#include "redisserver.h"
 
 static char report[16384];
 
@@ -48,6 +50,20 @@ static void postgres_agrees_with_memory(void **state)
     agree("postgres:", 8, 800);
 }
 
+static void redis_agrees_with_memory(void **state)
+{
+    (void)state;
+    redis_server server;
+    char url[200];
+    if (!redis_server_start(&server)) {
+        print_message("no redis-server, or no hiredis\n");
+        skip();
+    }
+    snprintf(url, sizeof url, "%s/0?name=", server.url);
+    agree(url, 12, 1000);
+    redis_server_stop(&server);
+}
+
 static void finds(enum once_plant bug)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -79,7 +95,7 @@ int main(int argc, char **argv)
     if (argc > 1) return differential_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_agrees_with_itself), cmocka_unit_test(sqlite_agrees_with_memory),
-        cmocka_unit_test(postgres_agrees_with_memory),
+        cmocka_unit_test(postgres_agrees_with_memory), cmocka_unit_test(redis_agrees_with_memory),
         cmocka_unit_test(finds_no_fence),            cmocka_unit_test(finds_release_blames),
         cmocka_unit_test(finds_seen_first),          cmocka_unit_test(finds_orphan_lost),
         cmocka_unit_test(finds_dead_runs),           cmocka_unit_test(finds_lane_ignored),

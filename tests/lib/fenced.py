@@ -41,14 +41,16 @@ STREAM_CONFIG = CONFIG.replace("exec: [./effect]", "exec: [./effect], mode: stre
 
 
 class Fenced:
-    def __init__(self, folder, n=12, unknown="retry", workers=1, lease="300ms", attempts=50, batch=4, script=SCRIPT, config=CONFIG):
+    def __init__(self, folder, n=12, unknown="retry", workers=1, lease="300ms", attempts=50, batch=4, script=SCRIPT, config=CONFIG,
+                 store="sqlite:store.db"):
         os.makedirs(folder, exist_ok=True)
         self.folder, self.n, self.unknown = str(folder), n, unknown
         path = os.path.join(folder, "effect")
         with open(path, "w") as file:
             file.write(script)
         os.chmod(path, 0o755)
-        self.p = Pipeline(folder, config % {"lease": lease, "unknown": unknown, "workers": workers, "attempts": attempts, "batch": batch})
+        self.p = Pipeline(folder, config % {"lease": lease, "unknown": unknown, "workers": workers, "attempts": attempts, "batch": batch},
+                          store=store)
         self.p.write(*[{"id": f"k{i}"} for i in range(n)])
 
     # ---- what really happened ----

@@ -1,0 +1,271 @@
+/* The Redis store against what people write by hand on Redis: SET NX EX before the effect, SET after it, pipelined.
+ *
+ *     bench_redis [--batches N] [--batch N] [--rounds N]
+ *
+ *   bare   batches of SET key value NX EX, then batches of SET key value; keys of 36 bytes, values of 32
+ *   once   batches of claim, then batches of settle (done), each of them a commit
+ *
+ * One server for both, in a folder of its own, every reply synced (appendonly yes, appendfsync always). They take turns; figures
+ * are medians over the rounds, and the ratio is the median of the ratios of each round. Then bytes of memory per finished key, by
+ * what the server says before and after.
+ *
+ * Ends with 0 whatever the figures are; 3 when something could not be measured. */
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <hiredis/hiredis.h>
+
+#include "store/store.h"
+
+enum { ROUNDS_MAX = 21, KEY = 36, VALUE = 32, MEMORY_KEYS = 200000 };
+
+static char folder[] = "/tmp/once-bench-redis-XXXXXX", path[64], url[160];
+static pid_t server;
+static redisContext *bare;
+static size_t batch = 1024, batches = 40;
+static unsigned rounds = 5;
+static uint64_t serial;
+
+static int remove_one(const char *name, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info, (void)kind, (void)at;
+    return remove(name);
+}
+
+static void clean_up(void)
+{
+    if (server > 0) {
+        kill(server, SIGKILL);
+        waitpid(server, NULL, 0);
+    }
+    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void give_up(const char *what)
+{
+    fprintf(stderr, "bench_redis: %s\n", what);
+    exit(3);
+}
+
+static bool has_server(void)
+{
+    const char *at = getenv("PATH");
+    char place[512];
+    while (at && *at) {
+        const size_t len = strcspn(at, ":");
+        snprintf(place, sizeof place, "%.*s/redis-server", (int)len, at);
+        if (access(place, X_OK) == 0) return true;
+        at += len + (at[len] == ':');
+    }
+    return false;
+}
+
+static void start_server(void)
+{
+    if (!mkdtemp(folder)) give_up("cannot make a folder");
+    snprintf(path, sizeof path, "%s/s", folder);
+    atexit(clean_up);
+    server = fork();
+    if (server == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", path, "--dir", folder, "--appendonly", "yes", "--appendfsync",
+               "always", "--auto-aof-rewrite-percentage", "0", "--save", "", "--logfile", "log", (char *)NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 1000; i++) {
+        if (waitpid(server, NULL, WNOHANG) == server) {
+            server = 0;
+            give_up("redis-server does not start");
+        }
+        bare = redisConnectUnix(path);
+        if (bare && !bare->err) break;
+        if (bare) redisFree(bare);
+        bare = NULL;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    if (!bare) give_up("redis-server does not answer");
+    size_t at = (size_t)snprintf(url, sizeof url, "redis://");
+    for (const char *c = path; *c; c++) at += (size_t)snprintf(url + at, sizeof url - at, *c == '/' ? "%%2F" : "%c", *c);
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Looks like a random UUID. */
+static void make_key(uint64_t n, char out[KEY + 1])
+{
+    uint64_t a = n * UINT64_C(0x9e3779b97f4a7c15), b = (a ^ a >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
+    snprintf(out, KEY + 1, "%08x-%04x-4%03x-8%03x-%012llx", (unsigned)(a >> 32), (unsigned)(a & 0xffff), (unsigned)(a >> 16 & 0xfff),
+             (unsigned)(b & 0xfff), (unsigned long long)(b >> 16));
+}
+
+/* --- bare --- */
+
+static void bare_batch(uint64_t first, bool claim, bool expires)
+{
+    static const char value[VALUE + 1] = "0123456789abcdef0123456789abcdef";
+    for (size_t i = 0; i < batch; i++) {
+        char key[KEY + 1];
+        make_key(first + i, key);
+        const char *argv[] = {"SET", key, value, "EX", "604800", "NX"};
+        const size_t lens[] = {3, KEY, VALUE, 2, 6, 2};
+        redisAppendCommandArgv(bare, claim ? 6 : expires ? 5 : 3, argv, lens);
+    }
+    for (size_t i = 0; i < batch; i++) {
+        void *reply;
+        if (redisGetReply(bare, &reply) != REDIS_OK) give_up("a reply is missing");
+        if (((redisReply *)reply)->type != REDIS_REPLY_STATUS) give_up("a key was there before");
+        freeReplyObject(reply);
+    }
+}
+
+static double run_bare(void)
+{
+    const double begun = now_s();
+    for (size_t i = 0; i < batches; i++, serial += batch) {
+        bare_batch(serial, true, true);
+        bare_batch(serial, false, false);
+    }
+    return (double)(batches * batch) / (now_s() - begun);
+}
+
+/* --- once --- */
+
+static void once_batch(once_store *store, uint64_t first)
+{
+    static const once_scope scope = {{0}, {"payments", 8}, {"charge", 6}};
+    once_request *requests = calloc(batch, sizeof *requests);
+    const once_request **list = calloc(batch, sizeof *list);
+    once_settlement *settlements = calloc(batch, sizeof *settlements);
+    once_decision *decisions = calloc(batch, sizeof *decisions);
+    bool *applied = calloc(batch, sizeof *applied);
+    char(*keys)[KEY + 1] = calloc(batch, sizeof *keys), (*points)[12] = calloc(batch, sizeof *points);
+    once_arena arena = {0};
+    once_error err;
+    if (!requests || !list || !settlements || !decisions || !applied || !keys || !points) give_up("out of memory");
+    for (size_t i = 0; i < batch; i++) {
+        make_key(first + i, keys[i]);
+        const once_bytes key = {keys[i], KEY};
+        requests[i] = (once_request){
+            .scope = &scope,
+            .key = key,
+            .id = once_key_id(store->secret, &scope, key),
+            .fingerprint = once_xxh128(1, keys[i], KEY),
+            .token = once_xxh128(2, keys[i], KEY),
+            .lane = {.gap_ms = -1},
+            .lease_ms = 30000,
+            .remember_ms = INT64_C(604800) * 1000,
+            .sent_ms = ONCE_NO_TIME,
+            .run = 0x123456789abcdef,
+            .at = {{"payments.ndjson", 15}, {points[i], (size_t)snprintf(points[i], 12, "%llu", (unsigned long long)(first + i))}},
+        };
+        list[i] = &requests[i];
+        settlements[i] = (once_settlement){.request = &requests[i], .outcome = ONCE_DONE};
+    }
+    if (store->ops->claim(store, list, batch, decisions, &arena, &err) != ONCE_OK) give_up(err.text);
+    for (size_t i = 0; i < batch; i++)
+        if (decisions[i].answer != ONCE_ANSWER_RUN) give_up("a claim was refused");
+    if (store->ops->settle(store, settlements, batch, applied, &err) != ONCE_OK) give_up(err.text);
+    for (size_t i = 0; i < batch; i++)
+        if (!applied[i]) give_up("a settlement was fenced");
+    once_arena_release(&arena);
+    free(requests), free(list), free(settlements), free(decisions), free(applied), free(keys), free(points);
+}
+
+static double run_once(once_store *store)
+{
+    const double begun = now_s();
+    for (size_t i = 0; i < batches; i++, serial += batch) once_batch(store, serial);
+    return (double)(batches * batch) / (now_s() - begun);
+}
+
+/* --- memory --- */
+
+static double used_memory(void)
+{
+    redisReply *reply = redisCommand(bare, "INFO memory");
+    if (!reply || reply->type != REDIS_REPLY_STRING) give_up("INFO is refused");
+    const char *at = strstr(reply->str, "used_memory:");
+    const double used = at ? strtod(at + strlen("used_memory:"), NULL) : 0;
+    freeReplyObject(reply);
+    return used;
+}
+
+static void flush(void) { freeReplyObject(redisCommand(bare, "FLUSHALL SYNC")); }
+
+static double bytes_per_key(bool ours)
+{
+    flush();
+    once_store *store = NULL;
+    once_error err;
+    const once_store_options options = {.size = sizeof options, .create = true};
+    if (ours && once__store_open(url, &options, &store, &err) != ONCE_OK) give_up(err.text);
+    const double before = used_memory();
+    const size_t n = (MEMORY_KEYS + batch - 1) / batch;
+    for (size_t i = 0; i < n; i++, serial += batch) {
+        if (ours) once_batch(store, serial);
+        else bare_batch(serial, true, true), bare_batch(serial, false, true);
+    }
+    const double each = (used_memory() - before) / (double)(n * batch);
+    once__store_close(store);
+    return each;
+}
+
+static int by_size(const void *x, const void *y) { return *(const double *)x < *(const double *)y ? -1 : *(const double *)x > *(const double *)y; }
+
+static double median(double *figures, size_t n)
+{
+    qsort(figures, n, sizeof *figures, by_size);
+    return figures[n / 2];
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        const unsigned long n = i + 1 < argc ? strtoul(argv[i + 1], NULL, 10) : 0;
+        if (strcmp(argv[i], "--batches") == 0 && n > 0) batches = n;
+        else if (strcmp(argv[i], "--batch") == 0 && n > 0) batch = n;
+        else if (strcmp(argv[i], "--rounds") == 0 && n > 0 && n < ROUNDS_MAX) rounds = (unsigned)n;
+        else {
+            fprintf(stderr, "usage: bench_redis [--batches N] [--batch N] [--rounds N]\n");
+            return 2;
+        }
+    }
+    if (!has_server()) {
+        printf("bench_redis: there is no redis-server here, so nothing is measured\n");
+        return 0;
+    }
+    start_server();
+    once_store *store;
+    once_error err;
+    const once_store_options options = {.size = sizeof options, .create = true};
+    if (once__store_open(url, &options, &store, &err) != ONCE_OK) give_up(err.text);
+    double rates[2][ROUNDS_MAX], ratios[ROUNDS_MAX];
+    run_bare();
+    run_once(store);
+    for (unsigned i = 0; i < rounds; i++) {
+        rates[0][i] = run_bare();
+        rates[1][i] = run_once(store);
+        ratios[i] = rates[1][i] / rates[0][i];
+    }
+    once__store_close(store);
+    const size_t asked = batch;
+    batch = 1024;
+    const double memory[2] = {bytes_per_key(false), bytes_per_key(true)};
+    printf("redis, appendfsync always, batches of %zu, %u rounds of %zu\n", asked, rounds, batches * asked);
+    printf("  SET NX EX, then SET, pipelined   %9.0f messages/s   %6.1f bytes/key\n", median(rates[0], rounds), memory[0]);
+    printf("  claim, then settle               %9.0f messages/s   %6.1f bytes/key\n", median(rates[1], rounds), memory[1]);
+    printf("  ratio                            %9.2f              %6.2f\n", median(ratios, rounds), memory[1] / memory[0]);
+    return 0;
+}

@@ -1,0 +1,520 @@
+/* The commit: one script that compares and then writes. It knows nothing of entries; all rules are in core/entry.c. */
+#include <assert.h>
+#include <endian.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "store/redis/redis.h"
+
+#include "base/banned.h"
+
+/* ARGV: the secret. Then new values, which most are: how many; all keys, which must be absent; keys and values by turns. Then other
+ * values: how many, how many of them (the last ones) are large; all keys; what each must begin with now
+ * (empty: absent); what it becomes; and how: empty for good, a number until that time, "d" deleted, "-" only compared. Then hashes, fields
+ * and the values that they must have (empty: absent). Then commands, each behind the number of its arguments. Then letters, which
+ * get their numbers here so that they stand in the order of commits: key without the number, index, hash of what makes them unique,
+ * that, and the value. Answers 0 written, 1 something has changed, 2 this is not the store it was. */
+static const char script[] =
+    "local head, a, i = KEYS[1], ARGV, 2\n"
+    "if redis.call('HGET', head, 'secret') ~= a[1] then return 2 end\n"
+    "local function count() i = i + 1 return tonumber(a[i - 1]) end\n"
+    "local call, find = redis.call, string.find\n"
+    "local fresh = count()\n"
+    "for at = i, i + fresh - 1, 4000 do\n"
+    "  if call('EXISTS', unpack(a, at, math.min(at + 3999, i + fresh - 1))) ~= 0 then return 1 end\n"
+    "end\n"
+    "local pairs_ = i + fresh\n"
+    "i = pairs_ + 2 * fresh\n"
+    "local n = count()\n"
+    "local small = n - count()\n"
+    "local keys, was, new, how = i - 1, i + n - 1, i + 2 * n - 1, i + 3 * n - 1\n"
+    "i = i + 4 * n\n"
+    "for at = 1, small, 4000 do\n"
+    "  local last = math.min(at + 3999, small)\n"
+    "  local there = call('MGET', unpack(a, keys + at, keys + last))\n"
+    "  for k = at, last do\n"
+    "    local now, then_ = there[k - at + 1] or '', a[was + k]\n"
+    "    if now ~= then_ and (then_ == '' or find(now, then_, 1, true) ~= 1) then return 1 end\n"
+    "  end\n"
+    "end\n"
+    "for k = small + 1, n do\n"
+    "  if redis.call('GETRANGE', a[keys + k], 0, #a[was + k] - 1) ~= a[was + k] then return 1 end\n"
+    "end\n"
+    "for _ = 1, count() do\n"
+    "  if (redis.call('HGET', a[i], a[i + 1]) or '') ~= a[i + 2] then return 1 end\n"
+    "  i = i + 3\n"
+    "end\n"
+    "for at = pairs_, pairs_ + 2 * fresh - 1, 4000 do\n"
+    "  call('MSET', unpack(a, at, math.min(at + 3999, pairs_ + 2 * fresh - 1)))\n"
+    "end\n"
+    "local set, m = {}, 0\n"
+    "for k = 1, n do\n"
+    "  local what = a[how + k]\n"
+    "  if what == '' then\n"
+    "    set[m + 1], set[m + 2] = a[keys + k], a[new + k]\n"
+    "    m = m + 2\n"
+    "    if m == 4000 then\n"
+    "      redis.call('MSET', unpack(set, 1, m))\n"
+    "      m = 0\n"
+    "    end\n"
+    "  elseif what == 'd' then redis.call('DEL', a[keys + k])\n"
+    "  elseif what ~= '-' then call('SET', a[keys + k], a[new + k], 'PXAT', what) end\n"
+    "end\n"
+    "if m > 0 then redis.call('MSET', unpack(set, 1, m)) end\n"
+    "for _ = 1, count() do\n"
+    "  local m = count()\n"
+    "  redis.call(unpack(a, i, i + m - 1))\n"
+    "  i = i + m\n"
+    "end\n"
+    "for _ = 1, count() do\n"
+    "  local number = string.format('%.0f', redis.call('HINCRBY', head, 'letters', 1))\n"
+    "  redis.call('SET', a[i] .. number, a[i + 4])\n"
+    "  redis.call('ZADD', a[i + 1], number, number)\n"
+    "  redis.call('HSET', a[i + 2], a[i + 3], number)\n"
+    "  i = i + 5\n"
+    "end\n"
+    "return 0\n";
+
+enum { SMALL = 1024, ARGS_MAX = 2000, WAIT_MS = 5000 };
+
+/* --- arguments --- */
+
+static void put_count(once_buf *to, size_t n)
+{
+    char text[24];
+    const int len = snprintf(text, sizeof text, "%zu", n);
+    once__redis_encode(to, text, (size_t)len);
+}
+
+void once__redis_do(once_redis *r, size_t n)
+{
+    put_count(&r->commands, n);
+    r->n_commands++;
+    r->n_command_args += 1 + n;
+}
+
+void once__redis_put(once_redis *r, const void *data, size_t len) { once__redis_encode(&r->commands, data, len); }
+
+static void put_text(once_redis *r, const char *text) { once__redis_put(r, text, strlen(text)); }
+
+static size_t number_text(int64_t number, char out[24])
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    uint64_t rest = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do digits[--at] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (number < 0) digits[--at] = '-';
+    memcpy(out, digits + at, sizeof digits - at);
+    return sizeof digits - at;
+}
+
+static void put_number(once_redis *r, int64_t number)
+{
+    char text[24];
+    once__redis_put(r, text, number_text(number, text));
+}
+
+/* An argument in front of which the key's beginning stands. */
+static void encode_key(once_redis *r, once_buf *to, const char *kind, const void *rest, size_t len)
+{
+    once_buf_clear(&r->value);
+    once_buf_puts(&r->value, r->prefix);
+    once_buf_puts(&r->value, kind);
+    if (len) once_buf_append(&r->value, rest, len);
+    if (r->value.failed) to->failed = true;
+    else once__redis_encode(to, r->value.data, r->value.len);
+}
+
+void once__redis_do_key(once_redis *r, const char *kind, const void *rest, size_t len) { encode_key(r, &r->commands, kind, rest, len); }
+
+static void encode_id_key(once_redis *r, once_buf *to, const char *kind, once_hash id)
+{
+    char key[ONCE_REDIS_KEY];
+    const size_t len = once__redis_id_key(r, kind, id, key);
+    once__redis_encode(to, key, len);
+}
+
+void once__redis_expect_field(once_redis *r, const char *hash_kind, const void *field, size_t field_len, once_bytes value)
+{
+    encode_key(r, &r->fields, hash_kind, NULL, 0);
+    once__redis_encode(&r->fields, field, field_len);
+    once__redis_encode(&r->fields, value.data, value.len);
+    r->n_fields++;
+}
+
+/* --- values --- */
+
+/* Native expiry only where the server's clock is the store's. */
+static bool expires_by_itself(const once_redis *r, int64_t expires_ms)
+{
+    return !once__redis_test_clock(r) && expires_ms < INT64_MAX / 4;
+}
+
+typedef enum fate { KEEP, DELETE, WRITE } fate;
+
+/* The value must be the one that was read; a stamp stands for it where there is one. Then it becomes r->value. */
+static void put_value(once_redis *r, const char *kind, once_hash id, once_bytes stored, fate what, int64_t expires_ms)
+{
+    once_redis_values *to = &r->values[stored.len > SMALL];
+    char key[ONCE_REDIS_KEY], time[24] = "";
+    const size_t len = once__redis_id_key(r, kind, id, key);
+    const size_t head = once__redis_is_finished(stored) || stored.len < ONCE_REDIS_STAMPED ? stored.len : ONCE_REDIS_STAMPED;
+    const size_t time_len = what == WRITE && expires_by_itself(r, expires_ms) ? number_text(expires_ms, time) : 0;
+    if (r->value.failed) to->keys.failed = true;
+    if (stored.len == 0 && what == WRITE && time_len == 0) {
+        once__redis_encode(&r->fresh, key, len);
+        once__redis_encode(&r->pairs, key, len);
+        once__redis_encode(&r->pairs, r->value.data, r->value.len);
+        r->n_fresh++;
+        return;
+    }
+    once__redis_encode(&to->keys, key, len);
+    once__redis_encode(&to->was, stored.data, head);
+    once__redis_encode(&to->now, r->value.data, what == WRITE ? r->value.len : 0);
+    once__redis_encode(&to->how, what == WRITE ? time : what == KEEP ? "-" : "d", what == WRITE ? time_len : 1);
+    to->n++;
+}
+
+/* --- entries --- */
+
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+static bool same_scope(const once_scope *x, const once_scope *y)
+{
+    return same(x->tenant, y->tenant) && same(x->consumer, y->consumer) && same(x->operation, y->operation);
+}
+
+/* Mostly the names are those of the entry before. */
+static bool write_finished(once_redis *r, const once_entry *e, const once_entry *before, once_redis_finished *names)
+{
+    if (!before || !same_scope(&before->scope, &e->scope)) {
+        once_buf_clear(&r->value);
+        once__redis_write_scope(&r->value, &e->scope);
+        names->scope = once__redis_name_of(r, once_buf_bytes(&r->value));
+    }
+    if (!before || before->run != e->run || !same(before->at.place, e->at.place) || !same(before->who, e->who)) {
+        once_buf_clear(&r->value);
+        once__redis_write_origin(&r->value, e->at.place, e->run, e->who);
+        names->origin = once__redis_name_of(r, once_buf_bytes(&r->value));
+    }
+    if (r->value.failed || !names->scope || !names->origin) return false;
+    once_buf_clear(&r->value);
+    once__redis_write_finished(&r->value, e, *names);
+    return true;
+}
+
+static void write_new_names(once_redis *r)
+{
+    for (size_t i = 0; i < r->names.n; i++) {
+        const once_redis_name *name = &r->names.at[i];
+        if (name->written) continue;
+        once__redis_do(r, 4);
+        put_text(r, "HSET");
+        once__redis_do_key(r, "n", NULL, 0);
+        once__redis_put(r, &name->id, sizeof name->id);
+        once__redis_put(r, name->value.data, name->value.len);
+    }
+}
+
+static bool write_entries(once_redis *r)
+{
+    const once_entry *before = NULL;
+    once_redis_finished names;
+    for (size_t i = 0; i < r->slots.n; i++) {
+        const once_redis_slot *slot = r->slots.at[i];
+        const once_entry *e = &slot->entry;
+        if (!slot->dirty) continue;
+        const bool finished = once_state_finished(e->state), absent = e->state == ONCE_STATE_ABSENT;
+        once_buf_clear(&r->value);
+        if (finished && !write_finished(r, e, before, &names)) return false;
+        if (finished) before = e;
+        if (!finished && !absent) once__redis_write_open(&r->value, e, r->stamp);
+        put_value(r, "e", e->id, slot->stored, !absent ? WRITE : slot->stored.len ? DELETE : KEEP, finished ? e->expires_ms : ONCE_NEVER);
+    }
+    return true;
+}
+
+/* --- indexes --- */
+
+typedef struct change {
+    char index; /* which one it leaves or enters */
+    once_bytes consumer;
+    bool enters;
+} change;
+
+/* What slot `i` changes: up to two. */
+static size_t changes_of(const once_redis_slot *slot, change out[2])
+{
+    size_t n = 0;
+    if (!slot->dirty) return 0;
+    const char now = once__redis_index_of(&slot->entry);
+    const bool stays = now == slot->index && same(slot->consumer, slot->entry.scope.consumer);
+    if (slot->index && !stays) out[n++] = (change){slot->index, slot->consumer, false};
+    if (now && (!stays || slot->entry.due_ms != slot->due_ms)) out[n++] = (change){now, slot->entry.scope.consumer, true};
+    return n;
+}
+
+static bool same_group(const change *x, const change *y)
+{
+    return x->index == y->index && x->enters == y->enters && same(x->consumer, y->consumer);
+}
+
+static void put_score(once_redis *r, int64_t due_ms)
+{
+    if (due_ms == ONCE_NEVER) put_text(r, "+inf");
+    else put_number(r, due_ms);
+}
+
+static void write_group(once_redis *r, const change *group, const uint32_t *slots, size_t n)
+{
+    const char kind[] = {'i', group->index, 0};
+    const size_t each = group->enters ? 2 : 1;
+    for (size_t at = 0; at < n; at += ARGS_MAX / 2) {
+        const size_t count = n - at < ARGS_MAX / 2 ? n - at : ARGS_MAX / 2;
+        once__redis_do(r, 2 + count * each);
+        put_text(r, group->enters ? "ZADD" : "ZREM");
+        once__redis_do_key(r, kind, group->consumer.data, group->consumer.len);
+        for (size_t i = at; i < at + count; i++) {
+            const once_entry *e = &r->slots.at[slots[i]]->entry;
+            unsigned char id[16];
+            once__redis_id_write(e->id, id);
+            if (group->enters) put_score(r, e->due_ms);
+            once__redis_put(r, id, sizeof id);
+        }
+    }
+}
+
+/* All that leave or enter one index go with one call. There are few indexes: mostly one consumer, and two of its kinds. */
+static bool write_indexes(once_redis *r)
+{
+    change *groups = NULL, changes[2];
+    size_t n_groups = 0, groups_room = 0;
+    uint32_t *members = once_arena_alloc(&r->arena, (r->slots.n + 1) * sizeof *members);
+    if (!members) return false;
+    for (size_t i = 0; i < r->slots.n; i++) {
+        const size_t n = changes_of(r->slots.at[i], changes);
+        for (size_t k = 0; k < n; k++) {
+            size_t g = 0;
+            while (g < n_groups && !same_group(&groups[g], &changes[k])) g++;
+            if (g < n_groups) continue;
+            if (n_groups == groups_room) {
+                change *grown = once_arena_alloc(&r->arena, (groups_room * 2 + 8) * sizeof *grown);
+                if (!grown) return false;
+                if (n_groups) memcpy(grown, groups, n_groups * sizeof *groups);
+                groups = grown;
+                groups_room = groups_room * 2 + 8;
+            }
+            groups[n_groups++] = changes[k];
+        }
+    }
+    for (size_t g = 0; g < n_groups; g++) {
+        size_t n = 0;
+        for (size_t i = 0; i < r->slots.n; i++) {
+            const size_t count = changes_of(r->slots.at[i], changes);
+            for (size_t k = 0; k < count; k++)
+                if (same_group(&groups[g], &changes[k])) members[n++] = (uint32_t)i;
+        }
+        write_group(r, &groups[g], members, n);
+    }
+    return true;
+}
+
+/* --- lanes --- */
+
+static void write_member(once_redis *r, const once_redis_lane *lane, once_redis_member member, bool added)
+{
+    unsigned char bytes[24];
+    const uint64_t order = htobe64((uint64_t)member.order);
+    memcpy(bytes, &order, 8);
+    once__redis_id_write(member.id, bytes + 8);
+    once__redis_do(r, added ? 4 : 3);
+    put_text(r, added ? "ZADD" : "ZREM");
+    encode_id_key(r, &r->commands, "o", lane->id);
+    if (added) put_text(r, "0");
+    once__redis_put(r, bytes, sizeof bytes);
+}
+
+/* What came and went within the transaction is not written. */
+static void write_steps(once_redis *r, const once_redis_lane *lane)
+{
+    for (size_t i = 0; i < lane->n_steps; i++) {
+        const struct once_redis_step *last = &lane->steps[i];
+        bool is_last = true, was_there = !last->added;
+        for (size_t k = 0; k < lane->n_steps && is_last; k++) {
+            const struct once_redis_step *other = &lane->steps[k];
+            if (k == i || !once_hash_equal(other->member.id, last->member.id) || other->member.order != last->member.order) continue;
+            if (k > i) is_last = false;
+        }
+        for (size_t k = 0; k < i; k++) {
+            const struct once_redis_step *other = &lane->steps[k];
+            if (!once_hash_equal(other->member.id, last->member.id) || other->member.order != last->member.order) continue;
+            was_there = !other->added;
+            break;
+        }
+        if (is_last && was_there != last->added) write_member(r, lane, last->member, last->added);
+    }
+}
+
+static bool write_lanes(once_redis *r)
+{
+    for (size_t i = 0; i < r->lanes.n; i++) {
+        const once_redis_lane *lane = r->lanes.at[i];
+        const bool version = lane->has_version && lane->expires_ms > r->shelf.now_ms;
+        const bool members = lane->n_known + lane->hidden > 0;
+        once_buf_clear(&r->value);
+        if (!lane->dirty || (!version && !members)) {
+            put_value(r, "l", lane->id, lane->stored, lane->dirty && lane->stored.len ? DELETE : KEEP, 0);
+        } else {
+            unsigned char *claimed = once_arena_alloc(&r->arena, 16 * lane->n_claimed);
+            if (!claimed) return false;
+            for (size_t k = 0; k < lane->n_claimed; k++) once__redis_id_write(lane->claimed[k], claimed + 16 * k);
+            const once_redis_lane_record record = {r->stamp, lane->has_version, lane->version, lane->expires_ms, claimed, lane->n_claimed};
+            once__redis_write_lane(&r->value, &record);
+            put_value(r, "l", lane->id, lane->stored, WRITE, members ? ONCE_NEVER : lane->expires_ms);
+        }
+        if (lane->dirty) write_steps(r, lane);
+    }
+    return true;
+}
+
+/* --- facts --- */
+
+static void write_facts(once_redis *r)
+{
+    for (size_t i = 0; i < r->facts.n; i++) {
+        const once_redis_fact *fact = &r->facts.at[i];
+        if (!fact->written) continue;
+        if (fact->read) once__redis_expect_field(r, "f", fact->name, strlen(fact->name), fact->was);
+        once__redis_do(r, fact->value.len ? 4 : 3);
+        put_text(r, fact->value.len ? "HSET" : "HDEL");
+        once__redis_do_key(r, "f", NULL, 0);
+        put_text(r, fact->name);
+        if (fact->value.len) once__redis_put(r, fact->value.data, fact->value.len);
+    }
+}
+
+#ifdef ONCE_TEST_BUILD
+static void write_clock(once_redis *r)
+{
+    if (!r->test_clock) return;
+    once__redis_do(r, 3);
+    put_text(r, "SET");
+    once__redis_do_key(r, "clock", NULL, 0);
+    once__redis_put(r, &r->shelf.clock, sizeof r->shelf.clock);
+}
+#else
+static void write_clock(once_redis *r) { (void)r; }
+#endif
+
+/* --- sending --- */
+
+static void build(once_redis *r, bool whole)
+{
+    const size_t n = r->values[0].n + r->values[1].n;
+    once_redis_pipe *pipe = &r->pipe;
+    once__redis_pipe_clear(pipe);
+    once__redis_command(pipe, 4 + 1 + 6 + 3 * r->n_fresh + 4 * n + 3 * r->n_fields + r->n_command_args + 5 * r->n_letters);
+    once__redis_text(pipe, whole ? "EVAL" : "EVALSHA");
+    once__redis_text(pipe, whole ? script : r->sha);
+    once__redis_text(pipe, "1");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_arg(pipe, &r->shelf.store.secret, sizeof r->shelf.store.secret);
+    once__redis_number(pipe, (int64_t)r->n_fresh);
+    once__redis_raw(pipe, &r->fresh);
+    once__redis_raw(pipe, &r->pairs);
+    once__redis_number(pipe, (int64_t)n);
+    once__redis_number(pipe, (int64_t)r->values[1].n);
+    for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].keys);
+    for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].was);
+    for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].now);
+    for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].how);
+    once__redis_number(pipe, (int64_t)r->n_fields);
+    once__redis_raw(pipe, &r->fields);
+    once__redis_number(pipe, (int64_t)r->n_commands);
+    once__redis_raw(pipe, &r->commands);
+    once__redis_number(pipe, (int64_t)r->n_letters);
+    once__redis_raw(pipe, &r->letters);
+    if (r->url.wait) {
+        once__redis_command(pipe, 3);
+        once__redis_text(pipe, "WAIT");
+        once__redis_number(pipe, r->url.wait);
+        once__redis_number(pipe, WAIT_MS);
+    }
+}
+
+static int send(once_redis *r, once_error *err)
+{
+    char refused[24];
+    build(r, false);
+    int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
+    if (rc != ONCE_OK && strcmp(refused, "NOSCRIPT") == 0) { /* a server that was started anew: EVAL makes it known again */
+        build(r, true);
+        rc = once__redis_exchange(r->link, &r->pipe, NULL, err);
+    }
+    if (rc != ONCE_OK) return rc;
+    const redisReply *reply = r->pipe.replies[0];
+    if (reply->type != REDIS_REPLY_INTEGER) return once__redis_damaged(r, "a reply", err);
+    if (reply->integer == 1) return once__redis_conflict(r, err);
+    if (reply->integer != 0)
+        return once_fail(err, ONCE_E_NOT_OURS, "the redis store '%s' is not the one that was opened: it was emptied, or lost in a failover;"
+                         " start again to make a new one, in which every message is new", r->url.name);
+    if (r->url.wait && r->pipe.replies[1]->integer < (long long)r->url.wait)
+        return once_fail(err, ONCE_E_UNAVAILABLE, "only %lld of %u replicas of redis have the commit; it is tried again", r->pipe.replies[1]->integer, r->url.wait);
+    for (size_t i = 0; i < r->names.n; i++) r->names.at[i].written = true;
+    return ONCE_OK;
+}
+
+int once__redis_apply(once_redis *r, once_error *err)
+{
+    if (!write_entries(r) || !write_indexes(r)) return once__redis_nomem(err);
+    write_facts(r);
+    if (r->n_fresh + r->values[0].n + r->values[1].n + r->n_commands + r->n_letters == 0) return ONCE_OK;
+    if (!write_lanes(r)) return once__redis_nomem(err);
+    write_new_names(r);
+    write_clock(r);
+    if (r->has_turn) {
+        once__redis_do(r, 2);
+        put_text(r, "DEL");
+        once__redis_do_key(r, "turn", NULL, 0);
+    }
+    const int rc = send(r, err);
+    if (rc == ONCE_OK) r->has_turn = false;
+    return rc;
+}
+
+void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf))
+{
+    for (int i = 0; i < 2; i++) {
+        visit(&r->values[i].keys);
+        visit(&r->values[i].was);
+        visit(&r->values[i].now);
+        visit(&r->values[i].how);
+    }
+    visit(&r->fresh);
+    visit(&r->pairs);
+    visit(&r->fields);
+    visit(&r->commands);
+    visit(&r->letters);
+}
+
+void once__redis_commit_clear(once_redis *r)
+{
+    once__redis_commit_each(r, once_buf_clear);
+    r->n_fresh = r->values[0].n = r->values[1].n = r->n_fields = r->n_commands = r->n_command_args = r->n_letters = 0;
+}
+
+int once__redis_load_script(once_redis *r, once_error *err)
+{
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 3);
+    once__redis_text(&r->pipe, "SCRIPT");
+    once__redis_text(&r->pipe, "LOAD");
+    once__redis_text(&r->pipe, script);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes sha = once__redis_bytes(r->pipe.replies[0]);
+    if (sha.len + 1 != sizeof r->sha) return once__redis_damaged(r, "a reply", err);
+    memcpy(r->sha, sha.data, sha.len);
+    return ONCE_OK;
+}

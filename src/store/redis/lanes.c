@@ -1,0 +1,293 @@
+/* Lanes of a transaction. A lane has a record (version, who occupies it) and a sorted set of its unfinished entries, of which
+ * only both ends are read: a thousand followers that wait in a lane cost nothing.
+ *
+ * Whoever saves an entry of a lane gives the lane a new stamp, and whoever looked at a lane has its stamp compared when it
+ * commits. So two transactions in one lane never pass each other: the one that parks an entry behind a claimed one, and the
+ * one that settles the claimed one and would have to wake it, cannot both commit. */
+#include <endian.h>
+#include <string.h>
+
+#include "store/redis/redis.h"
+
+#include "base/banned.h"
+
+enum { MEMBER_BYTES = 24 };
+
+static int compare(once_redis_member x, once_redis_member y)
+{
+    if (x.order != y.order) return x.order < y.order ? -1 : 1;
+    return once_hash_compare(x.id, y.id);
+}
+
+static bool is_lane(const void *list, uint32_t at, const void *what)
+{
+    return once_hash_equal(((once_redis_lane *const *)list)[at]->id, *(const once_hash *)what);
+}
+
+static once_redis_lane *known_lane(once_redis *r, once_hash id)
+{
+    const uint32_t *place = once__redis_map_find(&r->lane_map, id.a, is_lane, r->lanes.at, &id);
+    return place && *place ? r->lanes.at[*place - 1] : NULL;
+}
+
+bool once__redis_lane_known(once_redis *r, once_hash id) { return known_lane(r, id) != NULL; }
+
+/* Room for one more; the old array stays in the arena. */
+static bool room(once_redis *r, void *list_at, size_t n, size_t *capacity, size_t size)
+{
+    if (n < *capacity) return true;
+    const size_t more = *capacity ? *capacity * 2 : 8;
+    void **at = list_at, *grown = once_arena_alloc(&r->arena, more * size);
+    if (!grown) return false;
+    if (n) memcpy(grown, *at, n * size);
+    *at = grown;
+    *capacity = more;
+    return true;
+}
+
+/* --- what is known of the members --- */
+
+static size_t place_of(const once_redis_lane *lane, once_redis_member member) /* the first that is not before it */
+{
+    size_t low = 0, high = lane->n_known;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (compare(lane->known[middle], member) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static bool add_member(once_redis *r, once_redis_lane *lane, once_redis_member member)
+{
+    const size_t at = place_of(lane, member);
+    if (at < lane->n_known && compare(lane->known[at], member) == 0) return true;
+    if (lane->hidden && at == lane->hole) { /* somewhere among those that we do not know */
+        lane->hidden++;
+        return true;
+    }
+    if (!room(r, &lane->known, lane->n_known, &lane->known_room, sizeof *lane->known)) return false;
+    memmove(lane->known + at + 1, lane->known + at, (lane->n_known - at) * sizeof *lane->known);
+    lane->known[at] = member;
+    lane->n_known++;
+    if (at < lane->hole) lane->hole++;
+    return true;
+}
+
+static void remove_member(once_redis_lane *lane, once_redis_member member)
+{
+    const size_t at = place_of(lane, member);
+    if (at < lane->n_known && compare(lane->known[at], member) == 0) {
+        memmove(lane->known + at, lane->known + at + 1, (lane->n_known - at - 1) * sizeof *lane->known);
+        lane->n_known--;
+        if (at < lane->hole) lane->hole--;
+    } else if (lane->hidden) {
+        lane->hidden--;
+    }
+}
+
+/* --- reading --- */
+
+void once__redis_lane_ask(once_redis *r, once_hash id, size_t window)
+{
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "GET");
+    once__redis_put_id_key(r, "l", id);
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "ZCARD");
+    once__redis_put_id_key(r, "o", id);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "ZRANGE");
+    once__redis_put_id_key(r, "o", id);
+    once__redis_number(&r->pipe, 0);
+    once__redis_number(&r->pipe, (int64_t)window - 1);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "ZRANGE");
+    once__redis_put_id_key(r, "o", id);
+    once__redis_number(&r->pipe, -(int64_t)window);
+    once__redis_number(&r->pipe, -1);
+}
+
+static int read_members(once_redis *r, once_redis_lane *lane, const redisReply *reply, once_error *err)
+{
+    for (size_t i = 0; i < reply->elements; i++) {
+        const once_bytes bytes = once__redis_bytes(reply->element[i]);
+        if (bytes.len != MEMBER_BYTES) return once__redis_damaged(r, "a lane", err);
+        uint64_t order;
+        memcpy(&order, bytes.data, 8);
+        const once_redis_member member = {(int64_t)be64toh(order), once__redis_id_read(bytes.data + 8)};
+        if (!add_member(r, lane, member)) return once__redis_nomem(err);
+    }
+    return ONCE_OK;
+}
+
+/* Both ends as the server has them, then what this transaction did. */
+static int read_ends(once_redis *r, once_redis_lane *lane, size_t window, redisReply *const *replies, once_error *err)
+{
+    lane->n_known = lane->hole = lane->hidden = 0;
+    lane->window = window;
+    const size_t all = (size_t)replies[1]->integer;
+    int rc = read_members(r, lane, replies[2], err);
+    const size_t front = lane->n_known;
+    if (rc == ONCE_OK) rc = read_members(r, lane, replies[3], err);
+    if (rc != ONCE_OK) return rc;
+    lane->hole = all > lane->n_known ? front : lane->n_known;
+    lane->hidden = all > lane->n_known ? all - lane->n_known : 0;
+    for (size_t i = 0; i < lane->n_steps; i++) {
+        if (!lane->steps[i].added) remove_member(lane, lane->steps[i].member);
+        else if (!add_member(r, lane, lane->steps[i].member)) return once__redis_nomem(err);
+    }
+    return ONCE_OK;
+}
+
+int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply *const *replies, once_error *err)
+{
+    once_redis_lane *lane = once_arena_new(&r->arena, once_redis_lane, 1);
+    uint32_t *place = once__redis_map_find(&r->lane_map, id.a, is_lane, r->lanes.at, &id);
+    if (!lane || !place || !ONCE_REDIS_ROOM(r->lanes)) return once__redis_nomem(err);
+    lane->id = id;
+    lane->version = -1;
+    r->lanes.at[r->lanes.n++] = lane;
+    *place = (uint32_t)r->lanes.n;
+    r->lane_map.n++;
+
+    const once_bytes value = once__redis_bytes(replies[0]);
+    once_redis_lane_record record = {0};
+    if (value.len) {
+        if (!once_arena_copy(&r->arena, value, &lane->stored)) return once__redis_nomem(err);
+        if (!once__redis_read_lane(lane->stored, &record)) return once__redis_damaged(r, "a lane", err);
+        lane->has_version = record.has_version;
+        lane->version = record.version;
+        lane->expires_ms = record.expires_ms;
+    }
+    for (size_t i = 0; i < record.n_claimed; i++) {
+        if (!room(r, &lane->claimed, lane->n_claimed, &lane->claimed_room, sizeof *lane->claimed)) return once__redis_nomem(err);
+        lane->claimed[lane->n_claimed++] = once__redis_id_read(record.claimed + 16 * i);
+    }
+    return read_ends(r, lane, window, replies, err);
+}
+
+/* So many left at one end that we do not know who is first or last: a longer piece of both is read. */
+static int read_more(once_redis *r, once_redis_lane *lane, once_error *err)
+{
+    const size_t window = lane->window * 8;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_lane_ask(r, lane->id, window);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes now = once__redis_bytes(r->pipe.replies[0]);
+    if (now.len != lane->stored.len || (now.len && memcmp(now.data, lane->stored.data, now.len) != 0)) return once__redis_conflict(r, err);
+    return read_ends(r, lane, window, r->pipe.replies, err);
+}
+
+int once__redis_lane(once_redis *r, once_hash id, once_redis_lane **out, once_error *err)
+{
+    *out = known_lane(r, id);
+    if (*out) return ONCE_OK;
+    const int rc = once__redis_prefetch(r, NULL, 0, &id, 1, false, err);
+    if (rc != ONCE_OK) return rc;
+    *out = known_lane(r, id);
+    return *out ? ONCE_OK : once__redis_nomem(err);
+}
+
+/* --- looking --- */
+
+static bool front_is_known(const once_redis_lane *lane, once_hash except)
+{
+    for (size_t i = 0; i < lane->hole; i++)
+        if (!once_hash_equal(lane->known[i].id, except)) return true;
+    return lane->hidden == 0;
+}
+
+static bool back_is_known(const once_redis_lane *lane, once_hash except)
+{
+    for (size_t i = lane->n_known; i > lane->hole; i--)
+        if (!once_hash_equal(lane->known[i - 1].id, except)) return true;
+    return lane->hidden == 0;
+}
+
+int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except, once_lane *out, once_error *err)
+{
+    while (!front_is_known(lane, except) || !back_is_known(lane, except)) {
+        const int rc = read_more(r, lane, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
+    if (lane->has_version && lane->expires_ms > r->shelf.now_ms) {
+        out->has_version = true;
+        out->version = lane->version;
+    }
+    for (size_t i = 0; i < lane->n_claimed; i++) out->claimed |= !once_hash_equal(lane->claimed[i], except);
+    for (size_t i = 0; i < lane->n_known; i++) {
+        if (once_hash_equal(lane->known[i].id, except)) continue;
+        out->head = lane->known[i].order;
+        break;
+    }
+    for (size_t i = lane->n_known; i > 0; i--) {
+        if (once_hash_equal(lane->known[i - 1].id, except)) continue;
+        out->tail = lane->known[i - 1].order;
+        break;
+    }
+    return ONCE_OK;
+}
+
+int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out, once_error *err)
+{
+    while (!front_is_known(lane, (once_hash){0})) {
+        const int rc = read_more(r, lane, err);
+        if (rc != ONCE_OK) return rc;
+    }
+    *out = lane->n_known ? lane->known[0].id : (once_hash){0};
+    return ONCE_OK;
+}
+
+/* --- following what is saved --- */
+
+static int step(once_redis *r, once_redis_lane *lane, once_redis_member member, bool added, once_error *err)
+{
+    if (!room(r, &lane->steps, lane->n_steps, &lane->steps_room, sizeof *lane->steps)) return once__redis_nomem(err);
+    lane->steps[lane->n_steps++] = (struct once_redis_step){member, added};
+    if (!added) remove_member(lane, member);
+    else if (!add_member(r, lane, member)) return once__redis_nomem(err);
+    return ONCE_OK;
+}
+
+static int claimed_by(once_redis *r, once_redis_lane *lane, once_hash id, bool claimed, once_error *err)
+{
+    size_t at = 0;
+    while (at < lane->n_claimed && !once_hash_equal(lane->claimed[at], id)) at++;
+    if (claimed == (at < lane->n_claimed)) return ONCE_OK;
+    if (!claimed) {
+        lane->claimed[at] = lane->claimed[--lane->n_claimed];
+        return ONCE_OK;
+    }
+    if (!room(r, &lane->claimed, lane->n_claimed, &lane->claimed_room, sizeof *lane->claimed)) return once__redis_nomem(err);
+    lane->claimed[lane->n_claimed++] = id;
+    return ONCE_OK;
+}
+
+int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err)
+{
+    const once_entry *e = &slot->entry;
+    const bool in_lane = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane);
+    const bool claimed = once_state_occupies(e->state);
+    const bool moved = in_lane != slot->in_lane || (in_lane && (!once_hash_equal(e->lane, slot->lane) || e->order != slot->order));
+    once_redis_lane *lane;
+    int rc = ONCE_OK;
+    if (slot->in_lane) {
+        rc = once__redis_lane(r, slot->lane, &lane, err);
+        if (rc == ONCE_OK) lane->dirty = true;
+        if (rc == ONCE_OK && moved) rc = step(r, lane, (once_redis_member){slot->order, e->id}, false, err);
+        if (rc == ONCE_OK && (moved || !claimed)) rc = claimed_by(r, lane, e->id, false, err);
+    }
+    if (rc == ONCE_OK && in_lane) {
+        rc = once__redis_lane(r, e->lane, &lane, err);
+        if (rc == ONCE_OK) lane->dirty = true;
+        if (rc == ONCE_OK && moved) rc = step(r, lane, (once_redis_member){e->order, e->id}, true, err);
+        if (rc == ONCE_OK) rc = claimed_by(r, lane, e->id, claimed, err);
+    }
+    slot->in_lane = in_lane;
+    slot->lane = e->lane;
+    slot->order = e->order;
+    return rc;
+}

@@ -1,0 +1,462 @@
+#include "store/redis/link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "store/redis/tls.h"
+
+#include "base/banned.h"
+
+enum { COMMAND_MAX = 1 << 30, REDIRECTS = 5, CONNECT_TRIES = 4, READ_STEP = 64 * 1024 };
+
+struct once_redis_link {
+    once_redis_url url;
+    const once_env *env;
+    int timeout_ms;
+    int fd; /* -1: not connected */
+    once_redis_tls *tls;
+    bool silent; /* the last failure was that it did not answer at all: trying again at once would only take as long */
+    redisReader *reader;
+    unsigned connections;
+    char host[ONCE_REDIS_HOST]; /* the node that has our slot; at first the one of the URL */
+    unsigned port;
+};
+
+/* --- commands --- */
+
+void once__redis_pipe_init(once_redis_pipe *pipe)
+{
+    *pipe = (once_redis_pipe){0};
+    once_buf_init(&pipe->bytes, COMMAND_MAX);
+}
+
+static void free_replies(once_redis_pipe *pipe)
+{
+    for (size_t i = 0; pipe->replies && i < pipe->n; i++)
+        if (pipe->replies[i]) freeReplyObject(pipe->replies[i]);
+    free(pipe->replies);
+    pipe->replies = NULL;
+}
+
+void once__redis_pipe_clear(once_redis_pipe *pipe)
+{
+    free_replies(pipe);
+    once_buf_clear(&pipe->bytes);
+    pipe->n = 0;
+    pipe->failed = false;
+}
+
+void once__redis_pipe_release(once_redis_pipe *pipe)
+{
+    once__redis_pipe_clear(pipe);
+    once_buf_release(&pipe->bytes);
+    free(pipe->starts);
+    *pipe = (once_redis_pipe){0};
+}
+
+void once__redis_command(once_redis_pipe *pipe, size_t args)
+{
+    assert(!pipe->replies);
+    if (pipe->n == pipe->capacity) {
+        const size_t more = pipe->capacity ? pipe->capacity * 2 : 16;
+        size_t *grown = reallocarray(pipe->starts, more, sizeof *grown);
+        if (!grown) {
+            pipe->failed = true;
+            return;
+        }
+        pipe->starts = grown;
+        pipe->capacity = more;
+    }
+    pipe->starts[pipe->n++] = pipe->bytes.len;
+    once_buf_printf(&pipe->bytes, "*%zu\r\n", args);
+}
+
+void once__redis_encode(once_buf *to, const void *data, size_t len)
+{
+    char head[24];
+    size_t at = sizeof head, rest = len;
+    head[--at] = '\n';
+    head[--at] = '\r';
+    do head[--at] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    head[--at] = '$';
+    const size_t head_len = sizeof head - at;
+    if (!once_buf_reserve(to, head_len + len + 2)) return;
+    char *out = to->data + to->len; /* by hand: a batch has ten thousand of them */
+    memcpy(out, head + at, head_len);
+    if (len) memcpy(out + head_len, data, len);
+    memcpy(out + head_len + len, "\r\n", 3);
+    to->len += head_len + len + 2;
+}
+
+void once__redis_arg(once_redis_pipe *pipe, const void *data, size_t len) { once__redis_encode(&pipe->bytes, data, len); }
+void once__redis_text(once_redis_pipe *pipe, const char *text) { once__redis_arg(pipe, text, strlen(text)); }
+void once__redis_raw(once_redis_pipe *pipe, const once_buf *encoded)
+{
+    if (encoded->failed) pipe->failed = true;
+    once_buf_append(&pipe->bytes, encoded->data, encoded->len);
+}
+
+void once__redis_number(once_redis_pipe *pipe, int64_t number)
+{
+    char text[24];
+    const int len = snprintf(text, sizeof text, "%lld", (long long)number);
+    once__redis_arg(pipe, text, (size_t)len);
+}
+
+void once__redis_words(once_redis_pipe *pipe, const char *words)
+{
+    size_t n = 1;
+    for (const char *c = words; *c; c++) n += *c == ' ';
+    once__redis_command(pipe, n);
+    while (n--) {
+        const size_t len = strcspn(words, " ");
+        once__redis_arg(pipe, words, len);
+        words += len + 1;
+    }
+}
+
+/* --- the socket --- */
+
+static void hang_up(once_redis_link *link)
+{
+    once__redis_tls_free(link->tls);
+    link->tls = NULL;
+    if (link->fd >= 0) (void)close(link->fd);
+    link->fd = -1;
+}
+
+static int lost(once_redis_link *link, once_error *err, const char *what, const char *why)
+{
+    hang_up(link);
+    return once_fail(err, ONCE_E_UNAVAILABLE, "%s redis at '%s:%u' failed: %s", what, link->host, link->port, why);
+}
+
+static int lost_by(once_redis_link *link, once_error *err, const char *what, int why)
+{
+    link->silent = why == ETIMEDOUT;
+    return lost(link, err, what, strerror(why));
+}
+
+/* 0: it is ready; otherwise an errno. The wait ends when nothing moves for the timeout. */
+static int wait_for(int fd, short events, int timeout_ms)
+{
+    struct pollfd poller = {.fd = fd, .events = events};
+    int n;
+    do n = poll(&poller, 1, timeout_ms);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? errno : n == 0 ? ETIMEDOUT : 0;
+}
+
+static int connect_socket(int fd, const struct sockaddr *to, socklen_t len, int timeout_ms)
+{
+    if (connect(fd, to, len) == 0) return 0;
+    if (errno != EINPROGRESS) return errno;
+    int why = wait_for(fd, POLLOUT, timeout_ms);
+    socklen_t size = sizeof why;
+    if (why == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) < 0) why = errno;
+    return why;
+}
+
+static int dial_path(once_redis_link *link, int *why)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const size_t len = strlen(link->host);
+    if (len >= sizeof to.sun_path) return *why = ENAMETOOLONG, -1;
+    memcpy(to.sun_path, link->host, len + 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    *why = fd < 0 ? errno : connect_socket(fd, (const struct sockaddr *)&to, sizeof to, link->timeout_ms);
+    if (*why == 0) return fd;
+    if (fd >= 0) (void)close(fd);
+    return -1;
+}
+
+static int dial(once_redis_link *link, once_error *err)
+{
+    if (link->host[0] == '/') {
+        int why;
+        link->fd = dial_path(link, &why);
+        return link->fd >= 0 ? ONCE_OK : lost_by(link, err, "connecting to", why);
+    }
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    char port[8];
+    (void)snprintf(port, sizeof port, "%u", link->port & 0xffffu);
+    const int resolved = getaddrinfo(link->host, port, &hints, &found);
+    if (resolved != 0) return lost(link, err, "finding", gai_strerror(resolved));
+    int why = EADDRNOTAVAIL;
+    for (const struct addrinfo *to = found; to && link->fd < 0; to = to->ai_next) {
+        const int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        why = fd < 0 ? errno : connect_socket(fd, to->ai_addr, to->ai_addrlen, link->timeout_ms);
+        if (why == 0) link->fd = fd;
+        else if (fd >= 0) (void)close(fd);
+    }
+    freeaddrinfo(found);
+    if (link->fd < 0) return lost_by(link, err, "connecting to", why);
+    const int on = 1;
+    (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(link->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    return ONCE_OK;
+}
+
+static int send_all(once_redis_link *link, once_bytes bytes, once_error *err)
+{
+    while (bytes.len > 0) {
+        const ssize_t n = link->tls ? once__redis_tls_send(link->tls, bytes.data, bytes.len) : send(link->fd, bytes.data, bytes.len, MSG_NOSIGNAL);
+        if (n >= 0) {
+            bytes.data += n;
+            bytes.len -= (size_t)n;
+        } else if (errno == EAGAIN) {
+            const int why = wait_for(link->fd, POLLOUT, link->timeout_ms);
+            if (why) return lost_by(link, err, "talking to", why);
+        } else if (errno != EINTR) {
+            return lost_by(link, err, "talking to", errno);
+        }
+    }
+    return ONCE_OK;
+}
+
+static int receive(once_redis_link *link, redisReply **out, once_error *err)
+{
+    char chunk[READ_STEP];
+    for (;;) {
+        void *reply = NULL;
+        if (redisReaderGetReply(link->reader, &reply) != REDIS_OK) return lost(link, err, "listening to", link->reader->errstr);
+        if (reply) {
+            *out = reply;
+            return ONCE_OK;
+        }
+        const ssize_t n = link->tls ? once__redis_tls_receive(link->tls, chunk, sizeof chunk) : recv(link->fd, chunk, sizeof chunk, 0);
+        if (n > 0) {
+            if (redisReaderFeed(link->reader, chunk, (size_t)n) != REDIS_OK) return lost(link, err, "listening to", link->reader->errstr);
+        } else if (n == 0) {
+            return lost(link, err, "listening to", "it closed the connection");
+        } else if (errno == EAGAIN) {
+            const int why = wait_for(link->fd, POLLIN, link->timeout_ms);
+            if (why) return lost_by(link, err, "listening to", why);
+        } else if (errno != EINTR) {
+            return lost_by(link, err, "listening to", errno);
+        }
+    }
+}
+
+static int talk(once_redis_link *link, once_redis_pipe *pipe, bool asking, once_error *err)
+{
+    static const char asking_word[] = "*1\r\n$6\r\nASKING\r\n";
+    int rc = ONCE_OK;
+    free_replies(pipe);
+    pipe->replies = calloc(pipe->n, sizeof(redisReply *));
+    if (!pipe->replies) return once_fail(err, ONCE_E_NOMEM, "out of memory for replies");
+    if (!asking) rc = send_all(link, once_buf_bytes(&pipe->bytes), err);
+    for (size_t i = 0; asking && i < pipe->n && rc == ONCE_OK; i++) {
+        const size_t from = pipe->starts[i], to = i + 1 < pipe->n ? pipe->starts[i + 1] : pipe->bytes.len;
+        rc = send_all(link, (once_bytes){asking_word, sizeof asking_word - 1}, err);
+        if (rc == ONCE_OK) rc = send_all(link, (once_bytes){pipe->bytes.data + from, to - from}, err);
+    }
+    for (size_t i = 0; i < pipe->n && rc == ONCE_OK; i++) {
+        redisReply *asked = NULL;
+        if (asking) rc = receive(link, &asked, err);
+        if (asked) freeReplyObject(asked);
+        if (rc == ONCE_OK) rc = receive(link, &pipe->replies[i], err);
+    }
+    return rc;
+}
+
+/* --- what the server refused --- */
+
+static const struct {
+    const char *word;
+    int status;
+    bool elsewhere; /* another connection may have an answer */
+} refusals[] = {
+    {"NOAUTH", ONCE_E_DENIED, false},        {"WRONGPASS", ONCE_E_DENIED, false},     {"NOPERM", ONCE_E_DENIED, false},
+    {"OOM", ONCE_E_FULL, false},             {"MISCONF", ONCE_E_FULL, false},         {"READONLY", ONCE_E_UNAVAILABLE, true},
+    {"LOADING", ONCE_E_UNAVAILABLE, false},  {"BUSY", ONCE_E_BUSY, false},            {"TRYAGAIN", ONCE_E_BUSY, false},
+    {"CLUSTERDOWN", ONCE_E_UNAVAILABLE, true}, {"MASTERDOWN", ONCE_E_UNAVAILABLE, true}, {"NOREPLICAS", ONCE_E_UNAVAILABLE, false},
+    {"NOSCRIPT", ONCE_E_ABORTED, false},     {"UNKILLABLE", ONCE_E_BUSY, false},
+};
+
+static bool says(const redisReply *reply, const char *word)
+{
+    const size_t len = strlen(word);
+    return reply->len > len && memcmp(reply->str, word, len) == 0 && (reply->str[len] == ' ' || reply->str[len] == ':');
+}
+
+static int refused_by(once_redis_link *link, const redisReply *reply, char refused[24], once_error *err)
+{
+    const size_t len = strcspn(reply->str, " ");
+    if (refused) (void)snprintf(refused, 24, "%.*s", (int)len, reply->str);
+    int status = ONCE_E_SCHEMA; /* somebody must look: a command that is disabled, or not there */
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        if (!says(reply, refusals[i].word)) continue;
+        status = refusals[i].status;
+        if (refusals[i].elsewhere) (void)lost(link, NULL, "using", reply->str);
+    }
+    if (strstr(reply->str, "non local key")) status = ONCE_E_BUSY; /* our slot is on its way to another node */
+    return once_fail(err, status, "redis at '%s:%u' says: %.200s", link->host, link->port, reply->str);
+}
+
+static const redisReply *first_error(const once_redis_pipe *pipe)
+{
+    for (size_t i = 0; i < pipe->n; i++)
+        if (pipe->replies[i]->type == REDIS_REPLY_ERROR) return pipe->replies[i];
+    return NULL;
+}
+
+/* --- connecting --- */
+
+static int greet(once_redis_link *link, once_error *err)
+{
+    once_redis_pipe pipe;
+    once__redis_pipe_init(&pipe);
+    if (link->url.password[0]) {
+        once__redis_command(&pipe, link->url.user[0] ? 3 : 2);
+        once__redis_text(&pipe, "AUTH");
+        if (link->url.user[0]) once__redis_text(&pipe, link->url.user);
+        once__redis_text(&pipe, link->url.password);
+    }
+    if (link->url.db) {
+        once__redis_command(&pipe, 2);
+        once__redis_text(&pipe, "SELECT");
+        once__redis_number(&pipe, link->url.db);
+    }
+    once__redis_words(&pipe, "PING");
+    int rc = talk(link, &pipe, false, err);
+    const redisReply *error = rc == ONCE_OK ? first_error(&pipe) : NULL;
+    if (error) rc = refused_by(link, error, NULL, err);
+    if (rc != ONCE_OK && link->fd >= 0) (void)lost(link, NULL, "greeting", "refused");
+    if (pipe.bytes.data) explicit_bzero(pipe.bytes.data, pipe.bytes.len); /* the password */
+    once__redis_pipe_release(&pipe);
+    return rc;
+}
+
+static int connect_once(once_redis_link *link, once_error *err)
+{
+    if (link->reader) redisReaderFree(link->reader);
+    link->reader = redisReaderCreate();
+    if (!link->reader) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
+    int rc = dial(link, err);
+    if (rc == ONCE_OK && link->url.tls) {
+        once_error why = {0};
+        link->tls = once__redis_tls_start(link->fd, &link->url, link->host, link->timeout_ms, &why);
+        if (!link->tls) {
+            link->silent = errno == ETIMEDOUT;
+            hang_up(link);
+            return once_fail(err, why.status, "%s", why.text);
+        }
+    }
+    if (rc == ONCE_OK) rc = greet(link, err);
+    if (rc == ONCE_OK) link->connections++;
+    return rc;
+}
+
+/* A few tries with growing, jittered pauses: a server that restarts is back in a moment. */
+static int ensure(once_redis_link *link, once_error *err)
+{
+    int rc = ONCE_OK;
+    link->silent = false;
+    for (int i = 0; link->fd < 0 && i < CONNECT_TRIES && !link->silent; i++) {
+        const int64_t pause_ms = i ? INT64_C(10) << (2 * i) : 0;
+        if (pause_ms) once_env_sleep_ms(link->env, pause_ms / 2 + (int64_t)(once_env_random_u64(link->env) % (uint64_t)pause_ms));
+        rc = connect_once(link, err);
+        if (rc != ONCE_OK && once_status_class(rc) != ONCE_CLASS_RETRY) break;
+        if (rc != ONCE_OK && i == 1 && strcmp(link->host, link->url.host) != 0) { /* the node we were sent to is gone: ask the first one */
+            memcpy(link->host, link->url.host, sizeof link->host);
+            link->port = link->url.port;
+        }
+    }
+    return rc;
+}
+
+/* "MOVED 3999 127.0.0.1:6381": where to go. */
+static bool read_node(const redisReply *reply, const char *before, char host[ONCE_REDIS_HOST], unsigned *port)
+{
+    const char *text = strchr(reply->str, ' ');
+    text = text ? strchr(text + 1, ' ') : NULL;
+    const char *colon = text ? strrchr(++text, ':') : NULL;
+    if (!colon) return false;
+    const size_t len = (size_t)(colon - text);
+    if (len >= ONCE_REDIS_HOST) return false;
+    if (len == 0) (void)snprintf(host, ONCE_REDIS_HOST, "%s", before); /* the same host */
+    else (void)snprintf(host, ONCE_REDIS_HOST, "%.*s", (int)len, text);
+    *port = (unsigned)strtoul(colon + 1, NULL, 10);
+    return *port > 0 && *port < 65536;
+}
+
+int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refused[24], once_error *err)
+{
+    bool asking = false;
+    unsigned home_port = link->port;
+    char home[ONCE_REDIS_HOST];
+    if (refused) refused[0] = 0;
+    if (pipe->failed || pipe->bytes.failed) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (pipe->n == 0) return ONCE_OK;
+    memcpy(home, link->host, sizeof home);
+    int rc = ensure(link, err);
+    for (int i = 0; rc == ONCE_OK; i++) {
+        rc = talk(link, pipe, asking, err);
+        const redisReply *error = rc == ONCE_OK ? first_error(pipe) : NULL;
+        if (!error) break;
+        const bool moved = says(error, "MOVED"), ask = says(error, "ASK");
+        char host[ONCE_REDIS_HOST];
+        unsigned port;
+        if (!(moved || ask) || i == REDIRECTS || !read_node(error, link->host, host, &port)) {
+            rc = refused_by(link, error, refused, err);
+            break;
+        }
+        (void)lost(link, NULL, "leaving", "the slot is elsewhere");
+        memcpy(link->host, host, sizeof host);
+        link->port = port;
+        if (moved) {
+            memcpy(home, host, sizeof home);
+            home_port = port;
+        }
+        asking = ask;
+        rc = ensure(link, err);
+    }
+    if (asking) { /* only this once */
+        (void)lost(link, NULL, "leaving", "that was asked for once");
+        memcpy(link->host, home, sizeof home);
+        link->port = home_port;
+    }
+    return rc;
+}
+
+int once__redis_link_open(const once_redis_url *url, const once_env *env, int timeout_ms, once_redis_link **out, once_error *err)
+{
+    once_redis_link *link = calloc(1, sizeof *link);
+    if (!link) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
+    link->url = *url;
+    link->env = env;
+    link->timeout_ms = timeout_ms;
+    link->fd = -1;
+    memcpy(link->host, url->host, sizeof link->host);
+    link->port = url->port;
+    const int rc = ensure(link, err);
+    if (rc == ONCE_OK) *out = link;
+    else once__redis_link_close(link);
+    return rc;
+}
+
+void once__redis_link_close(once_redis_link *link)
+{
+    if (!link) return;
+    hang_up(link);
+    if (link->reader) redisReaderFree(link->reader);
+    explicit_bzero(&link->url, sizeof link->url);
+    free(link);
+}
+
+bool once__redis_silent(const once_redis_link *link) { return link->silent; }
+unsigned once__redis_connections(const once_redis_link *link) { return link->connections; }

@@ -1,0 +1,53 @@
+/* A connection to a Redis server: commands go out together, replies come back together, one round trip.
+ *
+ * The socket is ours, hiredis reads the replies. A connection that was lost is made anew by the next exchange; what was on
+ * its way then has an unknown fate, which the caller is told as ONCE_E_UNAVAILABLE. MOVED is followed and remembered (all
+ * keys of a store live in one slot, so a store has one node), ASK is followed once.
+ *
+ * Thread rule: one thread at a time. */
+#ifndef ONCE_STORE_REDIS_LINK_H
+#define ONCE_STORE_REDIS_LINK_H
+
+#include <hiredis/hiredis.h>
+
+#include "base/buf.h"
+#include "base/env.h"
+#include "store/redis/url.h"
+
+/* Commands that will go out together. */
+typedef struct once_redis_pipe {
+    once_buf bytes;
+    size_t *starts; /* where each command begins */
+    size_t n, capacity;
+    redisReply **replies; /* after an exchange: n of them; none is an error */
+    bool failed;
+} once_redis_pipe;
+
+void once__redis_pipe_init(once_redis_pipe *pipe);
+void once__redis_pipe_clear(once_redis_pipe *pipe);
+void once__redis_pipe_release(once_redis_pipe *pipe);
+
+void once__redis_command(once_redis_pipe *pipe, size_t args); /* so many arguments follow, the command's name included */
+void once__redis_arg(once_redis_pipe *pipe, const void *data, size_t len);
+void once__redis_text(once_redis_pipe *pipe, const char *text);
+void once__redis_number(once_redis_pipe *pipe, int64_t number);
+void once__redis_words(once_redis_pipe *pipe, const char *words); /* a whole command without odd characters */
+/* One argument, or several that were encoded before, in the form they have on the wire. */
+void once__redis_encode(once_buf *to, const void *data, size_t len);
+void once__redis_raw(once_redis_pipe *pipe, const once_buf *encoded);
+
+typedef struct once_redis_link once_redis_link;
+
+int once__redis_link_open(const once_redis_url *url, const once_env *env, int timeout_ms, once_redis_link **out, once_error *err);
+void once__redis_link_close(once_redis_link *link); /* NULL is fine */
+
+/* Sends the pipe's commands and waits for all replies. An error reply makes the exchange fail with its meaning; `refused`
+ * (may be NULL) then holds the server's first word, "NOSCRIPT". */
+int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refused[24], once_error *err);
+
+/* How often it was connected: what was known about the server before another connection may be old. */
+unsigned once__redis_connections(const once_redis_link *link);
+/* The last failure was that nobody answered in time. */
+bool once__redis_silent(const once_redis_link *link);
+
+#endif

@@ -1,0 +1,48 @@
+/* Names: what very many finished entries share, known by 8 bytes of a keyed hash of itself (record.h). */
+#include <stdlib.h>
+
+#include "store/redis/redis.h"
+
+#include "base/banned.h"
+
+#define NAMES_MAX 65536 /* then the copy in memory begins anew */
+
+static bool is_name(const void *list, uint32_t at, const void *what) { return ((const once_redis_name *)list)[at].id == *(const uint64_t *)what; }
+
+const once_redis_name *once__redis_name_find(once_redis *r, uint64_t id)
+{
+    const uint32_t *place = once__redis_map_find(&r->name_map, id, is_name, r->names.at, &id);
+    return place && *place ? &r->names.at[*place - 1] : NULL;
+}
+
+bool once__redis_name_add(once_redis *r, uint64_t id, once_bytes value, bool written)
+{
+    uint32_t *place = once__redis_map_find(&r->name_map, id, is_name, r->names.at, &id);
+    if (!place) return false;
+    if (*place) {
+        r->names.at[*place - 1].written |= written;
+        return true;
+    }
+    once_redis_name name = {.id = id, .written = written};
+    if (!ONCE_REDIS_ROOM(r->names) || !once_arena_copy(&r->name_arena, value, &name.value)) return false;
+    r->names.at[r->names.n++] = name;
+    *place = (uint32_t)r->names.n;
+    r->name_map.n++;
+    return true;
+}
+
+uint64_t once__redis_name_of(once_redis *r, once_bytes value)
+{
+    const uint64_t id = once_siphash128(r->shelf.store.secret, value.data, value.len).a | 1;
+    return once__redis_name_add(r, id, value, false) ? id : 0;
+}
+
+void once__redis_names_forget(once_redis *r)
+{
+    for (size_t i = 0; i < r->names.n; i++) r->names.at[i].written = false;
+    r->connections = once__redis_connections(r->link);
+    if (r->names.n < NAMES_MAX || r->slots.n) return; /* entries of the transaction point into it */
+    r->names.n = 0;
+    once__redis_map_clear(&r->name_map);
+    once_arena_reset(&r->name_arena);
+}

@@ -1,0 +1,233 @@
+/* The Redis store from the inside. docs/redis.md says why it is built this way.
+ *
+ * A transaction reads what it needs (few round trips, everything pipelined), lets the rules of core/entry.c decide on working
+ * copies, and applies all changes with one script, which first compares what was read with what is there: everything is
+ * written, or nothing. What is written together is in one slot of a cluster, because all keys begin with {NAME}:
+ *
+ *   {NAME}head           hash: secret, format, letters (the last letter's number)
+ *   {NAME}e ID           an entry                      {NAME}n      hash: names
+ *   {NAME}l ID           a lane                        {NAME}f      hash: facts
+ *   {NAME}o ID           sorted set of a lane's unfinished entries: order (8, big-endian) and id, all with score 0
+ *   {NAME}L NUMBER       a letter                      {NAME}U      hash: what makes a letter the same one -> its number
+ *   {NAME}i KIND CONSUMER sorted set of open entries by due time; the kinds are below
+ *   {NAME}d CONSUMER     sorted set of letters by number
+ *   {NAME}a CONSUMER     list of audits
+ *   {NAME}turn           somebody lost a race and goes first now
+ *
+ * ID is 16 bytes. Values are described in record.h. */
+#ifndef ONCE_STORE_REDIS_REDIS_H
+#define ONCE_STORE_REDIS_REDIS_H
+
+#include "store/engine.h"
+#include "store/redis/link.h"
+#include "store/redis/record.h"
+
+/* Open entries by what somebody looks for. */
+enum once_redis_index {
+    ONCE_REDIS_NOWHERE = 0,
+    ONCE_REDIS_WAITING = 'W',      /* with a body: for take */
+    ONCE_REDIS_WAITING_BARE = 'w', /* without one */
+    ONCE_REDIS_CLAIMED = 'C',
+    ONCE_REDIS_CLAIMED_BARE = 'c',
+    ONCE_REDIS_UNKNOWN = 'u',
+    ONCE_REDIS_DEAD = 'x'
+};
+
+/* An entry in the transaction. */
+typedef struct once_redis_slot {
+    once_entry entry;  /* the working copy */
+    once_bytes stored; /* the value as it was read; empty: absent */
+    once_redis_finished names;
+    bool dirty;
+    /* where the indexes have it, as it was read */
+    char index;
+    once_bytes consumer;
+    int64_t due_ms;
+    /* where the lanes of this transaction have it */
+    bool in_lane;
+    once_hash lane;
+    int64_t order;
+} once_redis_slot;
+
+typedef struct once_redis_member {
+    int64_t order;
+    once_hash id;
+} once_redis_member;
+
+/* A lane in the transaction. Of a long one only both ends are known. */
+typedef struct once_redis_lane {
+    once_hash id;
+    once_bytes stored;
+    bool has_version;
+    int64_t version, expires_ms;
+    once_hash *claimed; /* those that occupy it (once_state_occupies) */
+    size_t n_claimed, claimed_room;
+    once_redis_member *known; /* sorted; `hidden` others stand between known[hole - 1] and known[hole] */
+    size_t n_known, known_room, hole, hidden;
+    struct once_redis_step {
+        once_redis_member member;
+        bool added;
+    } *steps; /* what this transaction changed, in order */
+    size_t n_steps, steps_room;
+    size_t window; /* how much of each end was asked for */
+    bool dirty;
+} once_redis_lane;
+
+/* A fact that was read or written in the transaction. */
+typedef struct once_redis_fact {
+    const char *name;
+    bool read, written;
+    once_bytes was, value;
+} once_redis_fact;
+
+typedef struct once_redis_name {
+    uint64_t id;
+    once_bytes value;
+    bool written; /* the server has it */
+} once_redis_name;
+
+#define ONCE_REDIS_LIST(type)                                                                                         \
+    struct {                                                                                                          \
+        type *at;                                                                                                     \
+        size_t n, room;                                                                                               \
+    }
+
+/* Finds what has an id in an array that the map does not know: positions, hashed by 64 bits. */
+typedef struct once_redis_map {
+    uint32_t *at; /* position + 1 */
+    size_t size, n;
+} once_redis_map;
+
+/* Values that the commit compares and writes, by columns. */
+typedef struct once_redis_values {
+    once_buf keys, was, now, how;
+    size_t n;
+} once_redis_values;
+
+typedef struct once_redis {
+    once_shelf shelf;
+    once_redis_url url;
+    once_redis_link *link;
+    once_redis_pipe pipe;
+    char prefix[ONCE_REDIS_NAME + 2]; /* "{NAME}" */
+    char sha[41];                     /* of the commit script */
+    unsigned connections;             /* as of the last use of names */
+    unsigned looked;                  /* as of the last look at the settings of the server */
+    bool durable;                     /* the server keeps what it acknowledges; told by its settings */
+    char durability[200];             /* in words */
+    bool conflict;                    /* the last commit met something that had changed */
+    unsigned losses;                  /* conflicts in a row */
+    bool has_turn;
+#ifdef ONCE_TEST_BUILD
+    bool test_clock; /* the test's world is the clock, kept in the store as the embedded stores do */
+    once_clock stored_clock;
+    char sweep_from[24];
+#endif
+
+    /* the transaction */
+    once_arena arena;
+    ONCE_REDIS_LIST(once_redis_slot *) slots;
+    once_redis_map slot_map;
+    ONCE_REDIS_LIST(once_redis_lane *) lanes;
+    once_redis_map lane_map;
+    ONCE_REDIS_LIST(once_redis_fact) facts;
+    ONCE_REDIS_LIST(once_hash) uniques;       /* of letters put */
+    ONCE_REDIS_LIST(uint64_t) dropped;        /* letters */
+    ONCE_REDIS_LIST(once_hash) dropped_uniques;
+    uint64_t stamp; /* of everything that this transaction writes */
+
+    /* arguments of the commit script, encoded */
+    once_buf fresh, pairs;       /* values where none was: keys; keys and values */
+    once_redis_values values[2]; /* the others; the second ones are large */
+    once_buf fields, commands, letters;
+    size_t n_fresh, n_fields, n_commands, n_command_args, n_letters;
+    once_buf value; /* whatever is being written */
+
+    ONCE_REDIS_LIST(once_redis_name) names;
+    once_redis_map name_map;
+    once_arena name_arena;
+} once_redis;
+
+#define ONCE_REDIS_ROOM(list) once__redis_grow(&(list).at, (list).n, &(list).room, sizeof *(list).at)
+bool once__redis_grow(void *list_at, size_t n, size_t *room, size_t size);
+
+static inline once_redis *once__redis_of(once_shelf *shelf) { return (once_redis *)shelf; }
+int once__redis_nomem(once_error *err);
+int once__redis_damaged(const once_redis *r, const char *what, once_error *err);
+int once__redis_conflict(once_redis *r, once_error *err);
+
+/* --- keys and replies --- */
+
+enum { ONCE_REDIS_KEY = ONCE_REDIS_NAME + 40 };
+/* "{NAME}" kind and bytes; the length of what stands in `out`. */
+size_t once__redis_key(const once_redis *r, const char *kind, const void *rest, size_t len, char out[ONCE_REDIS_KEY]);
+size_t once__redis_id_key(const once_redis *r, const char *kind, once_hash id, char out[ONCE_REDIS_KEY]);
+void once__redis_put_id_key(once_redis *r, const char *kind, once_hash id);                    /* an argument of r->pipe */
+void once__redis_put_key(once_redis *r, const char *kind, const void *rest, size_t len);      /* rest of any length */
+static inline once_bytes once__redis_bytes(const redisReply *reply)
+{
+    const bool text = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS;
+    return text ? (once_bytes){reply->str, reply->len} : (once_bytes){0};
+}
+int once__redis_ask(once_redis *r, once_error *err); /* exchanges r->pipe, which only asks: it may go out twice */
+
+/* --- map --- */
+
+uint32_t *once__redis_map_find(once_redis_map *map, uint64_t hash, bool (*is)(const void *list, uint32_t at, const void *what),
+                               const void *list, const void *what); /* where it is, or 0 in it; NULL: out of memory */
+void once__redis_map_clear(once_redis_map *map);
+
+/* --- names (names.c) --- */
+
+uint64_t once__redis_name_of(once_redis *r, once_bytes value); /* 0: out of memory */
+const once_redis_name *once__redis_name_find(once_redis *r, uint64_t id);
+bool once__redis_name_add(once_redis *r, uint64_t id, once_bytes value, bool written);
+void once__redis_names_forget(once_redis *r);
+
+/* --- entries and lanes of the transaction (load.c, lanes.c) --- */
+
+/* Everything that claims, settlements... of these ids and lanes will look at, in two or three round trips. */
+int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes, bool heads, once_error *err);
+int once__redis_slot(once_redis *r, once_hash id, once_redis_slot **out, once_error *err); /* loads it when it must */
+char once__redis_index_of(const once_entry *entry);
+/* Reads an entry's value outside of the transaction's slots, with its names, which may cost a round trip; r->pipe is used. */
+int once__redis_read_value(once_redis *r, once_bytes value, once_hash id, once_entry *out, once_arena *arena, once_error *err);
+
+int once__redis_lane(once_redis *r, once_hash id, once_redis_lane **out, once_error *err);
+void once__redis_lane_ask(once_redis *r, once_hash id, size_t window); /* four commands */
+int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply *const *replies, once_error *err);
+bool once__redis_lane_known(once_redis *r, once_hash id);
+/* The lane as the entry `except` sees it. */
+int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except, once_lane *out, once_error *err);
+int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out, once_error *err);
+/* The slot was saved: its lanes learn about it. */
+int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err);
+
+/* --- commit (commit.c) --- */
+
+/* Appends one command of n arguments to what the script does; begin it, then put exactly n arguments. */
+void once__redis_do(once_redis *r, size_t n);
+void once__redis_put(once_redis *r, const void *data, size_t len);
+void once__redis_do_key(once_redis *r, const char *kind, const void *rest, size_t len);
+void once__redis_expect_field(once_redis *r, const char *hash_kind, const void *field, size_t field_len, once_bytes value);
+int once__redis_apply(once_redis *r, once_error *err);
+int once__redis_load_script(once_redis *r, once_error *err);
+void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf));
+void once__redis_commit_clear(once_redis *r);
+
+/* --- the rest (store.c, lists.c) --- */
+
+extern const once_shelf_ops once__redis_shelf;
+bool once__redis_test_clock(const once_redis *r);
+void once__redis_pause(once_redis *r, int64_t max_ms);
+int once__redis_look_at_server(once_redis *r, once_error *err);
+
+int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
+int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err);
+int once__redis_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
+int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
+int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
+int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
+int once__redis_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
+
+#endif

@@ -1,0 +1,341 @@
+/* The shelf of the engine over a transaction's working copies. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/failpoint.h"
+#include "store/redis/redis.h"
+
+#include "base/banned.h"
+
+enum { TURN_MS = 2000, TURN_WAITS = 200, NAMES_MAX = 65536 };
+
+bool once__redis_test_clock(const once_redis *r)
+{
+#ifdef ONCE_TEST_BUILD
+    return r->test_clock;
+#else
+    (void)r;
+    return false;
+#endif
+}
+
+/* A pause of up to so long, by chance. Those whom it waits for are real, so it is real too when a test holds the clock. */
+void once__redis_pause(once_redis *r, int64_t max_ms)
+{
+    const once_env *env = once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env;
+    once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % (uint64_t)(max_ms + 1)));
+}
+
+/* --- begin, commit, rollback --- */
+
+static void tx_over(once_redis *r)
+{
+    r->slots.n = r->lanes.n = r->facts.n = r->uniques.n = r->dropped.n = r->dropped_uniques.n = 0;
+    once__redis_map_clear(&r->slot_map);
+    once__redis_map_clear(&r->lane_map);
+    once__redis_commit_clear(r);
+    once__redis_pipe_clear(&r->pipe);
+    once_arena_reset(&r->arena);
+}
+
+static int read_time(once_redis *r, const redisReply *reply, once_error *err)
+{
+    if (reply->elements != 2) return once__redis_damaged(r, "a reply", err);
+    if (!once__redis_test_clock(r)) r->shelf.now_ms = strtoll(reply->element[0]->str, NULL, 10) * 1000 + strtoll(reply->element[1]->str, NULL, 10) / 1000;
+    return ONCE_OK;
+}
+
+#ifdef ONCE_TEST_BUILD
+static void read_clock(once_redis *r, once_bytes stored)
+{
+    once_clock clock;
+    if (!r->test_clock || stored.len != sizeof clock) return;
+    memcpy(&clock, stored.data, sizeof clock);
+    const once_clock *known = &r->stored_clock;
+    if (clock.tenths != known->tenths || clock.boot_ms != known->boot_ms || clock.boot_id != known->boot_id) r->shelf.clock = clock;
+    r->stored_clock = clock;
+}
+#else
+static void read_clock(once_redis *r, once_bytes stored) { (void)r, (void)stored; }
+#endif
+
+/* Who lost a race goes first: the others wait at their beginning for a moment. A courtesy, on which nothing depends. */
+static void ask_turn(once_redis *r)
+{
+    if (r->losses && !r->has_turn) {
+        once__redis_command(&r->pipe, 6);
+        once__redis_text(&r->pipe, "SET");
+        once__redis_put_key(r, "turn", NULL, 0);
+        once__redis_text(&r->pipe, "1");
+        once__redis_text(&r->pipe, "NX");
+        once__redis_text(&r->pipe, "PX");
+        once__redis_number(&r->pipe, TURN_MS);
+    } else {
+        once__redis_command(&r->pipe, 2);
+        once__redis_text(&r->pipe, "EXISTS");
+        once__redis_put_key(r, "turn", NULL, 0);
+    }
+}
+
+static bool may_go_on(once_redis *r, const redisReply *turn)
+{
+    if (r->has_turn) return true;
+    if (!r->losses) return turn->integer == 0;
+    r->has_turn = turn->type == REDIS_REPLY_STATUS;
+    return r->has_turn;
+}
+
+static int redis_begin(once_shelf *shelf, bool write, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    assert(r->slots.n == 0 && r->n_commands == 0);
+    r->conflict = false;
+    if (r->names.n > NAMES_MAX) once__redis_names_forget(r);
+    int rc = ONCE_OK;
+    for (int i = 0; i < TURN_WAITS && rc == ONCE_OK; i++) {
+        if (i) once__redis_pause(r, 10);
+        once__redis_pipe_clear(&r->pipe);
+        once__redis_words(&r->pipe, "TIME");
+        if (once__redis_test_clock(r)) {
+            once__redis_command(&r->pipe, 2);
+            once__redis_text(&r->pipe, "GET");
+            once__redis_put_key(r, "clock", NULL, 0);
+        }
+        if (write) ask_turn(r);
+        rc = once__redis_ask(r, err);
+        if (rc == ONCE_OK && r->looked != once__redis_connections(r->link)) { /* it may be another server */
+            rc = once__redis_look_at_server(r, err);
+            i--;
+            continue;
+        }
+        if (rc == ONCE_OK) rc = read_time(r, r->pipe.replies[0], err);
+        if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__redis_bytes(r->pipe.replies[1]));
+        if (rc == ONCE_OK && (!write || may_go_on(r, r->pipe.replies[r->pipe.n - 1]))) break;
+    }
+    if (once__redis_test_clock(r)) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);
+    once_env_random(r->shelf.store.env, &r->stamp, sizeof r->stamp);
+    if (rc != ONCE_OK) tx_over(r);
+    return rc;
+}
+
+static int redis_commit(once_shelf *shelf, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    const int rc = once__redis_apply(r, err);
+    r->losses = r->conflict ? r->losses + 1 : 0;
+#ifdef ONCE_TEST_BUILD
+    if (rc == ONCE_OK && r->n_commands) r->stored_clock = shelf->clock; /* which was one of the commands */
+#endif
+    tx_over(r);
+    return rc;
+}
+
+static void redis_rollback(once_shelf *shelf)
+{
+    once_redis *r = once__redis_of(shelf);
+    if (r->conflict) r->losses++;
+    tx_over(r); /* a turn that was not used ends by itself */
+}
+
+/* --- entries --- */
+
+static int redis_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    if (n == 0) return ONCE_OK;
+    once_hash *ids = once_arena_alloc(&r->arena, 2 * n * sizeof *ids), *lanes = ids + n;
+    if (!ids) return once__redis_nomem(err);
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = requests[i]->id;
+        lanes[i] = requests[i]->lane.id;
+    }
+    return once__redis_prefetch(r, ids, n, lanes, n, purpose == ONCE_FOR_SETTLE, err);
+}
+
+static int redis_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+{
+    once_redis_slot *slot;
+    const int rc = once__redis_slot(once__redis_of(shelf), id, &slot, err);
+    if (rc == ONCE_OK) *out = &slot->entry;
+    return rc;
+}
+
+static int redis_save(once_shelf *shelf, once_entry *entry, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_redis_slot *slot;
+    int rc = once__redis_slot(r, entry->id, &slot, err);
+    if (rc != ONCE_OK) return rc;
+    assert(entry == &slot->entry);
+    if (entry->state != ONCE_STATE_ABSENT && !once__entry_copy(&r->arena, entry, entry)) return once__redis_nomem(err);
+    slot->dirty = true;
+    return once__redis_lane_follow(r, slot, err);
+}
+
+/* --- lanes --- */
+
+static int redis_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_redis_lane *lane;
+    const int rc = once__redis_lane(r, id, &lane, err);
+    return rc == ONCE_OK ? once__redis_lane_view(r, lane, except, out, err) : rc;
+}
+
+static int redis_save_lane(once_shelf *shelf, once_hash id, int64_t version, int64_t expires_ms, once_error *err)
+{
+    once_redis_lane *lane;
+    const int rc = once__redis_lane(once__redis_of(shelf), id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    lane->has_version = true;
+    lane->version = version;
+    lane->expires_ms = expires_ms;
+    lane->dirty = true;
+    return ONCE_OK;
+}
+
+static int redis_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_redis_lane *lane;
+    const int rc = once__redis_lane(r, id, &lane, err);
+    return rc == ONCE_OK ? once__redis_lane_first(r, lane, out, err) : rc;
+}
+
+/* --- letters and audits --- */
+
+static bool listed(const once_hash *list, size_t n, once_hash what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (once_hash_equal(list[i], what)) return true;
+    return false;
+}
+
+static int redis_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    unsigned char field[16];
+    once__redis_id_write(unique, field);
+    *fresh = !listed(r->uniques.at, r->uniques.n, unique);
+    if (!*fresh) return ONCE_OK;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 3);
+    once__redis_text(&r->pipe, "HGET");
+    once__redis_put_key(r, "U", NULL, 0);
+    once__redis_arg(&r->pipe, field, sizeof field);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes number = once__redis_bytes(r->pipe.replies[0]);
+    *fresh = number.len == 0 || listed(r->dropped_uniques.at, r->dropped_uniques.n, unique);
+    if (!*fresh) return ONCE_OK;
+    if (!ONCE_REDIS_ROOM(r->uniques)) return once__redis_nomem(err);
+    r->uniques.at[r->uniques.n++] = unique;
+    once__redis_expect_field(r, "U", field, sizeof field, number);
+
+    static const char *const kinds[] = {"L", "d", "U"};
+    for (size_t i = 0; i < 3; i++) {
+        once_buf_clear(&r->value);
+        once_buf_puts(&r->value, r->prefix);
+        once_buf_puts(&r->value, kinds[i]);
+        if (i == 1) once_buf_append(&r->value, letter->scope.consumer.data, letter->scope.consumer.len);
+        once__redis_encode(&r->letters, r->value.data, r->value.len);
+    }
+    once__redis_encode(&r->letters, field, sizeof field);
+    once_buf_clear(&r->value);
+    once__redis_write_letter(&r->value, letter, unique);
+    if (r->value.failed) return once__redis_nomem(err);
+    once__redis_encode(&r->letters, r->value.data, r->value.len);
+    r->n_letters++;
+    return ONCE_OK;
+}
+
+static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *unique, bool *found, once_error *err)
+{
+    char number[24];
+    const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
+    *found = false;
+    for (size_t i = 0; i < r->dropped.n; i++)
+        if (r->dropped.at[i] == id) return ONCE_OK;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "GET");
+    once__redis_put_key(r, "L", number, (size_t)len);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
+    *found = value.len > 0;
+    return !*found || once__redis_read_letter(value, id, out, unique) ? ONCE_OK : once__redis_damaged(r, "a letter", err);
+}
+
+static int redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_letter letter;
+    once_hash unique;
+    const int rc = find_letter(r, id, &letter, &unique, found, err);
+    if (rc != ONCE_OK || !*found) return rc;
+    return once__letter_copy(arena, &letter, out) ? ONCE_OK : once__redis_nomem(err);
+}
+
+static int redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_letter letter;
+    once_hash unique;
+    bool found;
+    char number[24];
+    unsigned char field[16];
+    const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
+    const int rc = find_letter(r, id, &letter, &unique, &found, err);
+    if (rc != ONCE_OK || !found) return rc;
+    if (!ONCE_REDIS_ROOM(r->dropped) || !ONCE_REDIS_ROOM(r->dropped_uniques)) return once__redis_nomem(err);
+    r->dropped.at[r->dropped.n++] = id;
+    r->dropped_uniques.at[r->dropped_uniques.n++] = unique;
+    once__redis_id_write(unique, field);
+    once__redis_expect_field(r, "U", field, sizeof field, (once_bytes){number, (size_t)len}); /* or somebody else dropped it */
+    once__redis_do(r, 2);
+    once__redis_put(r, "DEL", 3);
+    once__redis_do_key(r, "L", number, (size_t)len);
+    once__redis_do(r, 3);
+    once__redis_put(r, "ZREM", 4);
+    once__redis_do_key(r, "d", letter.scope.consumer.data, letter.scope.consumer.len);
+    once__redis_put(r, number, (size_t)len);
+    once__redis_do(r, 3);
+    once__redis_put(r, "HDEL", 4);
+    once__redis_do_key(r, "U", NULL, 0);
+    once__redis_put(r, field, sizeof field);
+    return ONCE_OK;
+}
+
+static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once__redis_do(r, 3);
+    once__redis_put(r, "RPUSH", 5);
+    once__redis_do_key(r, "a", audit->consumer.data, audit->consumer.len);
+    once_buf_clear(&r->value);
+    once__redis_write_audit(&r->value, audit);
+    if (r->value.failed) return once__redis_nomem(err);
+    once__redis_put(r, r->value.data, r->value.len);
+    return ONCE_OK;
+}
+
+const once_shelf_ops once__redis_shelf = {
+    .begin = redis_begin,
+    .commit = redis_commit,
+    .rollback = redis_rollback,
+    .prefetch = redis_prefetch,
+    .load = redis_load,
+    .save = redis_save,
+    .lane = redis_lane,
+    .save_lane = redis_save_lane,
+    .lane_head = redis_lane_head,
+    .due = once__redis_due,
+    .by_token = once__redis_by_token,
+    .letter_put = redis_letter_put,
+    .letter_get = redis_letter_get,
+    .letter_drop = redis_letter_drop,
+    .audit_put = redis_audit_put,
+};

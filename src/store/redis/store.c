@@ -1,0 +1,356 @@
+/* The Redis store: opening it, looking at the server, and the verbs, repeated when somebody was faster. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "store/redis/redis.h"
+
+#include "base/banned.h"
+
+enum { FORMAT = 1, TIMEOUT_MS = 10000, RACES = 100 };
+
+/* On a server whose settings do not promise to keep what it acknowledges, the store grants less. */
+static const once_store_ops volatile_redis, volatile_rediss;
+static const once_store_ops *const tables[2][2] = {{&volatile_redis, &once__store_redis}, {&volatile_rediss, &once__store_rediss}};
+
+static once_redis *self(once_store *store) { return (once_redis *)store; }
+
+/* --- a verb, again and again while others win --- */
+
+/* Whether to go on after a conflict; only outside of the caller's transaction, which must begin anew as a whole. */
+static bool once_more(once_redis *r, int rc, int *races)
+{
+    if (rc == ONCE_OK || !r->conflict || r->shelf.in_tx || ++*races >= RACES) return false;
+    once__redis_pause(r, INT64_C(1) << (*races < 6 ? *races : 6));
+    return true;
+}
+
+/* `call` is the engine's verb, which opens and ends a transaction when there is none. */
+#define RACING(store, call)                                                                                           \
+    do {                                                                                                              \
+        int races_ = 0, rc_;                                                                                          \
+        do rc_ = (call);                                                                                              \
+        while (once_more(self(store), rc_, &races_));                                                                 \
+        return rc_;                                                                                                   \
+    } while (0)
+
+static int redis_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena, once_error *err)
+{
+    RACING(store, once__engine_claim(store, requests, n, out, arena, err));
+}
+
+static int redis_accept(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
+                        once_decision *out, once_arena *arena, once_error *err)
+{
+    RACING(store, once__engine_accept(store, requests, messages, n, out, arena, err));
+}
+
+static int redis_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err)
+{
+    RACING(store, once__engine_settle(store, settlements, n, applied, err));
+}
+
+static int redis_extend(once_store *store, const once_request *const *requests, size_t n, bool *ours, once_error *err)
+{
+    RACING(store, once__engine_extend(store, requests, n, ours, err));
+}
+
+static int redis_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max, once_taken *out,
+                      size_t *n, once_arena *arena, once_error *err)
+{
+    RACING(store, once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
+}
+
+static int redis_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
+{
+    RACING(store, once__engine_bury(store, letters, n, fresh, err));
+}
+
+static int redis_exhume(once_store *store, uint64_t letter, bool *found, once_error *err)
+{
+    RACING(store, once__engine_exhume(store, letter, found, err));
+}
+
+static int redis_forget(once_store *store, once_hash id, bool *found, once_error *err)
+{
+    RACING(store, once__engine_forget(store, id, found, err));
+}
+
+static int redis_letter_drop(once_store *store, uint64_t letter, bool *found, once_error *err)
+{
+    RACING(store, once__engine_letter_drop(store, letter, found, err));
+}
+
+static int redis_discard(once_store *store, uint64_t letter, bool *found, once_error *err)
+{
+    RACING(store, once__engine_discard(store, letter, found, err));
+}
+
+static int redis_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err)
+{
+    RACING(store, once__engine_resolve(store, id, outcome, reason, done, err));
+}
+
+static int redis_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err)
+{
+    RACING(store, once__engine_revive(store, request, message, done, err));
+}
+
+/* --- facts --- */
+
+static once_redis_fact *find_fact(once_redis *r, const char *name)
+{
+    for (size_t i = 0; i < r->facts.n; i++)
+        if (strcmp(r->facts.at[i].name, name) == 0) return &r->facts.at[i];
+    once_bytes copy;
+    if (!ONCE_REDIS_ROOM(r->facts) || !once_arena_copy(&r->arena, (once_bytes){name, strlen(name)}, &copy)) return NULL;
+    r->facts.at[r->facts.n] = (once_redis_fact){.name = copy.data};
+    return &r->facts.at[r->facts.n++];
+}
+
+static int read_fact(once_redis *r, const char *name, once_arena *arena, once_bytes *out, once_error *err)
+{
+    *out = (once_bytes){0};
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 3);
+    once__redis_text(&r->pipe, "HGET");
+    once__redis_put_key(r, "f", NULL, 0);
+    once__redis_text(&r->pipe, name);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
+    return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
+}
+
+static int redis_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
+{
+    once_redis *r = self(store);
+    if (!r->shelf.in_tx) return read_fact(r, name, arena, out, err);
+    once_redis_fact *fact = find_fact(r, name);
+    if (!fact) return once__redis_nomem(err);
+    if (!fact->read && !fact->written) { /* what is read and then written must not have changed between */
+        const int rc = read_fact(r, name, &r->arena, &fact->was, err);
+        if (rc != ONCE_OK) return rc;
+        fact->read = true;
+    }
+    const once_bytes value = fact->written ? fact->value : fact->was;
+    *out = (once_bytes){0};
+    return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
+}
+
+static int redis_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+{
+    once_redis *r = self(store);
+    const bool mine = !r->shelf.in_tx;
+    int rc = mine ? once__engine_begin(store, err) : ONCE_OK;
+    if (rc != ONCE_OK) return rc;
+    once_redis_fact *fact = find_fact(r, name);
+    once_bytes copy = {0};
+    if (!fact || (value.len && !once_arena_copy(&r->arena, value, &copy))) {
+        if (mine) once__engine_rollback(store);
+        return once__redis_nomem(err);
+    }
+    fact->value = copy;
+    fact->written = true;
+    return mine ? once__engine_commit(store, err) : ONCE_OK;
+}
+
+/* --- the server --- */
+
+static once_bytes setting(const redisReply *reply, const char *name)
+{
+    for (size_t i = 0; i + 1 < reply->elements; i += 2)
+        if (strcmp(reply->element[i]->str, name) == 0) return once__redis_bytes(reply->element[i + 1]);
+    return (once_bytes){0};
+}
+
+static bool is(once_bytes value, const char *text) { return value.len == strlen(text) && memcmp(value.data, text, value.len) == 0; }
+
+/* What the server keeps, by its own settings. */
+int once__redis_look_at_server(once_redis *r, once_error *err)
+{
+    static const char *const names[] = {"appendonly", "appendfsync", "maxmemory", "maxmemory-policy"};
+    once_bytes values[4];
+    char refused[24];
+    once_redis_pipe pipe;
+    once__redis_pipe_init(&pipe);
+    once__redis_words(&pipe, "CONFIG GET appendonly"); /* one by one: servers before 7 know no other way */
+    once__redis_words(&pipe, "CONFIG GET appendfsync");
+    once__redis_words(&pipe, "CONFIG GET maxmemory");
+    once__redis_words(&pipe, "CONFIG GET maxmemory-policy");
+    int rc = once__redis_exchange(r->link, &pipe, refused, err);
+    const bool secret = rc != ONCE_OK && (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0); /* not allowed, or renamed */
+    bool durable = false;
+    if (secret) {
+        (void)snprintf(r->durability, sizeof r->durability, "whether it is durable is not known: this user may not use CONFIG GET");
+        rc = ONCE_OK;
+    } else if (rc == ONCE_OK) {
+        for (size_t i = 0; i < 4; i++) values[i] = setting(pipe.replies[i], names[i]);
+        durable = is(values[0], "yes") && is(values[1], "always");
+        if (is(values[0], "yes"))
+            (void)snprintf(r->durability, sizeof r->durability, "appendonly yes, appendfsync %.*s", (int)values[1].len, values[1].data);
+        else (void)snprintf(r->durability, sizeof r->durability, "appendonly no");
+        if (!is(values[2], "0") && !is(values[3], "noeviction"))
+            rc = once_fail(err, ONCE_E_MISSING, "redis would throw entries away when its memory is full (maxmemory-policy %.*s);"
+                           " say 'CONFIG SET maxmemory-policy noeviction'", (int)values[3].len, values[3].data);
+    }
+    if (rc == ONCE_OK && r->durable && !durable)
+        rc = once_fail(err, ONCE_E_MISSING, "redis does not keep what it acknowledges any more (%s); say 'CONFIG SET appendonly yes' and 'CONFIG SET appendfsync always'",
+                       r->durability);
+    if (rc == ONCE_OK) {
+        r->durable = durable;
+        r->looked = once__redis_connections(r->link);
+    }
+    once__redis_pipe_release(&pipe);
+    return rc;
+}
+
+/* --- open, close --- */
+
+static int read_head(once_redis *r, bool *there, once_error *err)
+{
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "HMGET");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, "secret");
+    once__redis_text(&r->pipe, "format");
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const redisReply *reply = r->pipe.replies[0];
+    if (reply->elements != 2) return once__redis_damaged(r, "a reply", err);
+    const once_bytes secret = once__redis_bytes(reply->element[0]), format = once__redis_bytes(reply->element[1]);
+    *there = secret.len > 0;
+    if (!*there) return ONCE_OK;
+    if (secret.len != sizeof r->shelf.store.secret || format.len == 0) return once__redis_damaged(r, "the head", err);
+    if (strtol(format.data, NULL, 10) > FORMAT)
+        return once_fail(err, ONCE_E_NEWER, "the redis store '%s' has format %.*s, newer than this program's %d", r->url.name, (int)format.len, format.data, FORMAT);
+    memcpy(&r->shelf.store.secret, secret.data, secret.len);
+    return ONCE_OK;
+}
+
+/* Two who make it at once agree: the first secret stays. */
+static int make_head(once_redis *r, once_error *err)
+{
+    once_secret secret;
+    once_env_random(r->shelf.store.env, &secret, sizeof secret);
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "HSETNX");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, "format");
+    once__redis_number(&r->pipe, FORMAT);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "HSETNX");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, "secret");
+    once__redis_arg(&r->pipe, &secret, sizeof secret);
+    return once__redis_ask(r, err);
+}
+
+static void redis_close(once_store *store)
+{
+    once_redis *r = self(store);
+    once__redis_link_close(r->link);
+    once__redis_pipe_release(&r->pipe);
+    once_arena_release(&r->arena);
+    once_arena_release(&r->name_arena);
+    once__redis_commit_each(r, once_buf_release);
+    once_buf_release(&r->value);
+    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->uniques.at, r->dropped.at, r->dropped_uniques.at, r->names.at,
+                           r->slot_map.at, r->lane_map.at, r->name_map.at};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
+    explicit_bzero(&r->url, sizeof r->url);
+    free(r);
+}
+
+static int open_store(once_redis *r, bool tls, const char *rest, const once_store_options *options, once_error *err)
+{
+    const bool create = !options || options->create;
+    bool there = false;
+    int rc = once__redis_url_read(rest, tls, &r->url, err);
+    if (rc != ONCE_OK) return rc;
+    (void)snprintf(r->prefix, sizeof r->prefix, "{%s}", r->url.name);
+    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, options && options->busy_ms ? options->busy_ms : TIMEOUT_MS, &r->link, err);
+    if (rc == ONCE_OK) rc = once__redis_look_at_server(r, err);
+    if (rc == ONCE_OK) rc = read_head(r, &there, err);
+    if (rc == ONCE_OK && !there && !create)
+        rc = once_fail(err, ONCE_E_MISSING, "there is no store '%s' in this redis; 'once run' makes one", r->url.name);
+    if (rc == ONCE_OK && !there) {
+        rc = make_head(r, err);
+        if (rc == ONCE_OK) rc = read_head(r, &there, err);
+    }
+    if (rc == ONCE_OK) rc = once__redis_load_script(r, err);
+    r->connections = r->link ? once__redis_connections(r->link) : 0;
+    return rc;
+}
+
+static void make_buf(once_buf *buf) { once_buf_init(buf, 1 << 30); }
+
+static int open_any(bool tls, const char *rest, const once_store_options *options, once_store **out, once_error *err)
+{
+    if (ONCE_FAIL_AT(open_before)) return once_fail(err, ONCE_E_UNAVAILABLE, "failpoint 'open_before'");
+    once_redis *r = calloc(1, sizeof *r);
+    if (!r) return once__redis_nomem(err);
+    once__redis_commit_each(r, make_buf);
+    make_buf(&r->value);
+    once__redis_pipe_init(&r->pipe);
+    r->shelf.store.env = options && options->env ? options->env : once_env_real();
+    r->shelf.shelf = &once__redis_shelf;
+    r->shelf.own_clock = true;
+    once__store_sign(&r->shelf.store);
+#ifdef ONCE_TEST_BUILD
+    r->test_clock = r->shelf.store.env->wall_ms != once_env_real()->wall_ms;
+#endif
+    const int rc = open_store(r, tls, rest, options, err);
+    r->shelf.store.ops = tables[tls][r->durable];
+    if (rc != ONCE_OK) {
+        redis_close(&r->shelf.store);
+        return rc;
+    }
+    *out = &r->shelf.store;
+    return ONCE_OK;
+}
+
+static int redis_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+{
+    return open_any(false, rest, options, out, err);
+}
+
+static int rediss_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
+{
+    return open_any(true, rest, options, out, err);
+}
+
+static void redis_describe(once_store *store, char *out, size_t size)
+{
+    const once_redis *r = self(store);
+    if (!r->durable) (void)snprintf(out, size, "%s; 'CONFIG SET appendonly yes' and 'CONFIG SET appendfsync always' make it durable", r->durability);
+    else (void)snprintf(out, size,
+                   "%s; a failover to a replica that had not received the last commits forgets them, and those effects may run again%s",
+                   r->durability, r->url.wait ? ", which waiting for replicas makes rare and not impossible" : "");
+}
+
+#define REDIS_OPS(name, open_it, text, granted)                                                                                            \
+    {                                                                                                                 \
+        .scheme = name, .bits = (granted) | ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,  \
+        .summary = text, .open = open_it, .close = redis_close, .claim = redis_claim, .settle = redis_settle, .extend = redis_extend,    \
+        .accept = redis_accept, .take = redis_take, .begin = once__engine_begin, .commit = once__engine_commit,       \
+        .rollback = once__engine_rollback, .describe = redis_describe, .bury = redis_bury, .exhume = redis_exhume,    \
+        .forget = redis_forget, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
+        .discard = redis_discard, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
+        .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
+        .letters = once__redis_letters, .stats = once__redis_stats, .fact_get = redis_fact_get,                       \
+        .fact_set = redis_fact_set,                                                                                   \
+    }
+
+#define REDIS_TEXT "many workers, short horizons; durable with appendfsync always, never across a failover"
+#define REDISS_TEXT "the same over TLS"
+
+const once_store_ops once__store_redis = REDIS_OPS("redis", redis_open, REDIS_TEXT, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
+const once_store_ops once__store_rediss = REDIS_OPS("rediss", rediss_open, REDISS_TEXT, ONCE_STORE_DURABLE | ONCE_STORE_OWNS);
+static const once_store_ops volatile_redis = REDIS_OPS("redis", redis_open, REDIS_TEXT, 0u);
+static const once_store_ops volatile_rediss = REDIS_OPS("rediss", rediss_open, REDISS_TEXT, 0u);

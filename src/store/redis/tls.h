@@ -1,0 +1,21 @@
+/* TLS over a socket that does not block, for rediss://. The server's certificate is checked against its name and the system's
+ * authorities, or those of `cacert`. */
+#ifndef ONCE_STORE_REDIS_TLS_H
+#define ONCE_STORE_REDIS_TLS_H
+
+#include <sys/types.h>
+
+#include "store/redis/url.h"
+
+typedef struct once_redis_tls once_redis_tls;
+
+/* `fd` is connected and stays the caller's. `host` is who it should be. NULL: `err` says what failed: E_DENIED when somebody must
+ * act (certificates), E_UNAVAILABLE otherwise. */
+once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host, int timeout_ms, once_error *err);
+void once__redis_tls_free(once_redis_tls *tls); /* NULL is fine */
+
+/* As send and recv: bytes, 0 at the end, or -1 with errno; they wait for as long as the timeout. */
+ssize_t once__redis_tls_send(once_redis_tls *tls, const void *data, size_t len);
+ssize_t once__redis_tls_receive(once_redis_tls *tls, void *out, size_t len);
+
+#endif

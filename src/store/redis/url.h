@@ -1,0 +1,28 @@
+/* redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS]
+ * rediss://... the same with TLS, and &cacert=PATH, &cert=PATH, &key=PATH
+ *
+ * NAME (once) is what all keys of the store begin with, in braces: a store is one slot of a cluster. A password in the URL
+ * works, but a reference keeps it out of files and process lists; nothing of ours prints it. */
+#ifndef ONCE_STORE_REDIS_URL_H
+#define ONCE_STORE_REDIS_URL_H
+
+#include "once/types.h"
+
+enum { ONCE_REDIS_HOST = 256, ONCE_REDIS_NAME = 100, ONCE_REDIS_USER = 128, ONCE_REDIS_PASSWORD = 512, ONCE_REDIS_PATH = 400 };
+
+typedef struct once_redis_url {
+    char host[ONCE_REDIS_HOST]; /* a name, an address, or the path of a unix socket */
+    unsigned port, db;
+    char user[ONCE_REDIS_USER];         /* empty: the default user */
+    char password[ONCE_REDIS_PASSWORD]; /* empty: none is asked for */
+    char name[ONCE_REDIS_NAME];
+    unsigned wait; /* replicas that must have a commit */
+    bool tls;
+    char cacert[ONCE_REDIS_PATH]; /* empty: the system's authorities */
+    char cert[ONCE_REDIS_PATH], key[ONCE_REDIS_PATH]; /* of ours, for servers that ask for it */
+} once_redis_url;
+
+/* `rest` is the URL behind "redis:", or with `tls` behind "rediss:". */
+int once__redis_url_read(const char *rest, bool tls, once_redis_url *out, once_error *err);
+
+#endif

@@ -1,0 +1,377 @@
+"""Pipelines on a Redis store: kills of either side, pauses, lost replies, several processes, durability, passwords, cluster."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from crashes import at_once
+from fenced import Fenced
+from harness import Pipeline, check_sum, counts, until
+from redisserver import RedisServer, free_port, needs_redis
+from tcpproxy import Proxy
+
+pytestmark = needs_redis
+
+POINTS = {
+    "fetch_after": "f01", "claim_after": "f02", "commit_before": "f02", "commit_after": "f02_f05", "effect_before": "f02",
+    "effect_after": "f04", "settle_before": "f05", "settle_after": "f05", "ack_before": "f07",
+}
+STREAM = """#!/usr/bin/python3 -u
+import json, os, sys
+log = os.open("effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+for line in sys.stdin:
+    message = json.loads(line)
+    os.write(log, f"{message['key']} {message['attempt']} 0\\n".encode())
+    print(json.dumps({"id": message["id"], "outcome": "done"}), flush=True)
+"""
+
+
+@pytest.fixture
+def redis(tmp_path):
+    with RedisServer(tmp_path) as server:
+        yield server
+
+
+def fenced(folder, redis, name="once", port=None, **more):
+    return Fenced(folder, store=redis.url(name, port=port), **more)
+
+
+# ---- our process is killed ----
+
+@pytest.mark.parametrize("unknown", ["retry", "hold"])
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{POINTS[point]}_{point}")
+def test_killed_at(tmp_path, redis, point, unknown):
+    def one(case):
+        hit, workers = case
+        work = fenced(str(tmp_path / f"{hit}-{workers}"), redis, f"{hit}-{workers}", unknown=unknown, workers=workers, lease="1s")
+        ended = work.p.try_run(failpoint=f"{point}:kill:{hit}")
+        assert ended.killed, f"{point} was not reached: {ended}"
+        work.p.run()
+        work.check_end(lost=workers)
+        again = work.p.run()
+        counts(again, received=work.n, duplicates=work.n - again["unknown"], unknown=again["unknown"], attempts=0)
+
+    at_once(one, [(1, 1), (2, 4)])
+
+
+# ---- the server is killed, paused, cut off ----
+
+def test_f46_f53_the_server_is_killed_again_and_again(tmp_path, redis):
+    """Nothing that was acknowledged is lost: nothing runs twice but what was in flight, and the run goes on."""
+    work = fenced(tmp_path, redis, n=300, workers=2, lease="2s", batch=20)
+    with work.p.start() as running:
+        for done in (20, 80, 150):
+            until(lambda: len(work.effects()) > done or running.process.poll() is not None, what="effects")
+            redis.kill()
+            time.sleep(0.1)
+            redis.start()
+        ended = running.end()
+    assert ended.status == 0, ended
+    check_sum(ended.json)
+    assert len(work.per_key()) == 300
+    assert work.real_repeats() <= work.reported_repeats() <= 3 * 2
+    counts(work.p.run(status=0), received=300, duplicates=300, attempts=0)
+
+
+def test_f46_f50_a_server_that_is_paused(tmp_path, redis):
+    work = fenced(tmp_path, redis, n=60, workers=2, lease="30s")
+    with work.p.start() as running:
+        until(lambda: len(work.effects()) > 10, what="effects")
+        redis.send(signal.SIGSTOP)
+        time.sleep(0.5)
+        before = len(work.effects())
+        time.sleep(0.5)
+        assert len(work.effects()) - before <= 2, "no effect starts without the store"
+        redis.send(signal.SIGCONT)
+        ended = running.end()
+    assert ended.status == 0, ended
+    counts(ended.json, received=60, done=60)
+    assert work.real_repeats() == 0
+
+
+def test_f45_not_there_at_the_start(tmp_path, redis):
+    work = fenced(tmp_path, redis, n=3)
+    redis.kill()
+    ended = work.p.try_run()
+    assert ended.status == 3 and "redis at '127.0.0.1:" in ended.err, ended
+    assert work.effects() == []
+    redis.start()
+    counts(work.p.run(status=0), received=3, done=3)
+
+
+@pytest.mark.parametrize("pattern", [b"EVALSHA", b"MGET", b"TIME"])
+def test_f06_f76_a_lost_reply(tmp_path, redis, pattern):
+    with Proxy(redis.port) as proxy:
+        work = fenced(tmp_path, redis, port=proxy.port, n=40, workers=2, lease="30s")
+        with work.p.start() as running:
+            for done in (1, 12, 24):
+                until(lambda: len(work.effects()) >= done, what="effects")
+                proxy.lose_reply_to = pattern
+                until(lambda: not proxy.pending() or running.process.poll() is not None, what="the loss")
+            ended = running.end()
+        assert ended.status == 0, ended
+        counts(ended.json, received=40, done=40)
+        assert work.real_repeats() == 0 and proxy.lost >= 2
+
+
+def test_f06_cut_in_the_middle_of_anything(tmp_path, redis):
+    with Proxy(redis.port) as proxy:
+        work = fenced(tmp_path, redis, port=proxy.port, n=60, workers=2, lease="30s")
+        with work.p.start() as running:
+            until(lambda: work.effects(), what="effects")
+            step = 1
+            while running.process.poll() is None:
+                if not proxy.pending():
+                    proxy.cut_after = 5000 + 777 * step
+                    step += 1
+                time.sleep(0.02)
+            ended = running.end()
+        assert ended.status == 0, ended
+        counts(ended.json, received=60, done=60)
+        assert work.real_repeats() == 0 and proxy.lost > 3
+
+
+# ---- many ----
+
+def test_f25_f57_five_processes_on_one_file(tmp_path, redis):
+    work = fenced(tmp_path, redis, n=200, workers=2, lease="30s", batch=16)
+    running = [work.p.start() for _ in range(5)]
+    try:
+        ended = [r.end() for r in running]
+    finally:
+        for r in running:
+            r.__exit__()
+    for e in ended:
+        assert e.status == 0, e
+        check_sum(e.json)
+    assert sum(e.json["done"] for e in ended) == 200
+    assert len(work.per_key()) == 200 and work.real_repeats() == 0
+
+
+def test_f25_f33_lanes_among_processes_that_are_killed(tmp_path, redis):
+    """Each lane keeps its order whoever works on it; killed at random, each real repeat is counted."""
+    config = 'key: "${/id}"\norder: "${/lane}"\nlease: 500ms\nunknown: retry\nworkers: 4\nretry: {attempts: 100, backoff: 1ms..20ms}\n' \
+             'batch: {max: 20}\nhandler: {exec: [./effect]}\n'
+    work = fenced(tmp_path, redis, config=config)
+    work.p.write(*[{"id": f"{i % 10}-{i // 10:02}", "lane": i % 10} for i in range(120)])
+    kills = 0
+    for _ in range(4):
+        with work.p.start() as one, work.p.start() as two:
+            at = len(work.effects())
+            until(lambda: len(work.effects()) > at + 8 or one.process.poll() is not None, what="effects")
+            one.process.kill()
+            two.process.kill()
+            kills += 2
+    assert work.p.run(status=0)["received"] == 120
+    assert len(work.per_key()) == 120
+    assert work.real_repeats() <= work.reported_repeats() <= kills * 4
+    for lane in range(10):
+        order = list(dict.fromkeys(key for key, _, _ in work.effects() if key.startswith(f"{lane}-")))
+        assert order == sorted(order), f"lane {lane}"
+
+
+def test_f27_two_consumers_and_two_names(tmp_path, redis):
+    config = 'key: "${/id}"\nhandler: {exec: ["true"]}\n'
+    pipelines = [Pipeline(tmp_path, config, consumer=consumer, store=redis.url(name), name=f"{consumer}-{name}.yaml", source="{path: ./%s-%s.ndjson}" % (consumer, name))
+                 for consumer in ("a", "b") for name in ("one", "two")]
+    for p in pipelines:
+        p.source = os.path.join(tmp_path, p.name.replace(".yaml", ".ndjson"))
+        p.write(*[{"id": i} for i in range(20)])
+    for p in pipelines:
+        counts(p.run(status=0), received=20, done=20)
+
+
+def test_inbox_retries_letters_and_operators(tmp_path, redis):
+    config = 'key: "${/id}"\nack: after_accept\nworkers: 2\nretry: {attempts: 2, backoff: 1ms..5ms}\nhandler: {exec: [./effect]}\n'
+    work = fenced(tmp_path, redis, config=config, script='#!/bin/sh\nread -r b\necho "$ONCE_KEY $ONCE_ATTEMPT 0" >> effects\ncase $ONCE_KEY in *7) [ -f mended ] || exit 75;; esac\n')
+    work.p.write(*[{"id": i} for i in range(30)], "{bad")
+    counts(work.p.run(status=1), received=31, done=27, dead=4, retries=3)
+    listed = work.p.once("list", "--dead", "--json", work.p.name).json["messages"]
+    assert len(listed) == 4
+    open(os.path.join(tmp_path, "mended"), "w").close()
+    replayed = work.p.once("replay", "--all", "--json", work.p.name)
+    assert replayed.status in (0, 1), replayed
+    summary = work.p.run(status=1)
+    assert summary["dead"] <= 1 and summary["store_dead"] == 1, summary
+    assert work.p.explain("7")[0]["state"] == "done"
+    (left,) = work.p.once("list", "--dead", "--json", work.p.name).json["messages"]
+    assert work.p.once("discard", work.p.name, left["letter"]).status == 0
+    assert work.p.once("forget", work.p.name, "7").status == 0
+    status = work.p.once("status", "--json", work.p.name)
+    assert status.status == 0 and status.json["dead"] == 0, status
+
+
+# ---- what the server promises ----
+
+def refused(p, *told):
+    for verb in ("check", "run"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 2 or ended.status == 3, ended
+        for part in told:
+            assert part in ended.err, ended
+
+
+CONFIG = 'key: "${/id}"\nhandler: {exec: ["true"]}\n'
+
+
+@pytest.mark.parametrize("settings, told", [
+    ([], "appendonly no"), (["--appendonly", "yes", "--appendfsync", "everysec"], "appendfsync everysec"),
+])
+def test_f47_a_server_that_is_not_durable_is_refused(tmp_path, settings, told):
+    with RedisServer(tmp_path, *settings, durable=False) as redis:
+        refused(Pipeline(tmp_path, CONFIG, store=redis.url()), "p.yaml:2: ", "could lose messages", told, "appendfsync always")
+
+
+def test_a_server_that_evicts_is_refused(tmp_path):
+    with RedisServer(tmp_path, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as redis:
+        refused(Pipeline(tmp_path, CONFIG, store=redis.url()), "p.yaml:2: ", "allkeys-lru", "noeviction")
+    with RedisServer(tmp_path, "--maxmemory", "100mb", "--maxmemory-policy", "noeviction", name="second") as redis:
+        assert Pipeline(tmp_path, CONFIG, store=redis.url()).once("check", "p.yaml").status == 0
+
+
+def test_f47_check_says_what_a_failover_can_lose(tmp_path, redis):
+    p = Pipeline(tmp_path, CONFIG, store=redis.url())
+    ended = p.once("check", p.name)
+    assert ended.status == 0 and "appendfsync always" in ended.out and "failover" in ended.out, ended
+
+
+def test_sql_effects_need_a_database(tmp_path, redis):
+    refused(Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["SELECT 1"]}\n', store=redis.url()), "p.yaml:2: ", "no database", "sqlite:PATH")
+
+
+def test_f47_a_store_that_was_emptied_is_noticed(tmp_path, redis):
+    work = fenced(tmp_path, redis, n=40)
+    with work.p.start() as running:
+        until(lambda: len(work.effects()) > 5, what="effects")
+        redis.cli("FLUSHALL")
+        ended = running.end()
+    assert ended.status == 3 and "emptied" in ended.err, ended
+
+
+def test_f52_full_memory_stops_and_goes_on(tmp_path):
+    with RedisServer(tmp_path) as redis:
+        work = fenced(tmp_path, redis, n=10)
+        redis.cli("CONFIG", "SET", "maxmemory", "1")
+        assert work.p.try_run().status == 3
+        assert work.effects() == []
+        redis.cli("CONFIG", "SET", "maxmemory", "0")
+        counts(work.p.run(status=0), received=10, done=10)
+
+
+def test_finished_entries_expire_by_themselves(tmp_path, redis):
+    p = Pipeline(tmp_path, CONFIG + "remember: 1s\n", store=redis.url())
+    p.write({"id": 1})
+    p.run(status=0)
+    assert redis.count("{once}e*") == 1
+    until(lambda: redis.count("{once}e*") == 0, what="the entry is gone")
+    counts(p.run(status=0), received=1, done=1)
+
+
+def test_wait_for_a_replica(tmp_path, redis):
+    redis.cli("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+    p = Pipeline(tmp_path, CONFIG, store=redis.url(more="&wait=1"))
+    p.write(*[{"id": i} for i in range(5)])
+    with RedisServer(tmp_path, "--replicaof", "127.0.0.1", str(redis.port), name="replica") as replica:
+        until(lambda: "master_link_status:up" in replica.cli("INFO", "replication"), what="the replica")
+        counts(p.run(status=0), received=5, done=5)
+        assert replica.count("{once}e*") == 5
+
+
+# ---- who may ----
+
+def test_passwords_are_references_and_never_shown(tmp_path):
+    with RedisServer(tmp_path, "--requirepass", "admin-s3cret") as redis:
+        redis.auth = ["AUTH", "admin-s3cret"]
+        redis.cli("ACL", "SETUSER", "worker", "on", ">w0rker-s3cret", "~{once}*", "+@all", "-@dangerous", "+config|get", "+info")
+        redis.cli("ACL", "SETUSER", "blind", "on", ">w0rker-s3cret", "~{once}*", "+@all", "-@dangerous")
+        with open(os.path.join(tmp_path, "secret"), "w") as file:
+            file.write("w0rker-s3cret\n")
+        said = ""
+        for number, (user, more, env, fine) in enumerate([
+            ("worker@", "&password=env:REDIS_PASSWORD", {"REDIS_PASSWORD": "w0rker-s3cret"}, True),
+            ("worker@", "&password=file:secret", {}, True),
+            ("worker:w0rker-s3cret@", "", {}, True),
+            ("worker:wr0ng-s3cret@", "", {}, False),
+            ("worker@", "&password=env:NO_SUCH_VARIABLE", {}, False),
+            ("worker@", "&password=literal-s3cret", {}, False),
+            ("blind:w0rker-s3cret@", "", {}, False),
+            ("", "", {}, False),
+        ]):
+            p = Pipeline(tmp_path, CONFIG, store=redis.url(user=user, more=more))
+            p.write({"id": number})
+            for verb in (["check"], ["run"], ["run", "--json"], ["status"]):
+                ended = p.once(*verb, p.name, env=env)
+                said += ended.out + ended.err
+                assert verb == ["status"] or (ended.status == 0) == fine, (user, more, verb, ended)
+        assert "s3cret" not in said, said
+        assert "CONFIG GET" in said and "NO_SUCH_VARIABLE" in said and "WRONGPASS" in said
+
+
+def make_certificates(folder):
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    with open(os.path.join(folder, "names"), "w") as file:
+        file.write("subjectAltName=IP:127.0.0.1\n")
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+    for name in ("server", "client"):
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem", "-extfile", "names")
+
+
+def test_tls(tmp_path):
+    make_certificates(tmp_path)
+    port = free_port()
+    with RedisServer(tmp_path, "--tls-port", str(port), "--tls-cert-file", f"{tmp_path}/server.pem", "--tls-key-file", f"{tmp_path}/server.key",
+                     "--tls-ca-cert-file", f"{tmp_path}/ca.pem") as redis:
+        ours = "&cacert=ca.pem&cert=client.pem&key=client.key"
+
+        def url(host="127.0.0.1", more=ours):
+            return f"rediss://{host}:{port}/0?name=once{more}"
+
+        work = Fenced(tmp_path, n=60, workers=2, lease="30s", store=url())
+        with work.p.start() as running:
+            until(lambda: len(work.effects()) > 10, what="effects")
+            redis.kill()
+            redis.start()
+            ended = running.end()
+        assert ended.status == 0, ended
+        assert len(work.per_key()) == 60 and work.real_repeats() <= work.reported_repeats() <= 2
+        for wrong, told in [(url(more="&cert=client.pem&key=client.key"), "certificate"), (url(host="localhost"), "mismatch"),
+                            (url(more="&cacert=ca.pem"), ""), (url(more="&cacert=nothing.pem"), "certificates cannot be read"),
+                            (redis.url(more="&cacert=ca.pem"), "rediss://")]:
+            ended = Pipeline(tmp_path, CONFIG, store=wrong).once("check", "p.yaml")
+            assert ended.status in (2, 3) and told in ended.err, (wrong, ended)
+
+
+# ---- cluster ----
+
+def cluster_node(folder, name):
+    return RedisServer(folder, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", str(free_port()), name=name)
+
+
+def test_a_cluster_sends_us_to_the_right_node(tmp_path):
+    """MOVED is followed, also when the slot moves while we run; ASK too."""
+    with cluster_node(tmp_path, "a") as a, cluster_node(tmp_path, "b") as b:
+        slot = int(a.cli("CLUSTER", "KEYSLOT", "{once}"))
+        ids = {node: node.cli("CLUSTER", "MYID") for node in (a, b)}
+        a.cli("CLUSTER", "MEET", "127.0.0.1", b.port, b.settings[-1])
+        a.cli("CLUSTER", "ADDSLOTSRANGE", 0, slot - 1, slot + 1, 16383)
+        b.cli("CLUSTER", "ADDSLOTSRANGE", slot, slot)
+        until(lambda: all("cluster_state:ok" in node.cli("CLUSTER", "INFO") for node in (a, b)), what="the cluster")
+        work = fenced(tmp_path, a, n=60, workers=2, lease="30s")
+        with work.p.start() as running:
+            until(lambda: len(work.effects()) > 5, what="effects")
+            a.cli("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[b])
+            b.cli("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[a])
+            time.sleep(0.05)
+            while keys := b.call("CLUSTER", "GETKEYSINSLOT", slot, 10):
+                b.call("MIGRATE", "127.0.0.1", a.port, "", 0, 1000, "KEYS", *keys)
+            a.cli("CLUSTER", "SETSLOT", slot, "NODE", ids[a])  # b has no slot left then, and learns it from a
+            ended = running.end()
+        assert ended.status == 0, ended
+        assert work.real_repeats() == 0 and len(work.per_key()) == 60
+        counts(work.p.run(status=0), received=60, duplicates=60, attempts=0)

@@ -1,0 +1,598 @@
+/* What only a store has that decides on copies and compares when it commits: races between two handles, long lanes of which only
+ * the ends are read, servers that restart. The server's own clock decides here; the conformance suite has one of its own.
+ * Threads race on handles of their own: worth a run under tsan. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "redisserver.h"
+#include "store/store.h"
+
+#ifdef ONCE_WITH_REDIS
+#include "store/redis/link.h"
+#include "store/redis/url.h"
+
+#define LEASE 30000
+#define REMEMBER 3600000
+
+static redis_server server;
+static bool there;
+static unsigned names;
+
+typedef struct fixture {
+    char url[256];
+    once_store *a, *b;
+    once_arena arena;
+    once_error err;
+    once_scope scope;
+    uint64_t tokens;
+} fixture;
+
+static once_store *open_store(const char *url)
+{
+    const once_store_options options = {.size = sizeof options, .create = true};
+    once_store *store = NULL;
+    once_error err = {0};
+    if (once__store_open(url, &options, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
+    return store;
+}
+
+static int set_up(void **state)
+{
+    if (!there) return 0;
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    snprintf(f->url, sizeof f->url, "%s/0?name=t%u", server.url, ++names);
+    f->scope = (once_scope){{0}, ONCE_BYTES("c"), ONCE_BYTES("op")};
+    f->a = open_store(f->url);
+    f->b = open_store(f->url);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    if (!there) return 0;
+    once__store_close(f->a);
+    once__store_close(f->b);
+    once_arena_release(&f->arena);
+    free(f);
+    return 0;
+}
+
+static fixture *begun(void **state)
+{
+    if (!there) {
+        print_message("no redis-server\n");
+        skip();
+    }
+    return *state;
+}
+
+static void nap(int ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL); }
+
+/* --- one verb for one entry --- */
+
+static once_request ask(fixture *f, const char *key, const char *lane)
+{
+    const once_bytes bytes = {key, strlen(key)};
+    ++f->tokens;
+    return (once_request){
+        .scope = &f->scope,
+        .key = bytes,
+        .id = once_key_id(f->a->secret, &f->scope, bytes),
+        .token = {f->tokens, ~f->tokens},
+        .lane = {.id = lane ? once_lane_id(f->a->secret, &f->scope, (once_bytes){lane, strlen(lane)}) : (once_hash){0}, .gap_ms = -1},
+        .lease_ms = LEASE,
+        .remember_ms = REMEMBER,
+        .sent_ms = ONCE_NO_TIME,
+        .at = {ONCE_BYTES("place"), ONCE_BYTES("1")},
+    };
+}
+
+#define assert_ok(f, call)                                                                                            \
+    do {                                                                                                              \
+        if ((call) != ONCE_OK) fail_msg("%s: %s", #call, (f)->err.text);                                              \
+    } while (0)
+
+static once_answer claim(fixture *f, once_store *store, const once_request *request)
+{
+    once_decision d;
+    assert_ok(f, store->ops->claim(store, &request, 1, &d, &f->arena, &f->err));
+    return d.answer;
+}
+
+static once_answer accept(fixture *f, once_store *store, const once_request *request)
+{
+    const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
+    once_decision d;
+    assert_ok(f, store->ops->accept(store, &request, &messages, 1, &d, &f->arena, &f->err));
+    return d.answer;
+}
+
+static bool settle(fixture *f, once_store *store, const once_request *request, once_outcome outcome)
+{
+    const once_settlement settlement = {.request = request, .outcome = outcome};
+    bool applied;
+    assert_ok(f, store->ops->settle(store, &settlement, 1, &applied, &f->err));
+    return applied;
+}
+
+static once_state state_of(fixture *f, once_hash id)
+{
+    once_entry entry;
+    assert_ok(f, f->a->ops->get(f->a, id, &entry, &f->arena, &f->err));
+    return entry.state;
+}
+
+static size_t take(fixture *f, once_store *store, size_t max, once_taken *out)
+{
+    size_t n;
+    f->tokens += 1000;
+    const once_token token = {f->tokens, 1};
+    assert_ok(f, store->ops->take(store, f->scope.consumer, token, false, LEASE, max, out, &n, &f->arena, &f->err));
+    for (size_t i = 0; i < n; i++) out[i].request.lease_ms = LEASE, out[i].request.remember_ms = REMEMBER;
+    return n;
+}
+
+static void begin(fixture *f, once_store *store) { assert_ok(f, store->ops->begin(store, &f->err)); }
+
+static void commit_is_refused(fixture *f, once_store *store)
+{
+    const int rc = store->ops->commit(store, &f->err);
+    assert_int_equal(rc, ONCE_E_ABORTED);
+    assert_int_equal(once_status_class(rc), ONCE_CLASS_RETRY);
+}
+
+/* --- races --- */
+
+static void f48_a_transaction_that_lost_a_race_writes_nothing(void **state)
+{
+    fixture *f = begun(state);
+    const once_request mine = ask(f, "k", NULL), theirs = ask(f, "k", NULL), other = ask(f, "other", NULL);
+    begin(f, f->a);
+    assert_int_equal(claim(f, f->a, &mine), ONCE_ANSWER_RUN);
+    assert_int_equal(claim(f, f->a, &other), ONCE_ANSWER_RUN);
+    assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+    commit_is_refused(f, f->a);
+    assert_int_equal(state_of(f, other.id), ONCE_STATE_ABSENT);
+    begin(f, f->a);
+    assert_int_equal(claim(f, f->a, &mine), ONCE_ANSWER_BUSY);
+    assert_int_equal(claim(f, f->a, &other), ONCE_ANSWER_RUN);
+    assert_ok(f, f->a->ops->commit(f->a, &f->err));
+    assert_true(settle(f, f->b, &theirs, ONCE_DONE));
+}
+
+static void f14_a_settlement_meets_whoever_came_between(void **state)
+{
+    fixture *f = begun(state);
+    once_request mine = ask(f, "k", NULL);
+    const once_request theirs = ask(f, "k", NULL);
+    mine.lease_ms = 1;
+    assert_int_equal(claim(f, f->a, &mine), ONCE_ANSWER_RUN);
+    nap(5);
+    begin(f, f->a);
+    assert_true(settle(f, f->a, &mine, ONCE_DONE)); /* its lease is over, but nobody else has it */
+    assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+    commit_is_refused(f, f->a);
+    assert_false(settle(f, f->a, &mine, ONCE_DONE));
+    assert_true(settle(f, f->b, &theirs, ONCE_DONE));
+}
+
+static void f33_parked_while_the_lane_is_freed(void **state)
+{
+    fixture *f = begun(state);
+    for (int order = 0; order < 2; order++) {
+        const char *lane = order ? "one" : "two";
+        const once_request first = ask(f, order ? "1" : "2", lane), next = ask(f, order ? "3" : "4", lane);
+        once_store *slow = order ? f->a : f->b;
+        assert_int_equal(claim(f, f->a, &first), ONCE_ANSWER_RUN);
+        begin(f, slow);
+        if (order == 0) { /* b parks behind the first one, which a settles meanwhile: nobody would wake it */
+            assert_int_equal(accept(f, f->b, &next), ONCE_ANSWER_WAITING);
+            assert_true(settle(f, f->a, &first, ONCE_DONE));
+        } else { /* a settles and sees nobody to wake, while b parks */
+            assert_true(settle(f, f->a, &first, ONCE_DONE));
+            assert_int_equal(accept(f, f->b, &next), ONCE_ANSWER_WAITING);
+        }
+        commit_is_refused(f, slow);
+        if (order == 0) assert_int_equal(accept(f, f->b, &next), ONCE_ANSWER_WAITING);
+        else assert_true(settle(f, f->a, &first, ONCE_DONE));
+        once_taken taken[2];
+        assert_int_equal(take(f, f->b, 2, taken), 1);
+        assert_true(once_hash_equal(taken[0].request.id, next.id));
+        assert_true(settle(f, f->b, &taken[0].request, ONCE_DONE));
+    }
+}
+
+enum { THREADS = 4, INCREMENTS = 40 };
+
+typedef struct counting {
+    const char *url;
+    int slow_ms;
+    unsigned conflicts_in_a_row;
+    bool failed;
+} counting;
+
+/* Reads a number in a transaction and writes the next one: conflicts by design. */
+static void *count_up(void *user)
+{
+    counting *self = user;
+    once_store *store = open_store(self->url);
+    once_arena arena = {0};
+    once_error err;
+    for (int i = 0; i < INCREMENTS && !self->failed; i++) {
+        unsigned tries = 0;
+        int rc;
+        do {
+            once_bytes was;
+            char text[24];
+            if (++tries > self->conflicts_in_a_row) self->conflicts_in_a_row = tries;
+            rc = store->ops->begin(store, &err);
+            if (rc == ONCE_OK) rc = store->ops->fact_get(store, "n", &was, &arena, &err);
+            const int len = snprintf(text, sizeof text, "%ld", rc == ONCE_OK && was.len ? strtol(was.data, NULL, 10) + 1 : 1);
+            if (self->slow_ms) nap(self->slow_ms);
+            if (rc == ONCE_OK) rc = store->ops->fact_set(store, "n", (once_bytes){text, (size_t)len}, &err);
+            if (rc == ONCE_OK) rc = store->ops->commit(store, &err);
+            else store->ops->rollback(store);
+        } while (rc == ONCE_E_ABORTED && tries < 100);
+        if (rc != ONCE_OK) self->failed = true;
+    }
+    once_arena_release(&arena);
+    once__store_close(store);
+    return NULL;
+}
+
+static void f48_who_lost_goes_first(void **state)
+{
+    fixture *f = begun(state);
+    pthread_t threads[THREADS];
+    counting counts[THREADS];
+    for (int i = 0; i < THREADS; i++) counts[i] = (counting){.url = f->url, .slow_ms = i == 0 ? 3 : 0};
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, count_up, &counts[i]), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) {
+        assert_false(counts[i].failed);
+        assert_in_range(counts[i].conflicts_in_a_row, 1, 8); /* a slow one is not starved by quick ones */
+    }
+    once_bytes sum;
+    assert_ok(f, f->a->ops->fact_get(f->a, "n", &sum, &f->arena, &f->err));
+    assert_int_equal(strtol(sum.data, NULL, 10), THREADS * INCREMENTS);
+}
+
+enum { LANES = 6, IN_LANE = 20 };
+
+typedef struct working {
+    const char *url;
+    uint64_t token;
+    bool failed;
+    int (*seen)[LANES * IN_LANE]; /* how often each was handed out; the order within a lane */
+    int *next;                    /* of each lane */
+    pthread_mutex_t *lock;
+    bool disorder;
+} working;
+
+static void *work(void *user)
+{
+    working *self = user;
+    once_store *store = open_store(self->url);
+    once_arena arena = {0};
+    once_error err;
+    for (int idle = 0; idle < 300 && !self->failed;) {
+        once_taken taken[3];
+        size_t n = 0;
+        bool applied;
+        self->token += 10;
+        if (store->ops->take(store, ONCE_BYTES("c"), (once_token){self->token, 1}, false, LEASE, 3, taken, &n, &arena, &err) != ONCE_OK) self->failed = true;
+        if (n == 0) idle++, nap(2);
+        for (size_t i = 0; i < n && !self->failed; i++) {
+            const int lane = taken[i].request.key.data[0] - 'a', at = taken[i].request.key.data[1] - 'A';
+            pthread_mutex_lock(self->lock);
+            (*self->seen)[lane * IN_LANE + at]++;
+            if (self->next[lane]++ != at) self->disorder = true;
+            pthread_mutex_unlock(self->lock);
+            taken[i].request.remember_ms = REMEMBER;
+            taken[i].request.lease_ms = LEASE;
+            const once_settlement settlement = {.request = &taken[i].request, .outcome = ONCE_DONE};
+            if (store->ops->settle(store, &settlement, 1, &applied, &err) != ONCE_OK || !applied) self->failed = true;
+            idle = 0;
+        }
+        once_stats stats;
+        if (store->ops->stats(store, ONCE_BYTES("c"), &stats, &err) == ONCE_OK && stats.waiting + stats.claimed == 0) break;
+        once_arena_reset(&arena);
+    }
+    once_arena_release(&arena);
+    once__store_close(store);
+    return NULL;
+}
+
+static void f25_f33_workers_on_the_same_lanes(void **state)
+{
+    fixture *f = begun(state);
+    static int seen[LANES * IN_LANE];
+    int next[LANES] = {0};
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    memset(seen, 0, sizeof seen);
+    for (int at = 0; at < IN_LANE; at++)
+        for (int lane = 0; lane < LANES; lane++) {
+            const char key[] = {(char)('a' + lane), (char)('A' + at), 0}, name[] = {(char)('a' + lane), 0};
+            const once_request r = ask(f, key, name);
+            assert_int_equal(accept(f, f->a, &r), ONCE_ANSWER_WAITING);
+        }
+    pthread_t threads[THREADS];
+    working workers[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        workers[i] = (working){.url = f->url, .token = (uint64_t)(i + 1) << 32, .seen = &seen, .next = next, .lock = &lock};
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) assert_false(workers[i].failed || workers[i].disorder);
+    for (int i = 0; i < LANES * IN_LANE; i++) assert_int_equal(seen[i], 1);
+}
+
+/* --- lanes of which only the ends are read --- */
+
+static void a_long_lane_loses_its_front_in_one_transaction(void **state)
+{
+    enum { ALL = 300, GONE = 170 };
+    fixture *f = begun(state);
+    static char keys[ALL][8];
+    static once_request requests[ALL];
+    for (int i = 0; i < ALL; i++) {
+        snprintf(keys[i], sizeof keys[i], "%d", i);
+        requests[i] = ask(f, keys[i], "lane");
+        assert_int_equal(accept(f, f->a, &requests[i]), ONCE_ANSWER_WAITING);
+    }
+    begin(f, f->a);
+    for (int i = 0; i < GONE; i++) {
+        bool found;
+        assert_ok(f, f->a->ops->forget(f->a, requests[i].id, &found, &f->err));
+        assert_true(found);
+    }
+    assert_ok(f, f->a->ops->commit(f->a, &f->err));
+    for (int i = GONE; i < ALL; i++) {
+        once_taken taken[2];
+        assert_int_equal(take(f, f->b, 2, taken), 1);
+        assert_true(once_hash_equal(taken[0].request.id, requests[i].id));
+        assert_true(settle(f, f->b, &taken[0].request, ONCE_DONE));
+    }
+}
+
+static void a_long_lane_loses_its_back_and_grows_again(void **state)
+{
+    enum { ALL = 80 };
+    fixture *f = begun(state);
+    static char keys[ALL + 1][8];
+    static once_request requests[ALL + 1];
+    for (int i = 0; i <= ALL; i++) {
+        snprintf(keys[i], sizeof keys[i], "%d", i);
+        requests[i] = ask(f, keys[i], "lane");
+        if (i < ALL) assert_int_equal(accept(f, f->a, &requests[i]), ONCE_ANSWER_WAITING);
+    }
+    begin(f, f->a);
+    for (int i = ALL - 1; i >= 30; i--) {
+        bool found;
+        assert_ok(f, f->a->ops->forget(f->a, requests[i].id, &found, &f->err));
+    }
+    assert_int_equal(accept(f, f->a, &requests[ALL]), ONCE_ANSWER_WAITING);
+    once_entry entry;
+    assert_ok(f, f->a->ops->get(f->a, requests[ALL].id, &entry, &f->arena, &f->err));
+    assert_int_equal(entry.order, 30); /* behind the last that is left */
+    assert_ok(f, f->a->ops->commit(f->a, &f->err));
+    assert_ok(f, f->b->ops->get(f->b, requests[ALL].id, &entry, &f->arena, &f->err));
+    assert_int_equal(entry.order, 30);
+}
+
+/* --- the server --- */
+
+static void f20_leases_end_by_the_servers_clock(void **state)
+{
+    fixture *f = begun(state);
+    once_request first = ask(f, "k", NULL);
+    const once_request second = ask(f, "k", NULL);
+    first.lease_ms = 60;
+    assert_int_equal(claim(f, f->a, &first), ONCE_ANSWER_RUN);
+    assert_int_equal(claim(f, f->b, &second), ONCE_ANSWER_BUSY);
+    nap(70);
+    assert_int_equal(claim(f, f->b, &second), ONCE_ANSWER_RUN);
+    once_entry entry;
+    assert_ok(f, f->a->ops->get(f->a, first.id, &entry, &f->arena, &f->err));
+    assert_in_range(entry.due_ms - LEASE, time(NULL) * INT64_C(1000) - 2000, time(NULL) * INT64_C(1000) + 2000);
+}
+
+static void f53_a_server_that_is_killed_has_everything(void **state)
+{
+    fixture *f = begun(state);
+    const once_request done = ask(f, "done", NULL), open = ask(f, "open", NULL), late = ask(f, "late", NULL);
+    assert_int_equal(claim(f, f->a, &done), ONCE_ANSWER_RUN);
+    assert_true(settle(f, f->a, &done, ONCE_DONE));
+    assert_int_equal(claim(f, f->a, &open), ONCE_ANSWER_RUN);
+    assert_int_equal(accept(f, f->b, &late), ONCE_ANSWER_WAITING);
+    redis_server_crash(&server); /* the script is gone, too */
+    assert_true(settle(f, f->a, &open, ONCE_DONE));
+    assert_int_equal(claim(f, f->a, &done), ONCE_ANSWER_DUPLICATE);
+    once_entry entry;
+    assert_ok(f, f->b->ops->get(f->b, open.id, &entry, &f->arena, &f->err));
+    assert_int_equal(entry.state, ONCE_STATE_DONE);
+    assert_int_equal(entry.scope.consumer.len, 1); /* names are written to the new server again */
+    once_taken taken[2];
+    assert_int_equal(take(f, f->b, 2, taken), 1);
+}
+
+static void f06_a_transaction_over_a_restart_is_not_assumed(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "k", NULL);
+    begin(f, f->a);
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+    redis_server_crash(&server);
+    const int rc = f->a->ops->commit(f->a, &f->err); /* sent on a dead connection: nobody knows */
+    assert_int_equal(once_status_class(rc), rc == ONCE_OK ? ONCE_CLASS_OK : ONCE_CLASS_RETRY);
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN); /* the same token: never busy against itself */
+    assert_true(settle(f, f->a, &r, ONCE_DONE));
+}
+
+static void run_command(fixture *f, const char *words)
+{
+    once_redis_url url;
+    once_redis_link *link;
+    once_redis_pipe pipe;
+    assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
+    assert_ok(f, once__redis_link_open(&url, once_env_real(), 1000, &link, &f->err));
+    once__redis_pipe_init(&pipe);
+    once__redis_words(&pipe, words);
+    assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
+    once__redis_pipe_release(&pipe);
+    once__redis_link_close(link);
+}
+
+static void a_script_that_the_server_forgot(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "k", NULL);
+    run_command(f, "SCRIPT FLUSH");
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+    assert_true(settle(f, f->a, &r, ONCE_DONE));
+}
+
+static void f47_a_store_that_was_emptied(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "k", NULL), *requests = &r;
+    once_decision d;
+    run_command(f, "FLUSHALL");
+    const int rc = f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err);
+    assert_int_equal(once_status_class(rc), ONCE_CLASS_FATAL);
+    assert_non_null(strstr(f->err.text, "emptied"));
+}
+
+static void what_is_not_durable_any_more_is_refused_after_a_reconnect(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "k", NULL), *requests = &r;
+    once_decision d;
+    run_command(f, "CONFIG SET appendfsync everysec");
+    run_command(f, "CLIENT KILL TYPE normal SKIPME yes");
+    const int rc = f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err);
+    run_command(f, "CONFIG SET appendfsync always");
+    assert_int_equal(once_status_class(rc), ONCE_CLASS_PAUSE);
+    assert_non_null(strstr(f->err.text, "appendfsync everysec"));
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+}
+
+static void f55_damaged_values_are_not_read_as_absent(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "k", NULL), *requests = &r;
+    once_decision d;
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+    assert_true(settle(f, f->a, &r, ONCE_DONE));
+    once_redis_url url;
+    once_redis_link *link;
+    once_redis_pipe pipe;
+    assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
+    assert_ok(f, once__redis_link_open(&url, once_env_real(), 1000, &link, &f->err));
+    once__redis_pipe_init(&pipe);
+    char key[64];
+    const uint64_t words[2] = {__builtin_bswap64(r.id.a), __builtin_bswap64(r.id.b)};
+    const int len = snprintf(key, sizeof key, "{%s}e", url.name);
+    memcpy(key + len, words, 16);
+    once__redis_command(&pipe, 3);
+    once__redis_text(&pipe, "APPEND");
+    once__redis_arg(&pipe, key, (size_t)len + 16);
+    once__redis_text(&pipe, "x");
+    assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
+    once__redis_pipe_release(&pipe);
+    once__redis_link_close(link);
+    assert_int_equal(f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err), ONCE_E_CORRUPT);
+}
+
+/* --- the URL --- */
+
+static void urls(void **state)
+{
+    (void)state;
+    once_redis_url url;
+    once_error err;
+    assert_int_equal(once__redis_url_read("//", false, &url, &err), ONCE_OK);
+    assert_string_equal(url.host, "127.0.0.1");
+    assert_int_equal(url.port, 6379);
+    assert_string_equal(url.name, "once");
+    assert_int_equal(once__redis_url_read("//u%40x:p%3a:@[::1]:7000/3?name=pay&wait=2", false, &url, &err), ONCE_OK);
+    assert_string_equal(url.user, "u@x");
+    assert_string_equal(url.password, "p::");
+    assert_string_equal(url.host, "::1");
+    assert_true(url.port == 7000 && url.db == 3 && url.wait == 2);
+    static const char *const wrong[] = {"h", "//h:0", "//h:99999", "//h:x", "//h/x", "//h?name=", "//h?name=a{b", "//h?wait=x", "//h?nam=x", "//h?cacert=x",
+                                        "//h?password=secret", "//h?password=env:NO_SUCH_VARIABLE", "//h?password=file:/no/such/file", "//%zz"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(once__redis_url_read(wrong[i], false, &url, &err), ONCE_E_CONFIG);
+        assert_null(strstr(err.text, "secret"));
+    }
+}
+
+static void passwords_are_not_shown(void **state)
+{
+    (void)state;
+    static const char *const urls_shown[][2] = {
+        {"redis://u:secret@h:1/0?x=y@z", "redis://u:***@h:1/0?x=y@z"}, {"redis://:se@cret@h", "redis://:***@h"},
+        {"redis://u@h?password=secret&wait=1", "redis://u@h?password=***&wait=1"}, {"sqlite:a:b@c.db", "sqlite:a:b@c.db"},
+    };
+    for (size_t i = 0; i < sizeof urls_shown / sizeof *urls_shown; i++) {
+        once_buf shown;
+        once_buf_init(&shown, 200);
+        assert_true(once__store_show(urls_shown[i][0], &shown));
+        assert_string_equal(shown.data, urls_shown[i][1]);
+        once_buf_release(&shown);
+    }
+}
+
+#define WITH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    there = redis_server_start(&server);
+    const struct CMUnitTest tests[] = {
+        WITH(f48_a_transaction_that_lost_a_race_writes_nothing),
+        WITH(f14_a_settlement_meets_whoever_came_between),
+        WITH(f33_parked_while_the_lane_is_freed),
+        WITH(f48_who_lost_goes_first),
+        WITH(f25_f33_workers_on_the_same_lanes),
+        WITH(a_long_lane_loses_its_front_in_one_transaction),
+        WITH(a_long_lane_loses_its_back_and_grows_again),
+        WITH(f20_leases_end_by_the_servers_clock),
+        WITH(f53_a_server_that_is_killed_has_everything),
+        WITH(f06_a_transaction_over_a_restart_is_not_assumed),
+        WITH(a_script_that_the_server_forgot),
+        WITH(f47_a_store_that_was_emptied),
+        WITH(what_is_not_durable_any_more_is_refused_after_a_reconnect),
+        WITH(f55_damaged_values_are_not_read_as_absent),
+        cmocka_unit_test(urls),
+        cmocka_unit_test(passwords_are_not_shown),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (there) redis_server_stop(&server);
+    return failed;
+}
+#else
+static void redis_is_not_in_this_build(void **state)
+{
+    (void)state;
+    print_message("no hiredis\n");
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest none[] = {cmocka_unit_test(redis_is_not_in_this_build)};
+    return cmocka_run_group_tests(none, NULL, NULL);
+}
+#endif

@@ -869,6 +869,19 @@ void once__pg_abandon(once_store *store) { ((once_postgres *)store)->begun = fal
 
 static once_db *pg_db(once_store *store) { return &((once_postgres *)store)->pg->db; }
 
+/* Whether the replicas that may become the next primary have what was acknowledged is a setting of the server. */
+static void pg_describe(once_store *store, char *out, size_t size)
+{
+    PGresult *result;
+    const int rc = once__pg_exec(once__pg_of((once_shelf *)store)->pg, "SELECT current_setting('synchronous_standby_names') <> ''", &result, NULL);
+    const bool waits = rc == ONCE_OK && strcmp(PQgetvalue(result, 0, 0), "t") == 0;
+    if (rc == ONCE_OK) PQclear(result);
+    snprintf(out, size, "%s",
+             waits ? "commits wait for the replicas in synchronous_standby_names: a failover to one of them loses nothing that was acknowledged"
+                   : "commits do not wait for replicas: a failover to one loses what it had not received, outcomes together with their atomic"
+                     " effects; synchronous_standby_names prevents that");
+}
+
 const once_store_ops once__store_postgres = {
     .scheme = "postgres",
     .bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST |
@@ -885,6 +898,7 @@ const once_store_ops once__store_postgres = {
     .commit = once__engine_commit,
     .rollback = once__engine_rollback,
     .db = pg_db,
+    .describe = pg_describe,
     .bury = pg_bury,
     .exhume = once__engine_exhume,
     .forget = once__engine_forget,

@@ -162,6 +162,21 @@ def test_commits_are_synchronous_whatever_the_default(tmp_path):
 
 # ---- schema and roles ----
 
+def test_f47_check_says_what_a_failover_can_lose(tmp_path):
+    server = postgres.Server()
+    try:
+        p = PostgresPipeline(tmp_path, CONFIG, TABLES, server=server)
+        said = p.once("check", p.name)
+        assert said.status == 0 and "a failover to one loses what it had not received" in said.out, said
+        server.query("ALTER SYSTEM SET synchronous_standby_names = 'other'")
+        server.query("SELECT pg_reload_conf()")
+        until(lambda: server.query("SHOW synchronous_standby_names") == "other", what="the setting")
+        said = p.once("check", p.name)
+        assert said.status == 0 and "loses nothing that was acknowledged" in said.out, said
+    finally:
+        server.close()
+
+
 def test_the_printed_schema_is_the_one_that_is_made(tmp_path):
     p = PostgresPipeline(tmp_path, CONFIG, TABLES)
     p.run(status=0)

@@ -330,7 +330,8 @@ static void redis_describe(once_store *store, char *out, size_t size)
     const once_redis *r = self(store);
     if (!r->durable) (void)snprintf(out, size, "%s; 'CONFIG SET appendonly yes' and 'CONFIG SET appendfsync always' make it durable", r->durability);
     else (void)snprintf(out, size,
-                   "%s; a failover to a replica that had not received the last commits forgets them, and those effects may run again%s",
+                   "%s; a failover to a replica that had not received the last commits forgets them: their effects may run again, and what only the"
+                   " store had (waiting, dead letters) is lost%s",
                    r->durability, r->url.wait ? ", which waiting for replicas makes rare and not impossible" : "");
 }
 

@@ -111,9 +111,13 @@ static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts,
 }
 
 /* Retries, parked followers and dead letters live in the store; the source is told that it may forget them. */
-static int check_owner(const once_pipeline *pipeline, once_store *store, once_error *err)
+static int check_store(const once_pipeline *pipeline, once_store *store, once_error *err)
 {
     char kept[400] = "";
+    if (store->ops->batch_max && pipeline->spec->batch_max > store->ops->batch_max)
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' takes up to %u messages at once; write 'batch: {max: %u}' or less",
+                         (int)pipeline->spec->file.len, pipeline->spec->file.data, pipeline->spec->store_line, store->ops->scheme,
+                         store->ops->batch_max, store->ops->batch_max);
     if (store->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
     if (store->ops->describe) store->ops->describe(store, kept, sizeof kept);
     return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' could lose messages that it was given (%s)", (int)pipeline->spec->file.len,
@@ -127,7 +131,7 @@ int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once
     const once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = create};
     int rc = once__store_open(pipeline->store_url, &options, &parts.store, &why);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
-    rc = check_owner(pipeline, parts.store, err);
+    rc = check_store(pipeline, parts.store, err);
     if (rc == ONCE_OK) rc = open_effects(pipeline, create, &parts, err);
     if (rc == ONCE_OK && once_hands_needed(pipeline->spec)) {
         const once_hands_options hands = {

@@ -104,6 +104,7 @@ typedef bool once_audit_visit(void *user, const once_audit *audit);
 typedef struct once_store_ops {
     const char *scheme; /* "sqlite" */
     unsigned bits;
+    uint32_t batch_max; /* messages of a transaction, where the server does nothing else meanwhile; 0: no bound */
     const char *summary; /* one line for `once version` and the docs */
 
     /* `rest` is the URL behind "scheme:". */

@@ -474,18 +474,61 @@ static void f47_a_store_that_was_emptied(void **state)
     assert_non_null(strstr(f->err.text, "emptied"));
 }
 
-static void what_is_not_durable_any_more_is_refused_after_a_reconnect(void **state)
+static void f47_settings_that_change_are_noticed_by_the_next_commit(void **state)
 {
     fixture *f = begun(state);
+    static const char *const changes[][3] = {
+        {"CONFIG SET appendfsync everysec", "CONFIG SET appendfsync always", "appendfsync everysec"},
+        {"CONFIG SET no-appendfsync-on-rewrite yes", "CONFIG SET no-appendfsync-on-rewrite no", "no-appendfsync-on-rewrite yes"},
+        {"CONFIG SET maxmemory 1gb maxmemory-policy allkeys-lru", "CONFIG SET maxmemory 0 maxmemory-policy noeviction", "allkeys-lru"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        const once_request r = ask(f, changes[i][0], NULL), *requests = &r;
+        once_decision d;
+        run_command(f, changes[i][0]);
+        const int rc = f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err);
+        run_command(f, changes[i][1]);
+        assert_int_equal(once_status_class(rc), ONCE_CLASS_PAUSE);
+        assert_non_null(strstr(f->err.text, changes[i][2]));
+        assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN); /* with the same token */
+    }
+}
+
+static void f47_forgotten_commits_are_noticed(void **state)
+{
+    fixture *f = begun(state);
+    char words[128];
     const once_request r = ask(f, "k", NULL), *requests = &r;
     once_decision d;
-    run_command(f, "CONFIG SET appendfsync everysec");
-    run_command(f, "CLIENT KILL TYPE normal SKIPME yes");
-    const int rc = f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err);
-    run_command(f, "CONFIG SET appendfsync always");
-    assert_int_equal(once_status_class(rc), ONCE_CLASS_PAUSE);
-    assert_non_null(strstr(f->err.text, "appendfsync everysec"));
     assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+    assert_true(settle(f, f->a, &r, ONCE_DONE));
+    snprintf(words, sizeof words, "HINCRBY {%s}head commits -1", strstr(f->url, "name=") + 5); /* as a replica that is behind has it */
+    run_command(f, words);
+    const int rc = f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err);
+    assert_int_equal(once_status_class(rc), ONCE_CLASS_FATAL);
+    assert_non_null(strstr(f->err.text, "forgotten 1 commits"));
+    once_store *anew = open_store(f->url);
+    assert_int_equal(claim(f, anew, &r), ONCE_ANSWER_DUPLICATE);
+    once__store_close(anew);
+}
+
+static void f47_no_answer_before_the_replicas_have_it(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "k", NULL), other = ask(f, "k", NULL);
+    const once_store_options options = {.size = sizeof options, .busy_ms = 800};
+    char url[sizeof f->url + 8];
+    snprintf(url, sizeof url, "%s&wait=1", f->url);
+    once_store *waits;
+    assert_ok(f, once__store_open(url, &options, &waits, &f->err));
+    const once_request *both[] = {&r, &r, &other}; /* commit; repeat it, which writes nothing; be told of it */
+    for (size_t i = 0; i < 3; i++) {
+        once_decision d;
+        assert_int_equal(waits->ops->claim(waits, &both[i], 1, &d, &f->arena, &f->err), ONCE_E_UNAVAILABLE);
+        assert_non_null(strstr(f->err.text, "only 0 of 1 replicas"));
+    }
+    once__store_close(waits);
+    assert_int_equal(claim(f, f->a, &other), ONCE_ANSWER_BUSY);
 }
 
 static void f55_damaged_values_are_not_read_as_absent(void **state)
@@ -531,7 +574,7 @@ static void urls(void **state)
     assert_string_equal(url.password, "p::");
     assert_string_equal(url.host, "::1");
     assert_true(url.port == 7000 && url.db == 3 && url.wait == 2);
-    static const char *const wrong[] = {"h", "//h:0", "//h:99999", "//h:x", "//h/x", "//h?name=", "//h?name=a{b", "//h?wait=x", "//h?nam=x", "//h?cacert=x",
+    static const char *const wrong[] = {"h", "//h:0", "//h:99999", "//h:x", "//h/x", "//h?name=", "//h?name=a{b", "//h?wait=x", "//h?nam=x", "//h?cacert=x", "//h?timeout=0", "//h?timeout=1s",
                                         "//h?password=secret", "//h?password=env:NO_SUCH_VARIABLE", "//h?password=file:/no/such/file", "//%zz"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(once__redis_url_read(wrong[i], false, &url, &err), ONCE_E_CONFIG);
@@ -573,7 +616,9 @@ int main(void)
         WITH(f06_a_transaction_over_a_restart_is_not_assumed),
         WITH(a_script_that_the_server_forgot),
         WITH(f47_a_store_that_was_emptied),
-        WITH(what_is_not_durable_any_more_is_refused_after_a_reconnect),
+        WITH(f47_settings_that_change_are_noticed_by_the_next_commit),
+        WITH(f47_forgotten_commits_are_noticed),
+        WITH(f47_no_answer_before_the_replicas_have_it),
         WITH(f55_damaged_values_are_not_read_as_absent),
         cmocka_unit_test(urls),
         cmocka_unit_test(passwords_are_not_shown),

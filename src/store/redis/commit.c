@@ -75,7 +75,7 @@ static const char script[] =
     "end\n"
     "return 0\n";
 
-enum { SMALL = 1024, ARGS_MAX = 2000, WAIT_MS = 5000 };
+enum { SMALL = 1024, ARGS_MAX = 2000, SCRIPT_MAX = 512 << 20 }; /* a server hangs up on a gibibyte */
 
 /* --- arguments --- */
 
@@ -409,6 +409,37 @@ static void write_clock(once_redis *r) { (void)r; }
 
 /* --- sending --- */
 
+/* Behind a commit: its number, the replicas that have it, and whether the server still keeps what it acknowledges. */
+static void ask_promises(once_redis *r)
+{
+    once_redis_pipe *pipe = &r->pipe;
+    once__redis_command(pipe, 4);
+    once__redis_text(pipe, "HINCRBY");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(pipe, "commits");
+    once__redis_text(pipe, "1");
+    if (r->url.wait) {
+        once__redis_command(pipe, 3);
+        once__redis_text(pipe, "WAIT");
+        once__redis_number(pipe, r->url.wait);
+        once__redis_number(pipe, r->wait_ms);
+    }
+    if (r->durable) once__redis_ask_settings(pipe);
+}
+
+static int read_promises(once_redis *r, redisReply *const *replies, once_error *err)
+{
+    const once_bytes secret = {(const char *)&r->shelf.store.secret, sizeof r->shelf.store.secret}; /* the script compares it */
+    int rc = once__redis_check_head(r, secret, (uint64_t)(*replies++)->integer, err);
+    if (rc == ONCE_OK && r->url.wait) {
+        const long long have = (*replies++)->integer;
+        if (have < (long long)r->url.wait)
+            rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %lld of %u replicas of redis have the commit; it is tried again", have, r->url.wait);
+    }
+    bool durable;
+    return rc == ONCE_OK && r->durable ? once__redis_read_settings(r, replies, &durable, err) : rc;
+}
+
 static void build(once_redis *r, bool whole)
 {
     const size_t n = r->values[0].n + r->values[1].n;
@@ -435,18 +466,16 @@ static void build(once_redis *r, bool whole)
     once__redis_raw(pipe, &r->commands);
     once__redis_number(pipe, (int64_t)r->n_letters);
     once__redis_raw(pipe, &r->letters);
-    if (r->url.wait) {
-        once__redis_command(pipe, 3);
-        once__redis_text(pipe, "WAIT");
-        once__redis_number(pipe, r->url.wait);
-        once__redis_number(pipe, WAIT_MS);
-    }
+    ask_promises(r);
 }
 
 static int send(once_redis *r, once_error *err)
 {
     char refused[24];
     build(r, false);
+    if (r->pipe.bytes.len > SCRIPT_MAX)
+        return once_fail(err, ONCE_E_FULL, "a transaction of %zu MiB is more than redis takes at once; lower 'batch: {max: ...}' or 'message_max'",
+                         r->pipe.bytes.len >> 20);
     int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
     if (rc != ONCE_OK && strcmp(refused, "NOSCRIPT") == 0) { /* a server that was started anew: EVAL makes it known again */
         build(r, true);
@@ -456,20 +485,28 @@ static int send(once_redis *r, once_error *err)
     const redisReply *reply = r->pipe.replies[0];
     if (reply->type != REDIS_REPLY_INTEGER) return once__redis_damaged(r, "a reply", err);
     if (reply->integer == 1) return once__redis_conflict(r, err);
-    if (reply->integer != 0)
-        return once_fail(err, ONCE_E_NOT_OURS, "the redis store '%s' is not the one that was opened: it was emptied, or lost in a failover;"
-                         " start again to make a new one, in which every message is new", r->url.name);
-    if (r->url.wait && r->pipe.replies[1]->integer < (long long)r->url.wait)
-        return once_fail(err, ONCE_E_UNAVAILABLE, "only %lld of %u replicas of redis have the commit; it is tried again", r->pipe.replies[1]->integer, r->url.wait);
+    if (reply->integer != 0) return once__redis_replaced(r, err);
+    rc = read_promises(r, r->pipe.replies + 1, err);
+    if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < r->names.n; i++) r->names.at[i].written = true;
     return ONCE_OK;
+}
+
+/* Who answers "duplicate" relies on what somebody else wrote: with replicas to wait for, they must have that, too. */
+static int wait_for_what_was_read(once_redis *r, once_error *err)
+{
+    once__redis_pipe_clear(&r->pipe);
+    ask_promises(r);
+    const int rc = once__redis_ask(r, err);
+    return rc == ONCE_OK ? read_promises(r, r->pipe.replies, err) : rc;
 }
 
 int once__redis_apply(once_redis *r, once_error *err)
 {
     if (!write_entries(r) || !write_indexes(r)) return once__redis_nomem(err);
     write_facts(r);
-    if (r->n_fresh + r->values[0].n + r->values[1].n + r->n_commands + r->n_letters == 0) return ONCE_OK;
+    if (r->n_fresh + r->values[0].n + r->values[1].n + r->n_commands + r->n_letters == 0)
+        return r->url.wait && r->writes && r->slots.n ? wait_for_what_was_read(r, err) : ONCE_OK;
     if (!write_lanes(r)) return once__redis_nomem(err);
     write_new_names(r);
     write_clock(r);

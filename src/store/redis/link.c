@@ -251,24 +251,39 @@ static int receive(once_redis_link *link, redisReply **out, once_error *err)
     }
 }
 
-static int talk(once_redis_link *link, once_redis_pipe *pipe, bool asking, once_error *err)
+static int talk(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
 {
-    static const char asking_word[] = "*1\r\n$6\r\nASKING\r\n";
-    int rc = ONCE_OK;
     free_replies(pipe);
     pipe->replies = calloc(pipe->n, sizeof(redisReply *));
     if (!pipe->replies) return once_fail(err, ONCE_E_NOMEM, "out of memory for replies");
-    if (!asking) rc = send_all(link, once_buf_bytes(&pipe->bytes), err);
-    for (size_t i = 0; asking && i < pipe->n && rc == ONCE_OK; i++) {
-        const size_t from = pipe->starts[i], to = i + 1 < pipe->n ? pipe->starts[i + 1] : pipe->bytes.len;
-        rc = send_all(link, (once_bytes){asking_word, sizeof asking_word - 1}, err);
-        if (rc == ONCE_OK) rc = send_all(link, (once_bytes){pipe->bytes.data + from, to - from}, err);
-    }
+    int rc = send_all(link, once_buf_bytes(&pipe->bytes), err);
+    for (size_t i = 0; i < pipe->n && rc == ONCE_OK; i++) rc = receive(link, &pipe->replies[i], err);
+    return rc;
+}
+
+static bool says(const redisReply *reply, const char *word)
+{
+    const size_t len = strlen(word);
+    return reply->type == REDIS_REPLY_ERROR && reply->len > len && memcmp(reply->str, word, len) == 0 && (reply->str[len] == ' ' || reply->str[len] == ':');
+}
+
+/* While a slot moves each key is here or there: those commands that were sent there, and no others. */
+static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
+{
+    static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
+    int rc = ONCE_OK;
     for (size_t i = 0; i < pipe->n && rc == ONCE_OK; i++) {
-        redisReply *asked = NULL;
-        if (asking) rc = receive(link, &asked, err);
-        if (asked) freeReplyObject(asked);
-        if (rc == ONCE_OK) rc = receive(link, &pipe->replies[i], err);
+        const size_t from = pipe->starts[i], to = i + 1 < pipe->n ? pipe->starts[i + 1] : pipe->bytes.len;
+        if (!says(pipe->replies[i], "ASK")) continue;
+        redisReply *fine = NULL, *reply = NULL;
+        rc = send_all(link, (once_bytes){asking, sizeof asking - 1}, err);
+        if (rc == ONCE_OK) rc = send_all(link, (once_bytes){pipe->bytes.data + from, to - from}, err);
+        if (rc == ONCE_OK) rc = receive(link, &fine, err);
+        if (rc == ONCE_OK) rc = receive(link, &reply, err);
+        if (fine) freeReplyObject(fine);
+        if (rc != ONCE_OK) break;
+        freeReplyObject(pipe->replies[i]);
+        pipe->replies[i] = reply;
     }
     return rc;
 }
@@ -284,14 +299,9 @@ static const struct {
     {"OOM", ONCE_E_FULL, false},             {"MISCONF", ONCE_E_FULL, false},         {"READONLY", ONCE_E_UNAVAILABLE, true},
     {"LOADING", ONCE_E_UNAVAILABLE, false},  {"BUSY", ONCE_E_BUSY, false},            {"TRYAGAIN", ONCE_E_BUSY, false},
     {"CLUSTERDOWN", ONCE_E_UNAVAILABLE, true}, {"MASTERDOWN", ONCE_E_UNAVAILABLE, true}, {"NOREPLICAS", ONCE_E_UNAVAILABLE, false},
-    {"NOSCRIPT", ONCE_E_ABORTED, false},     {"UNKILLABLE", ONCE_E_BUSY, false},
+    {"NOSCRIPT", ONCE_E_ABORTED, false},     {"UNKILLABLE", ONCE_E_BUSY, false},       {"MOVED", ONCE_E_BUSY, false},
+    {"ASK", ONCE_E_BUSY, false}, /* again, by the one we were sent to */
 };
-
-static bool says(const redisReply *reply, const char *word)
-{
-    const size_t len = strlen(word);
-    return reply->len > len && memcmp(reply->str, word, len) == 0 && (reply->str[len] == ' ' || reply->str[len] == ':');
-}
 
 static int refused_by(once_redis_link *link, const redisReply *reply, char refused[24], once_error *err)
 {
@@ -332,7 +342,7 @@ static int greet(once_redis_link *link, once_error *err)
         once__redis_number(&pipe, link->url.db);
     }
     once__redis_words(&pipe, "PING");
-    int rc = talk(link, &pipe, false, err);
+    int rc = talk(link, &pipe, err);
     const redisReply *error = rc == ONCE_OK ? first_error(&pipe) : NULL;
     if (error) rc = refused_by(link, error, NULL, err);
     if (rc != ONCE_OK && link->fd >= 0) (void)lost(link, NULL, "greeting", "refused");
@@ -394,41 +404,49 @@ static bool read_node(const redisReply *reply, const char *before, char host[ONC
     return *port > 0 && *port < 65536;
 }
 
+static void go(once_redis_link *link, const char host[ONCE_REDIS_HOST], unsigned port)
+{
+    (void)lost(link, NULL, "leaving", "the slot is elsewhere");
+    memmove(link->host, host, sizeof link->host);
+    link->port = port;
+}
+
+/* What the node that is about to have our slot says; afterwards the one that still has it is asked again. */
+static int ask_there(once_redis_link *link, once_redis_pipe *pipe, const char host[ONCE_REDIS_HOST], unsigned port, once_error *err)
+{
+    char home[ONCE_REDIS_HOST];
+    const unsigned home_port = link->port;
+    memcpy(home, link->host, sizeof home);
+    go(link, host, port);
+    int rc = ensure(link, err);
+    if (rc == ONCE_OK) rc = talk_asking(link, pipe, err);
+    go(link, home, home_port);
+    return rc;
+}
+
 int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refused[24], once_error *err)
 {
-    bool asking = false;
-    unsigned home_port = link->port;
-    char home[ONCE_REDIS_HOST];
     if (refused) refused[0] = 0;
     if (pipe->failed || pipe->bytes.failed) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
     if (pipe->n == 0) return ONCE_OK;
-    memcpy(home, link->host, sizeof home);
     int rc = ensure(link, err);
     for (int i = 0; rc == ONCE_OK; i++) {
-        rc = talk(link, pipe, asking, err);
-        const redisReply *error = rc == ONCE_OK ? first_error(pipe) : NULL;
-        if (!error) break;
-        const bool moved = says(error, "MOVED"), ask = says(error, "ASK");
         char host[ONCE_REDIS_HOST];
         unsigned port;
-        if (!(moved || ask) || i == REDIRECTS || !read_node(error, link->host, host, &port)) {
+        rc = talk(link, pipe, err);
+        const redisReply *error = rc == ONCE_OK ? first_error(pipe) : NULL;
+        if (!error) break;
+        if (says(error, "ASK") && read_node(error, link->host, host, &port)) {
+            rc = ask_there(link, pipe, host, port, err);
+            error = rc == ONCE_OK ? first_error(pipe) : NULL;
+            if (!error) break;
+        }
+        if (!says(error, "MOVED") || i == REDIRECTS || !read_node(error, link->host, host, &port)) {
             rc = refused_by(link, error, refused, err);
             break;
         }
-        (void)lost(link, NULL, "leaving", "the slot is elsewhere");
-        memcpy(link->host, host, sizeof host);
-        link->port = port;
-        if (moved) {
-            memcpy(home, host, sizeof home);
-            home_port = port;
-        }
-        asking = ask;
+        go(link, host, port);
         rc = ensure(link, err);
-    }
-    if (asking) { /* only this once */
-        (void)lost(link, NULL, "leaving", "that was asked for once");
-        memcpy(link->host, home, sizeof home);
-        link->port = home_port;
     }
     return rc;
 }

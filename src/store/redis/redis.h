@@ -4,7 +4,7 @@
  * copies, and applies all changes with one script, which first compares what was read with what is there: everything is
  * written, or nothing. What is written together is in one slot of a cluster, because all keys begin with {NAME}:
  *
- *   {NAME}head           hash: secret, format, letters (the last letter's number)
+ *   {NAME}head           hash: secret, format, letters (the last letter's number), commits (how many there were, or more)
  *   {NAME}e ID           an entry                      {NAME}n      hash: names
  *   {NAME}l ID           a lane                        {NAME}f      hash: facts
  *   {NAME}o ID           sorted set of a lane's unfinished entries: order (8, big-endian) and id, all with score 0
@@ -112,9 +112,11 @@ typedef struct once_redis {
     char prefix[ONCE_REDIS_NAME + 2]; /* "{NAME}" */
     char sha[41];                     /* of the commit script */
     unsigned connections;             /* as of the last use of names */
-    unsigned looked;                  /* as of the last look at the settings of the server */
-    bool durable;                     /* the server keeps what it acknowledges; told by its settings */
+    bool durable;                     /* the server keeps what it acknowledges; told by its settings, with every commit */
     char durability[200];             /* in words */
+    int wait_ms;                      /* how long replicas may take */
+    uint64_t commits;                 /* the number of the last one that we have seen: it never gets smaller */
+    bool writes;                      /* the transaction may */
     bool conflict;                    /* the last commit met something that had changed */
     unsigned losses;                  /* conflicts in a row */
     bool has_turn;
@@ -220,7 +222,14 @@ void once__redis_commit_clear(once_redis *r);
 extern const once_shelf_ops once__redis_shelf;
 bool once__redis_test_clock(const once_redis *r);
 void once__redis_pause(once_redis *r, int64_t max_ms);
-int once__redis_look_at_server(once_redis *r, once_error *err);
+/* What the server keeps, by its own settings: so many commands, and their replies. Refused: one that throws entries away, and one that
+ * was durable when it was opened and is not any more. */
+enum { ONCE_REDIS_SETTINGS = 5 };
+void once__redis_ask_settings(once_redis_pipe *pipe);
+int once__redis_read_settings(once_redis *r, redisReply *const *replies, bool *durable, once_error *err);
+/* The server has this store, and everything that we saw in it. */
+int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, once_error *err);
+int once__redis_replaced(once_redis *r, once_error *err);
 
 int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
 int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err);

@@ -87,17 +87,35 @@ static bool may_go_on(once_redis *r, const redisReply *turn)
     return r->has_turn;
 }
 
+static void ask_head(once_redis *r)
+{
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "HMGET");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, "secret");
+    once__redis_text(&r->pipe, "commits");
+}
+
+static int read_head(once_redis *r, const redisReply *reply, once_error *err)
+{
+    if (reply->elements != 2) return once__redis_damaged(r, "a reply", err);
+    const once_bytes commits = once__redis_bytes(reply->element[1]);
+    return once__redis_check_head(r, once__redis_bytes(reply->element[0]), commits.len ? strtoull(commits.data, NULL, 10) : 0, err);
+}
+
 static int redis_begin(once_shelf *shelf, bool write, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     assert(r->slots.n == 0 && r->n_commands == 0);
     r->conflict = false;
+    r->writes = write;
     if (r->names.n > NAMES_MAX) once__redis_names_forget(r);
     int rc = ONCE_OK;
     for (int i = 0; i < TURN_WAITS && rc == ONCE_OK; i++) {
         if (i) once__redis_pause(r, 10);
         once__redis_pipe_clear(&r->pipe);
         once__redis_words(&r->pipe, "TIME");
+        ask_head(r);
         if (once__redis_test_clock(r)) {
             once__redis_command(&r->pipe, 2);
             once__redis_text(&r->pipe, "GET");
@@ -105,13 +123,9 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
         }
         if (write) ask_turn(r);
         rc = once__redis_ask(r, err);
-        if (rc == ONCE_OK && r->looked != once__redis_connections(r->link)) { /* it may be another server */
-            rc = once__redis_look_at_server(r, err);
-            i--;
-            continue;
-        }
         if (rc == ONCE_OK) rc = read_time(r, r->pipe.replies[0], err);
-        if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__redis_bytes(r->pipe.replies[1]));
+        if (rc == ONCE_OK) rc = read_head(r, r->pipe.replies[1], err);
+        if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__redis_bytes(r->pipe.replies[2]));
         if (rc == ONCE_OK && (!write || may_go_on(r, r->pipe.replies[r->pipe.n - 1]))) break;
     }
     if (once__redis_test_clock(r)) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);

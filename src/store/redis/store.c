@@ -12,6 +12,8 @@
 
 enum { FORMAT = 1, TIMEOUT_MS = 10000, RACES = 100 };
 
+#define MAKE_DURABLE "say 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
+
 /* On a server whose settings do not promise to keep what it acknowledges, the store grants less. */
 static const once_store_ops volatile_redis, volatile_rediss;
 static const once_store_ops *const tables[2][2] = {{&volatile_redis, &once__store_redis}, {&volatile_rediss, &once__store_rediss}};
@@ -169,40 +171,47 @@ static once_bytes setting(const redisReply *reply, const char *name)
 
 static bool is(once_bytes value, const char *text) { return value.len == strlen(text) && memcmp(value.data, text, value.len) == 0; }
 
-/* What the server keeps, by its own settings. */
-int once__redis_look_at_server(once_redis *r, once_error *err)
+static const char *const settings[ONCE_REDIS_SETTINGS] = {"appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy"};
+
+void once__redis_ask_settings(once_redis_pipe *pipe)
 {
-    static const char *const names[] = {"appendonly", "appendfsync", "maxmemory", "maxmemory-policy"};
-    once_bytes values[4];
+    for (size_t i = 0; i < ONCE_REDIS_SETTINGS; i++) { /* one by one: servers before 7 know no other way */
+        once__redis_command(pipe, 3);
+        once__redis_text(pipe, "CONFIG");
+        once__redis_text(pipe, "GET");
+        once__redis_text(pipe, settings[i]);
+    }
+}
+
+int once__redis_read_settings(once_redis *r, redisReply *const *replies, bool *durable, once_error *err)
+{
+    once_bytes values[ONCE_REDIS_SETTINGS];
+    for (size_t i = 0; i < ONCE_REDIS_SETTINGS; i++) values[i] = setting(replies[i], settings[i]);
+    if (!is(values[3], "0") && !is(values[4], "noeviction"))
+        return once_fail(err, ONCE_E_MISSING, "redis would throw entries away when its memory is full (maxmemory-policy %.*s);"
+                         " say 'CONFIG SET maxmemory-policy noeviction'", (int)values[4].len, values[4].data);
+    const bool on = is(values[0], "yes"), always = is(values[1], "always"), rests = is(values[2], "yes");
+    if (!on) (void)snprintf(r->durability, sizeof r->durability, "appendonly no");
+    else (void)snprintf(r->durability, sizeof r->durability, "appendonly yes, appendfsync %.*s%s", (int)values[1].len, values[1].data,
+                        rests ? ", no-appendfsync-on-rewrite yes" : "");
+    *durable = on && always && !rests;
+    if (*durable || !r->durable) return ONCE_OK;
+    return once_fail(err, ONCE_E_MISSING, "redis does not keep what it acknowledges any more (%s); " MAKE_DURABLE, r->durability);
+}
+
+/* Whether it is durable decides what is granted; whether it throws entries away, whether it is used at all. */
+static int look_at_server(once_redis *r, once_error *err)
+{
     char refused[24];
     once_redis_pipe pipe;
     once__redis_pipe_init(&pipe);
-    once__redis_words(&pipe, "CONFIG GET appendonly"); /* one by one: servers before 7 know no other way */
-    once__redis_words(&pipe, "CONFIG GET appendfsync");
-    once__redis_words(&pipe, "CONFIG GET maxmemory");
-    once__redis_words(&pipe, "CONFIG GET maxmemory-policy");
+    once__redis_ask_settings(&pipe);
     int rc = once__redis_exchange(r->link, &pipe, refused, err);
-    const bool secret = rc != ONCE_OK && (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0); /* not allowed, or renamed */
-    bool durable = false;
-    if (secret) {
+    if (rc != ONCE_OK && (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0)) { /* not allowed, or renamed */
         (void)snprintf(r->durability, sizeof r->durability, "whether it is durable is not known: this user may not use CONFIG GET");
         rc = ONCE_OK;
     } else if (rc == ONCE_OK) {
-        for (size_t i = 0; i < 4; i++) values[i] = setting(pipe.replies[i], names[i]);
-        durable = is(values[0], "yes") && is(values[1], "always");
-        if (is(values[0], "yes"))
-            (void)snprintf(r->durability, sizeof r->durability, "appendonly yes, appendfsync %.*s", (int)values[1].len, values[1].data);
-        else (void)snprintf(r->durability, sizeof r->durability, "appendonly no");
-        if (!is(values[2], "0") && !is(values[3], "noeviction"))
-            rc = once_fail(err, ONCE_E_MISSING, "redis would throw entries away when its memory is full (maxmemory-policy %.*s);"
-                           " say 'CONFIG SET maxmemory-policy noeviction'", (int)values[3].len, values[3].data);
-    }
-    if (rc == ONCE_OK && r->durable && !durable)
-        rc = once_fail(err, ONCE_E_MISSING, "redis does not keep what it acknowledges any more (%s); say 'CONFIG SET appendonly yes' and 'CONFIG SET appendfsync always'",
-                       r->durability);
-    if (rc == ONCE_OK) {
-        r->durable = durable;
-        r->looked = once__redis_connections(r->link);
+        rc = once__redis_read_settings(r, pipe.replies, &r->durable, err);
     }
     once__redis_pipe_release(&pipe);
     return rc;
@@ -213,15 +222,16 @@ int once__redis_look_at_server(once_redis *r, once_error *err)
 static int read_head(once_redis *r, bool *there, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, 5);
     once__redis_text(&r->pipe, "HMGET");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, "secret");
     once__redis_text(&r->pipe, "format");
+    once__redis_text(&r->pipe, "commits");
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];
-    if (reply->elements != 2) return once__redis_damaged(r, "a reply", err);
+    if (reply->elements != 3) return once__redis_damaged(r, "a reply", err);
     const once_bytes secret = once__redis_bytes(reply->element[0]), format = once__redis_bytes(reply->element[1]);
     *there = secret.len > 0;
     if (!*there) return ONCE_OK;
@@ -229,6 +239,26 @@ static int read_head(once_redis *r, bool *there, once_error *err)
     if (strtol(format.data, NULL, 10) > FORMAT)
         return once_fail(err, ONCE_E_NEWER, "the redis store '%s' has format %.*s, newer than this program's %d", r->url.name, (int)format.len, format.data, FORMAT);
     memcpy(&r->shelf.store.secret, secret.data, secret.len);
+    const once_bytes commits = once__redis_bytes(reply->element[2]);
+    r->commits = commits.len ? strtoull(commits.data, NULL, 10) : 0;
+    return ONCE_OK;
+}
+
+int once__redis_replaced(once_redis *r, once_error *err)
+{
+    return once_fail(err, ONCE_E_NOT_OURS, "the redis store '%s' is not the one that was opened: it was emptied, or lost in a failover;"
+                     " start again to make a new one, in which every message is new", r->url.name);
+}
+
+int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, once_error *err)
+{
+    if (secret.len != sizeof r->shelf.store.secret || memcmp(secret.data, &r->shelf.store.secret, secret.len) != 0)
+        return once__redis_replaced(r, err);
+    if (commits < r->commits)
+        return once_fail(err, ONCE_E_CORRUPT, "redis has forgotten %llu commits of the store '%s' that it had acknowledged: a failover to a"
+                         " replica that was behind, or an old copy; messages of that time may be lost or run again; start again to go on",
+                         (unsigned long long)(r->commits - commits), r->url.name);
+    r->commits = commits;
     return ONCE_OK;
 }
 
@@ -274,8 +304,10 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
     int rc = once__redis_url_read(rest, tls, &r->url, err);
     if (rc != ONCE_OK) return rc;
     (void)snprintf(r->prefix, sizeof r->prefix, "{%s}", r->url.name);
-    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, options && options->busy_ms ? options->busy_ms : TIMEOUT_MS, &r->link, err);
-    if (rc == ONCE_OK) rc = once__redis_look_at_server(r, err);
+    const int timeout_ms = r->url.timeout_ms ? (int)r->url.timeout_ms : options && options->busy_ms ? options->busy_ms : TIMEOUT_MS;
+    r->wait_ms = timeout_ms / 2;
+    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, timeout_ms, &r->link, err);
+    if (rc == ONCE_OK) rc = look_at_server(r, err);
     if (rc == ONCE_OK) rc = read_head(r, &there, err);
     if (rc == ONCE_OK && !there && !create)
         rc = once_fail(err, ONCE_E_MISSING, "there is no store '%s' in this redis; 'once run' makes one", r->url.name);
@@ -328,16 +360,15 @@ static int rediss_open(const char *rest, const once_store_options *options, once
 static void redis_describe(once_store *store, char *out, size_t size)
 {
     const once_redis *r = self(store);
-    if (!r->durable) (void)snprintf(out, size, "%s; 'CONFIG SET appendonly yes' and 'CONFIG SET appendfsync always' make it durable", r->durability);
-    else (void)snprintf(out, size,
-                   "%s; a failover to a replica that had not received the last commits forgets them: their effects may run again, and what only the"
-                   " store had (waiting, dead letters) is lost%s",
-                   r->durability, r->url.wait ? ", which waiting for replicas makes rare and not impossible" : "");
+    if (!r->durable) (void)snprintf(out, size, "%s; " MAKE_DURABLE, r->durability);
+    else (void)snprintf(out, size, "%s; a failover to a replica that was behind forgets the last commits: messages that redis had been given"
+                        " are lost then, and effects may run again%s", r->durability,
+                        r->url.wait ? "; waiting for replicas makes that rare, not impossible" : "");
 }
 
 #define REDIS_OPS(name, open_it, text, granted)                                                                                            \
     {                                                                                                                 \
-        .scheme = name, .bits = (granted) | ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,  \
+        .scheme = name, .batch_max = 8192, .bits = (granted) | ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,  \
         .summary = text, .open = open_it, .close = redis_close, .claim = redis_claim, .settle = redis_settle, .extend = redis_extend,    \
         .accept = redis_accept, .take = redis_take, .begin = once__engine_begin, .commit = once__engine_commit,       \
         .rollback = once__engine_rollback, .describe = redis_describe, .bury = redis_bury, .exhume = redis_exhume,    \

@@ -95,6 +95,12 @@ static int read_option(once_bytes option, once_redis_url *out, once_error *err)
         if (!number(value, 100, &out->wait)) return once_fail(err, ONCE_E_CONFIG, "'wait=' of a redis URL is a number of replicas, up to 100");
         return ONCE_OK;
     }
+    if (name.len == 7 && memcmp(name.data, "timeout", 7) == 0) {
+        if (!number(value, 3600, &out->timeout_ms) || out->timeout_ms == 0)
+            return once_fail(err, ONCE_E_CONFIG, "'timeout=' of a redis URL is a number of seconds, 1 to 3600");
+        out->timeout_ms *= 1000;
+        return ONCE_OK;
+    }
     static const char *const files[] = {"cacert", "cert", "key"};
     char *const places[] = {out->cacert, out->cert, out->key};
     for (size_t i = 0; i < 3; i++) {
@@ -103,7 +109,7 @@ static int read_option(once_bytes option, once_redis_url *out, once_error *err)
         if (!part(value, places[i], ONCE_REDIS_PATH)) return once_fail(err, ONCE_E_CONFIG, "'%s=' of a redis URL is the path of a file", files[i]);
         return ONCE_OK;
     }
-    return once_fail(err, ONCE_E_CONFIG, "unknown option '%.*s' in a redis URL; there are 'name', 'password', 'wait', 'cacert', 'cert' and 'key'",
+    return once_fail(err, ONCE_E_CONFIG, "unknown option '%.*s' in a redis URL; there are 'name', 'password', 'wait', 'timeout', 'cacert', 'cert' and 'key'",
                      name.len < 40 ? (int)name.len : 40, name.data);
 }
 

@@ -1,4 +1,4 @@
-/* redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS]
+/* redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS&timeout=SECONDS]
  * rediss://... the same with TLS, and &cacert=PATH, &cert=PATH, &key=PATH
  *
  * NAME (once) is what all keys of the store begin with, in braces: a store is one slot of a cluster. A password in the URL
@@ -17,6 +17,7 @@ typedef struct once_redis_url {
     char password[ONCE_REDIS_PASSWORD]; /* empty: none is asked for */
     char name[ONCE_REDIS_NAME];
     unsigned wait; /* replicas that must have a commit */
+    unsigned timeout_ms; /* a server that says nothing for so long is taken for gone; 0: the caller's */
     bool tls;
     char cacert[ONCE_REDIS_PATH]; /* empty: the system's authorities */
     char cert[ONCE_REDIS_PATH], key[ONCE_REDIS_PATH]; /* of ours, for servers that ask for it */

@@ -24,6 +24,7 @@ class Proxy:
         self.cut_after = None      # bytes; then the connection is cut, once
         self.lost = 0              # how many were cut
         self.refuse = False        # new connections
+        self.accepted = 0          # how many there were
         self.delay_s = 0           # of each piece, both ways
         self.drop = False          # pieces vanish, both ways, while this is set
         self._ending = False
@@ -66,6 +67,7 @@ class Proxy:
             if self.refuse:
                 client.close()
                 continue
+            self.accepted += 1
             server = socket.socket(socket.AF_UNIX if isinstance(self.server, str) else socket.AF_INET)
             try:
                 server.connect(self.server)

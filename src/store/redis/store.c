@@ -143,7 +143,7 @@ static int redis_fact_get(once_store *store, const char *name, once_bytes *out, 
     return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
 }
 
-static int redis_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+static int set_fact(once_store *store, const char *name, once_bytes value, once_error *err)
 {
     once_redis *r = self(store);
     const bool mine = !r->shelf.in_tx;
@@ -158,6 +158,14 @@ static int redis_fact_set(once_store *store, const char *name, once_bytes value,
     fact->value = copy;
     fact->written = true;
     return mine ? once__engine_commit(store, err) : ONCE_OK;
+}
+
+static int redis_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
+{
+    const bool mine = !self(store)->shelf.in_tx;
+    const int rc = set_fact(store, name, value, err);
+    if (rc != ONCE_E_UNAVAILABLE || !mine || once__redis_silent(self(store)->link)) return rc;
+    return set_fact(store, name, value, err); /* it is the same the second time, and a run need not end because a reply was lost */
 }
 
 /* --- the server --- */

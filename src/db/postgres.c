@@ -13,6 +13,8 @@
 
 #include "base/banned.h"
 
+enum { ANSWER_MS_DEFAULT = 10000, UNSENT_MAX = 64 << 10 };
+
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL"); }
 
 /* ---- what a SQLSTATE means ---- */
@@ -91,7 +93,7 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
     } else if (status == ONCE_E_MESSAGE) { /* a statement of ours: its tables are not as they should be */
         status = ONCE_E_SCHEMA;
     }
-    if (!message) message = result ? PQresultErrorMessage(result) : pg->conn ? PQerrorMessage(pg->conn) : "";
+    if (!message) message = result ? PQresultErrorMessage(result) : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "";
     first_line(message, what, sizeof what);
     const char *hint = advice(status);
     return once_fail(err, status, "%s: %s%s%s", pg->where, what[0] ? what : "the connection was lost", hint ? "; " : "", hint ? hint : "");
@@ -99,12 +101,31 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
 
 /* ---- connection ---- */
 
-int once__pg_new(const char *rest, const once_env *env, once_pg **out, once_error *err)
+/* libpq refuses what it does not know, so our own word is taken out of the URL: ?answer_timeout=SECONDS. */
+static bool cut_answer_timeout(char *url, int64_t *answer_ms)
+{
+    static const char word[] = "answer_timeout=";
+    char *at = strchr(url, '?');
+    while (at && !starts(at + 1, word)) at = strchr(at + 1, '&');
+    if (!at) return true;
+    char *end;
+    const char *digits = at + sizeof word;
+    const long seconds = strtol(digits, &end, 10);
+    if (end == digits || (*end && *end != '&') || seconds < 0 || seconds > 86400) return false;
+    *answer_ms = seconds * 1000;
+    if (*end == '&') memmove(at + 1, end + 1, strlen(end + 1) + 1);
+    else *at = '\0';
+    return true;
+}
+
+int once__pg_new(const char *rest, const once_env *env, once_patience patience, once_pg **out, once_error *err)
 {
     once_pg *pg = calloc(1, sizeof *pg);
     if (!pg) return no_memory(err);
     pg->db.ops = &once__pg_ops;
     pg->env = env;
+    pg->patience = patience;
+    pg->answer_ms = ANSWER_MS_DEFAULT;
     once_buf_init(&pg->values, (size_t)1 << 30);
     const size_t size = strlen(rest) + sizeof "postgresql:";
     pg->conninfo = malloc(size);
@@ -114,6 +135,10 @@ int once__pg_new(const char *rest, const once_env *env, once_pg **out, once_erro
     }
     snprintf(pg->conninfo, size, "postgresql:%s", rest);
     snprintf(pg->where, sizeof pg->where, "postgres");
+    if (!cut_answer_timeout(pg->conninfo, &pg->answer_ms)) {
+        once__pg_free(pg);
+        return once_fail(err, ONCE_E_CONFIG, "store 'postgres:...': answer_timeout is a number of seconds, 0 to 86400; 0 waits for ever");
+    }
     char *why = NULL;
     PQconninfoOption *options = PQconninfoParse(pg->conninfo, &why);
     if (!options) {
@@ -127,9 +152,9 @@ int once__pg_new(const char *rest, const once_env *env, once_pg **out, once_erro
     return ONCE_OK;
 }
 
-static void name_place(once_pg *pg)
+void once__pg_say_where(once_pg *pg, PGconn *conn)
 {
-    const char *host = PQhost(pg->conn), *database = PQdb(pg->conn);
+    const char *host = PQhost(conn), *database = PQdb(conn);
     snprintf(pg->where, sizeof pg->where, "postgres '%.80s/%.60s'", host ? host : "", database ? database : "");
 }
 
@@ -139,7 +164,7 @@ int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error
     if (!pg) return no_memory(err);
     *pg = (once_pg){.db.ops = &once__pg_ops, .env = env, .conn = conn, .borrowed = true};
     once_buf_init(&pg->values, (size_t)1 << 30);
-    name_place(pg);
+    once__pg_say_where(pg, conn);
     *out = pg;
     return ONCE_OK;
 }
@@ -167,7 +192,7 @@ void once__pg_drop(once_pg *pg)
 {
     if (pg->conn && !pg->borrowed) PQfinish(pg->conn);
     pg->conn = NULL;
-    pg->pending = 0;
+    pg->pending = pg->unsent = 0;
     pg->synced = false;
     pg->savepoints = 0;
 }
@@ -210,35 +235,31 @@ int once__pg_prepare(once_pg *pg, once_error *err)
     return rc == ONCE_OK ? once__pg_synced(pg, err) : rc;
 }
 
-/* A worker whose machine is gone, or that was stopped in the middle of a batch, must not hold its keys for hours: the server
- * gives its transaction up. What the role, the database or the URL say instead stays. */
+/* A worker whose machine is gone, or that was stopped in the middle of a batch, must not hold its keys for hours, nor one that has
+ * hung up while its statement runs: the server gives its transaction up. What the role, the database or the URL say instead stays. */
 static const char session[] =
     "SELECT set_config(s.name, s.value, false) FROM (VALUES ('idle_in_transaction_session_timeout', '30s'), ('tcp_keepalives_idle', '30'),"
-    " ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3')) AS s(name, value) JOIN pg_settings p ON p.name = s.name"
-    " WHERE p.source = 'default'";
+    " ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3'), ('client_connection_check_interval', '5s')) AS s(name, value)"
+    " JOIN pg_settings p ON p.name = s.name WHERE p.source = 'default';"
+    "SELECT format('pid = %s AND extract(epoch FROM backend_start)::text = %L', pid, extract(epoch FROM backend_start))"
+    " FROM pg_catalog.pg_stat_activity WHERE pid = pg_backend_pid()";
+
+static int begin_session(once_pg *pg, once_error *err)
+{
+    PGresult *result;
+    const int rc = once__pg_exec(pg, session, &result, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(pg->session, sizeof pg->session, "%s", PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "false");
+    PQclear(result);
+    return ONCE_OK;
+}
 
 static int connect_once(once_pg *pg, once_error *err)
 {
-    /* What stands before the URL can be changed by it, what stands behind it cannot. */
-    static const char *const names[] = {"fallback_application_name", "connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count",
-                                        "tcp_user_timeout", "dbname", "client_encoding", NULL};
-    const char *const values[] = {"once", "10", "30", "10", "3", "60000", pg->conninfo, "UTF8", NULL};
     once__pg_drop(pg);
-    pg->conn = PQconnectdbParams(names, values, 1);
-    bool refused = false; /* it answers others, but not us */
-    if (pg->conn && PQstatus(pg->conn) != CONNECTION_OK && PQpingParams(names, values, 1) == PQPING_OK) {
-        once__pg_drop(pg); /* unless it was just starting */
-        pg->conn = PQconnectdbParams(names, values, 1);
-        refused = pg->conn && PQstatus(pg->conn) != CONNECTION_OK && PQpingParams(names, values, 1) == PQPING_OK;
-    }
-    if (!pg->conn) return no_memory(err);
-    name_place(pg);
-    if (PQstatus(pg->conn) != CONNECTION_OK) {
-        char what[320];
-        first_line(PQerrorMessage(pg->conn), what, sizeof what);
-        once__pg_drop(pg);
-        return once_fail(err, refused ? ONCE_E_DENIED : ONCE_E_UNAVAILABLE, "%s: %s", pg->where, what);
-    }
+    pg->silence[0] = '\0';
+    int rc = once__pg_dial(pg, &pg->conn, err);
+    if (rc != ONCE_OK) return rc;
     PQsetNoticeReceiver(pg->conn, no_notice, NULL);
     if (PQserverVersion(pg->conn) < 130000) {
         const int version = PQserverVersion(pg->conn) / 10000;
@@ -246,8 +267,8 @@ static int connect_once(once_pg *pg, once_error *err)
         return once_fail(err, ONCE_E_CONFIG, "%s: PostgreSQL %d is too old; 13 is the oldest that works", pg->where, version);
     }
     pg->stale = false;
-    if (!PQenterPipelineMode(pg->conn)) return once__pg_fail(pg, NULL, err);
-    int rc = once__pg_exec(pg, session, NULL, err);
+    if (PQsetnonblocking(pg->conn, 1) != 0 || !PQenterPipelineMode(pg->conn)) return once__pg_fail(pg, NULL, err);
+    rc = begin_session(pg, err);
     if (rc == ONCE_OK) rc = once__pg_prepare(pg, err);
     if (rc != ONCE_OK) once__pg_drop(pg);
     return rc;
@@ -262,6 +283,7 @@ int once__pg_connect(once_pg *pg, int64_t wait_ms, once_error *err)
         const int rc = connect_once(pg, err);
         if (once_status_class(rc) != ONCE_CLASS_RETRY || waited_ms >= wait_ms) return rc;
         const int64_t nap_ms = pause_ms / 2 + (int64_t)(once_env_random_u64(pg->env) % (uint64_t)pause_ms);
+        if (once_patience_over(&pg->patience)) return rc;
         once_env_sleep_ms(pg->env, nap_ms);
         waited_ms += nap_ms;
         if (pause_ms < 1000) pause_ms *= 2;
@@ -420,6 +442,23 @@ once_bytes once__pg_bytes(const PGresult *result, int row, int column)
 
 /* ---- sending and reading ---- */
 
+/* The connection cannot be used any more. */
+static int lost(once_pg *pg, once_error *err)
+{
+    const int rc = once__pg_fail(pg, NULL, err);
+    once__pg_drop(pg);
+    return once_status_class(rc) == ONCE_CLASS_RETRY ? rc : ONCE_E_UNAVAILABLE;
+}
+
+int once__pg_sent(once_pg *pg, size_t bytes, once_error *err)
+{
+    pg->pending++;
+    pg->unsent += bytes;
+    if (pg->unsent < UNSENT_MAX || pg->borrowed) return ONCE_OK;
+    pg->unsent = 0;
+    return once__pg_wait(pg, false) && once__pg_alive(pg) ? ONCE_OK : lost(pg, err);
+}
+
 int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, once_error *err)
 {
     static const int binary[PG_PARAMS_MAX] = {[0 ... PG_PARAMS_MAX - 1] = 1};
@@ -430,24 +469,16 @@ int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, on
     if (!once__pg_alive(pg) || !PQsendQueryPrepared(pg->conn, name, params ? params->n : 0, params ? params->values : NULL,
                                                     params ? params->lengths : NULL, binary, 1))
         return once__pg_fail(pg, NULL, err);
-    pg->pending++;
-    return ONCE_OK;
+    size_t bytes = 0;
+    for (int i = 0; params && i < params->n; i++) bytes += (size_t)params->lengths[i];
+    return once__pg_sent(pg, bytes, err);
 }
 
 int once__pg_send_text(once_pg *pg, const char *sql, once_error *err)
 {
     assert(!pg->synced);
     if (!once__pg_alive(pg) || !PQsendQueryParams(pg->conn, sql, 0, NULL, NULL, NULL, NULL, 1)) return once__pg_fail(pg, NULL, err);
-    pg->pending++;
-    return ONCE_OK;
-}
-
-/* The connection cannot be used any more. */
-static int lost(once_pg *pg, once_error *err)
-{
-    const int rc = once__pg_fail(pg, NULL, err);
-    once__pg_drop(pg);
-    return once_status_class(rc) == ONCE_CLASS_RETRY ? rc : ONCE_E_UNAVAILABLE;
+    return once__pg_sent(pg, strlen(sql), err);
 }
 
 int once__pg_sync(once_pg *pg, once_error *err)
@@ -455,19 +486,27 @@ int once__pg_sync(once_pg *pg, once_error *err)
     assert(!pg->synced);
     if (!once__pg_alive(pg) || !PQpipelineSync(pg->conn)) return lost(pg, err);
     pg->synced = true;
+    pg->unsent = 0;
     return ONCE_OK;
 }
+
+/* PQgetResult, but for the waiting. NULL: there is none, or we stopped waiting. */
+static PGresult *next_result(once_pg *pg) { return once__pg_alive(pg) && once__pg_wait(pg, true) ? PQgetResult(pg->conn) : NULL; }
 
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err)
 {
     assert(pg->pending && pg->synced);
-    PGresult *result = once__pg_alive(pg) ? PQgetResult(pg->conn) : NULL;
+    PGresult *result = next_result(pg);
     if (!result || !once__pg_alive(pg)) {
         if (result && PQstatus(pg->conn) != CONNECTION_OK) PQclear(result);
         return lost(pg, err);
     }
     PGresult *rest;
-    while ((rest = PQgetResult(pg->conn))) PQclear(rest); /* a statement has one result, and then the NULL that ends it */
+    while ((rest = next_result(pg))) PQclear(rest); /* a statement has one result, and then the NULL that ends it */
+    if (pg->silence[0]) {
+        PQclear(result);
+        return lost(pg, err);
+    }
     pg->pending--;
     *out = result;
     return ONCE_OK;
@@ -482,7 +521,7 @@ int once__pg_synced(once_pg *pg, once_error *err)
         PQclear(result);
     }
     if (!pg->synced) return ONCE_OK;
-    PGresult *end = once__pg_alive(pg) ? PQgetResult(pg->conn) : NULL;
+    PGresult *end = next_result(pg);
     const bool fine = end && PQresultStatus(end) == PGRES_PIPELINE_SYNC;
     PQclear(end);
     if (!fine) return lost(pg, err);
@@ -529,7 +568,8 @@ int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
 {
     if (out) *out = NULL;
     if (!once__pg_alive(pg) || !PQexitPipelineMode(pg->conn)) return lost(pg, err);
-    PGresult *result = PQexec(pg->conn, sql);
+    PGresult *result = once__pg_simple(pg, sql);
+    if (!result) return lost(pg, err);
     const ExecStatusType status = PQresultStatus(result);
     int rc = ONCE_OK;
     if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) rc = once__pg_fail(pg, result, err);

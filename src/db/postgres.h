@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/env.h"
 #include "base/hash.h"
+#include "base/patience.h"
 #include "db/db.h"
 
 typedef struct once_pg_stmt once_pg_stmt; /* of the user */
@@ -28,6 +29,12 @@ typedef struct once_pg {
     bool borrowed;           /* the caller's own: in pipeline mode only while we use it, not closed, and not connected anew */
     char *conninfo;
     char where[160];         /* "postgres 'host/database'", for errors; no secrets */
+    once_patience patience;  /* of whoever waits for the server */
+    int64_t answer_ms;       /* so long it may be silent before we ask it why (postgres_wait.c); 0: for ever */
+    char session[120];       /* a condition that finds this connection in pg_stat_activity */
+    char silence[80];        /* why we stopped waiting; empty: we did not */
+    bool asking;             /* this is the second connection, that asks about the first */
+    size_t unsent;           /* bytes that libpq keeps for us, more or less */
     const char *const *sql;  /* the store's statements, prepared as once_s0, once_s1...; NULL before its tables are there */
     size_t n_sql;
     once_pg_stmt *users;     /* all of them, for preparing them anew */
@@ -47,7 +54,7 @@ typedef struct once_pg {
 /* ---- connection ---- */
 
 /* `rest` is the URL behind "postgres:". Nothing is connected yet. */
-int once__pg_new(const char *rest, const once_env *env, once_pg **out, once_error *err);
+int once__pg_new(const char *rest, const once_env *env, once_patience patience, once_pg **out, once_error *err);
 /* Wraps a connection of the caller and leaves its settings alone. */
 int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error *err);
 /* A borrowed connection becomes ours for a while, and the caller's again. */
@@ -129,7 +136,16 @@ struct once_pg_stmt {
 };
 
 extern const once_db_ops once__pg_ops;
+/* Waiting (postgres_wait.c). A new connection, in blocking mode: */
+int once__pg_dial(once_pg *pg, PGconn **out, once_error *err);
+void once__pg_say_where(once_pg *pg, PGconn *conn);
+/* Until PQgetResult will not block (to_read), or everything is sent. false: pg->silence says why we do not wait any longer, and
+ * the connection must be dropped. A connection that is broken counts as something to read. */
+bool once__pg_wait(once_pg *pg, bool to_read);
+/* As PQexec. NULL: the connection failed, or we stopped waiting. */
+PGresult *once__pg_simple(once_pg *pg, const char *sql);
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err); /* the next result; a failed one is one, too. Fails: the connection did */
+int once__pg_sent(once_pg *pg, size_t bytes, once_error *err); /* a statement was; libpq does not pile up more than some of them */
 int once__pg_sync(once_pg *pg, once_error *err);
 int once__pg_synced(once_pg *pg, once_error *err); /* reads up to the end of the round */
 /* Refuses what is not allowed in the user's SQL, by name. With `whole`: a script of several statements. */

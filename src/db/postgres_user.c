@@ -206,7 +206,7 @@ static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
     *fault = (once_fault){.kind = kind, .changed = true, .aborted = status == ONCE_E_UNAVAILABLE};
     snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
     snprintf(fault->constraint, sizeof fault->constraint, "%s", name ? name : "");
-    snprintf(fault->text, sizeof fault->text, "%s", text ? text : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost");
+    snprintf(fault->text, sizeof fault->text, "%s", text ? text : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost");
     fault->text[strcspn(fault->text, "\n")] = '\0';
     if (state && strncmp(state, "22", 2) == 0) without_values(fault->text);
     return status;
@@ -371,10 +371,9 @@ static int user_send(once_stmt *base, const once_value *values, size_t n, once_f
     once_pg *pg = of(base->db);
     int rc = put_values(pg, values, n, fault);
     if (rc != ONCE_OK) return rc;
-    if (once__pg_alive(pg) && PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1)) {
-        pg->pending++;
+    if (once__pg_alive(pg) && PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1) &&
+        once__pg_sent(pg, pg->values.len, NULL) == ONCE_OK)
         return ONCE_OK;
-    }
     rc = fault_of(pg, NULL, fault);
     once__pg_drop(pg);
     return rc;
@@ -512,9 +511,12 @@ static int user_script(once_db *db, once_bytes sql, once_error *err)
                            "SELECT pg_advisory_xact_lock(1869505383, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)", NULL, err);
     if (rc == ONCE_OK && !PQexitPipelineMode(pg->conn)) rc = once__pg_fail(pg, NULL, err);
     if (rc == ONCE_OK) {
-        result = PQexec(pg->conn, text);
+        result = once__pg_simple(pg, text);
         const ExecStatusType status = PQresultStatus(result);
-        if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) rc = prepare_failed(pg, result, err);
+        if (!result) {
+            rc = once__pg_fail(pg, NULL, err);
+            once__pg_drop(pg);
+        } else if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) rc = prepare_failed(pg, result, err);
         if (rc != ONCE_OK && once_status_class(rc) == ONCE_CLASS_RETRY && PQresultErrorField(result, PG_DIAG_SQLSTATE) &&
             strncmp(PQresultErrorField(result, PG_DIAG_SQLSTATE), "23", 2) == 0)
             rc = once_fail(err, ONCE_E_CONFIG, "%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));

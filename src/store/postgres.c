@@ -805,7 +805,7 @@ static once_postgres *new_store(const once_store_options *options)
     q->shelf.own_clock = true;
     once__store_sign(&q->shelf.store);
     q->swept = INT64_MIN;
-    q->wait_ms = options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
+    q->wait_ms = options->patience.over ? 0 : options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_init(&q->columns[i]);
     once_buf_init(&q->detail, (size_t)1 << 30);
     return q;
@@ -828,7 +828,7 @@ static int pg_open(const char *rest, const once_store_options *options, once_sto
     if (!options) options = &none;
     once_postgres *q = new_store(options);
     if (!q) return no_memory(err);
-    int rc = once__pg_new(rest, q->shelf.store.env, &q->pg, err);
+    int rc = once__pg_new(rest, q->shelf.store.env, options->patience, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_connect(q->pg, 0, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, err);
     if (rc != ONCE_OK) {

@@ -25,6 +25,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/env.h"
+#include "base/patience.h"
 #include "core/entry.h"
 #include "once/types.h"
 
@@ -95,6 +96,9 @@ typedef struct once_store_options {
     bool readonly;
     const char *sqlite_vfs; /* tests: the VFS to open the file with */
     int busy_ms;            /* how long to wait for other processes; 0: the default, 10 s */
+    /* Of a caller that repeats what failed at a pace of its own: a verb then tries once to reach a server that is away, and stops waiting
+     * for one that does not answer when `over` says so. Either way it ends with ONCE_E_UNAVAILABLE. */
+    once_patience patience;
 } once_store_options;
 
 typedef bool once_entry_visit(void *user, const once_entry *entry); /* false ends the listing */

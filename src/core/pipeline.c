@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/duration.h"
 #include "core/flight.h"
 #include "core/plant.h"
 #include "core/retry.h"
@@ -16,7 +17,7 @@
 
 #define CAREFUL_BATCHES 16       /* after an effect failed, so many batches keep their savepoints */
 #define CAUTIOUS_LEAST 64        /* after an unclean end, so many effects run one by one, or a whole batch if that is more */
-#define FINITE_TRIES 5           /* a finite source gives up after so many failures of the store in a row */
+#define FINITE_TRIES 5           /* a finite source gives up after so many failures of the store in a row, when its patience is over, too */
 #define POLL_MS 1000             /* how often to look for what other processes left */
 #define WAITING_POLL_MS 100      /* the same, while something of ours waits in the store */
 #define END_POLL_MS 250          /* the same, when it is all that is left to wait for */
@@ -88,6 +89,7 @@ struct once_pipe {
     bool preclaim;      /* the claim that is out is such a durable one */
     bool claim_first;   /* after the rollback, such a claim */
     unsigned tries;
+    int64_t failing_since_ms; /* the first of them */
     int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms;
     once_token take_token;
     bool take_again, took_last;
@@ -180,15 +182,23 @@ static void give_up(once_pipe *pipe, int status, const once_error *error)
     pipe->stopping = true;
 }
 
-/* Whether to repeat after this failure; otherwise the pipeline was told to end. Sets when to go on. */
-static bool worth_another_try(once_pipe *pipe, int status, const once_error *error, unsigned *tries, int64_t *at_ms, int64_t now_ms)
+/* Whether to repeat after this failure; otherwise the pipeline was told to end. Sets when to go on. `since_ms`: the first failure in a
+ * row, where patience counts. */
+static bool worth_another_try(once_pipe *pipe, int status, const once_error *error, unsigned *tries, int64_t *at_ms, int64_t since_ms,
+                              int64_t now_ms)
 {
     const once_class class = once_status_class(status);
-    ++*tries;
-    const bool passing = class == ONCE_CLASS_RETRY && (!pipe->o.finite || *tries < FINITE_TRIES);
+    const bool few = ++*tries < FINITE_TRIES;
+    const bool passing = class == ONCE_CLASS_RETRY && (!pipe->o.finite || few || now_ms - since_ms < pipe->spec->patience_ms);
     const bool somebody_acts = class == ONCE_CLASS_PAUSE && !pipe->o.finite;
-    if (pipe->stopping || !(passing || somebody_acts)) {
-        give_up(pipe, status, error);
+    const bool may_drain = !pipe->stopping || (status == ONCE_E_ABORTED && few); /* the store is there: what is in flight can be settled */
+    if (!may_drain || !(passing || somebody_acts)) {
+        char patience[ONCE_DURATION_TEXT];
+        once_error why = *error;
+        if (may_drain && status == ONCE_E_UNAVAILABLE && since_ms < now_ms)
+            once_fail(&why, status, "%.400s; gave up: run again when it is back, or raise 'patience' (%s)", error->text,
+                      once_duration_format(pipe->spec->patience_ms, patience));
+        give_up(pipe, status, &why);
         return false;
     }
     static const once_retry pace = {.min_ms = 100, .max_ms = 10000};
@@ -257,7 +267,7 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (action->status != ONCE_OK) {
         assert(batch->n == 0);
         batch_put(pipe, batch);
-        worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, now_ms);
+        worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, now_ms, now_ms);
         return;
     }
     pipe->source_tries = 0;
@@ -282,7 +292,7 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
 static void acked(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     if (action->status != ONCE_OK) {
-        worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, now_ms);
+        worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, now_ms, now_ms);
         return;
     }
     pipe->counts.acked += action->upto - pipe->acked;
@@ -992,7 +1002,9 @@ static bool has_work(const once_pipe *pipe) { return pipe->work_n || pipe->keepi
 
 static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
-    if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, now_ms)) pipe->store_gone = true;
+    if (pipe->tries == 0) pipe->failing_since_ms = now_ms;
+    if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, pipe->failing_since_ms, now_ms))
+        pipe->store_gone = true;
     const bool preclaim = pipe->preclaim; /* repeated with the same token: it may have happened */
     pipe->preclaim = false;
     for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work_n; i++) pipe->work[i]->unsure = true;
@@ -1231,7 +1243,7 @@ void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int6
     if (!troubled) return;
     once_error error;
     once_fail(&error, troubled->trouble, "%.*s", (int)troubled->failure.len, troubled->failure.data ? troubled->failure.data : "");
-    worth_another_try(pipe, troubled->trouble, &error, &pipe->effect_tries, &pipe->effect_at_ms, now_ms);
+    worth_another_try(pipe, troubled->trouble, &error, &pipe->effect_tries, &pipe->effect_at_ms, now_ms, now_ms);
 }
 
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)

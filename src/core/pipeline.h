@@ -27,7 +27,8 @@
  * After an unclean end the first messages are claimed durably and run one by one, so a message that kills the process is
  * counted (claims that end without a word add a failure) and becomes a dead letter in the end.
  *
- * Failures of executors: what can pass is repeated after a pause; a finite source gives up after some tries. After a commit
+ * Failures of executors: what can pass is repeated after a pause, and nothing is fetched while the store fails; a finite source gives
+ * up after some tries, when its patience with the store is over, too. After a commit
  * whose fate is not known, the batch is claimed again with the same tokens: what had been committed answers so.
  *
  * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and its event

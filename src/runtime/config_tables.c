@@ -600,7 +600,13 @@ static const once_config_field pipeline_fields[] = {
      .text = "What happens to a try of `exec` or `callback` whose end is not known (killed, no answer, lease lost): it is held for"
              " `once resolve`, or runs again with the same idempotency key, as a failure more. Where it is not said, `natural` ones run again."},
     {.name = "drain", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.drain_ms), .min = 0, .max = DAY_MS,
-     .standard = "10s", .text = "Told to stop: how long effects in flight may go on before they are killed. 0s: not at all."},
+     .standard = "10s",
+     .text = "Told to stop: how long effects in flight may go on before they are killed, and how long a server that does not answer is waited"
+             " for. 0s: not at all."},
+    {.name = "patience", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.patience_ms), .min = 0, .max = DAY_MS,
+     .standard = "30s",
+     .text = "A store whose server is away: for how long a source that has an end tries again before it gives up. Others try for ever, and"
+             " fetch nothing meanwhile."},
     {.name = "retry", .type = ONCE_CONFIG_SCOPE, ONCE_CONFIG_AT(once__pipeline, common.spec.retry), .scope = &retry_scope,
      .example = "{attempts: 5, backoff: 200ms..1m}", .text = "What happens after a passing failure."},
     {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",

@@ -124,15 +124,37 @@ static int check_store(const once_pipeline *pipeline, once_store *store, once_er
                      pipeline->spec->file.data, pipeline->spec->store_line, store->ops->scheme, kept);
 }
 
+typedef struct opening {
+    once_pipeline *pipeline;
+    bool create;
+    once_parts *parts;
+} opening;
+
+/* The store, and what is prepared in it. */
+static int open_store(void *user, once_error *err)
+{
+    const opening *o = user;
+    once_pipeline *pipeline = o->pipeline;
+    once_error why;
+    once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = o->create};
+    if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
+    int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, &why);
+    if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
+    rc = check_store(pipeline, o->parts->store, err);
+    if (rc == ONCE_OK) rc = open_effects(pipeline, o->create, o->parts, err);
+    if (rc == ONCE_OK) return rc;
+    once__parts_close(o->parts);
+    *o->parts = (once_parts){0};
+    return rc;
+}
+
 int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err)
 {
     once_parts parts = {0};
     once_error why;
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = create};
-    int rc = once__store_open(pipeline->store_url, &options, &parts.store, &why);
-    if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
-    rc = check_store(pipeline, parts.store, err);
-    if (rc == ONCE_OK) rc = open_effects(pipeline, create, &parts, err);
+    opening store = {pipeline, create, &parts};
+    int rc = pipeline->running ? once__persist(pipeline, open_store, &store, err) : open_store(&store, err);
+    if (rc != ONCE_OK) return rc;
     if (rc == ONCE_OK && once_hands_needed(pipeline->spec)) {
         const once_hands_options hands = {
             .spec = pipeline->spec, .env = pipeline->env, .callbacks = pipeline->callbacks, .n_callbacks = pipeline->n_callbacks};

@@ -33,6 +33,7 @@ typedef struct worker {
     void (*execute)(void *on, once_action *action);
     void *on;
     const char *trouble; /* the event that is logged when an action fails */
+    unsigned failures;   /* in a row */
 } worker;
 
 struct running {
@@ -92,6 +93,18 @@ static bool concerns_both(once_action_kind kind)
     }
 }
 
+/* What failed, when it goes on; otherwise the caller is told. A server may be away for days. */
+static void report(worker *w, const once_action *done) /* @locks: lock */
+{
+    if (done->status == ONCE_OK) {
+        if (!concerns_both(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
+        if (w->failures > 1) once_log(ONCE_LOG_WARN, w->trouble, "%s: works again, after %u failures", once_action_name(done->kind), w->failures);
+        w->failures = 0;
+    } else if (once__worth_saying(++w->failures) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
+        once_log(ONCE_LOG_WARN, w->trouble, "%s: %s; trying again", once_action_name(done->kind), done->error.text);
+    }
+}
+
 static void *work(void *arg) /* @locality: a worker's own thread */
 {
     worker *w = arg;
@@ -111,8 +124,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         pthread_mutex_lock(&r->lock);
         const once_action done = *action; /* the machine uses it again */
         once_pipe_step(r->pipe, action, now_ms(r));
-        if (done.status != ONCE_OK && once_pipe_status(r->pipe, NULL) == ONCE_OK) /* it goes on; otherwise the caller is told */
-            once_log(ONCE_LOG_WARN, w->trouble, "%s: %s", once_action_name(done.kind), done.error.text);
+        report(w, &done);
         if (!concerns_both(done.kind)) continue;
         pthread_cond_signal(&w->other->news);
         if (r->hands && w == &r->store) once_hands_wake(r->hands);
@@ -228,26 +240,52 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
     return once_effects_run(user, items, n, careful, arena, failed, err);
 }
 
+/* What the store has to know before the first message and after the last. */
+typedef struct around {
+    once_pipeline *pipeline;
+    once_parts *parts;
+    const once_run_options *options;
+    uint64_t run;
+    bool unclean;
+    char cursor[64];
+    once_stats stats;
+} around;
+
+static int begin(void *user, once_error *err)
+{
+    around *b = user;
+    const once_scope_check how = b->options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
+    int rc = once__memory_check_scope(b->pipeline, b->parts->store, how, err);
+    if (rc == ONCE_OK && b->pipeline->spec->source.cursor) rc = once__memory_take_cursor(b->pipeline, b->parts, b->cursor, err);
+    return rc == ONCE_OK ? once__memory_run_begins(b->pipeline, b->parts->store, b->run, &b->unclean, err) : rc;
+}
+
+static int end(void *user, once_error *err)
+{
+    around *b = user;
+    once_store *store = b->parts->store;
+    const int rc = store->ops->stats(store, b->pipeline->spec->consumer, &b->stats, err);
+    if (rc != ONCE_OK) return rc;
+    (void)ONCE_FAIL_AT(close_before);
+    return once__memory_run_ended(b->pipeline, store, b->run, err);
+}
+
 static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, once_error *err)
 {
-    uint64_t run = once_env_random_u64(pipeline->env);
-    bool unclean = false;
-    int rc = once__memory_check_scope(pipeline, parts->store, options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP, err);
-    char cursor[64];
-    const bool has_cursor = pipeline->spec->source.cursor;
-    if (rc == ONCE_OK && has_cursor) rc = once__memory_take_cursor(pipeline, parts, cursor, err);
-    if (rc == ONCE_OK) rc = once__memory_run_begins(pipeline, parts->store, run, &unclean, err);
+    around b = {.pipeline = pipeline, .parts = parts, .options = options, .run = once_env_random_u64(pipeline->env)};
+    int rc = once__persist(pipeline, begin, &b, err);
+    summary->stopped = rc != ONCE_OK && atomic_load(&pipeline->stop);
     if (rc != ONCE_OK) return rc;
-    if (unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
+    if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
 
     running r = {.pipeline = pipeline, .from = parts->source, .hands = parts->hands, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
     const once_pipe_options pipe_options = {
         .spec = pipeline->spec,
         .env = pipeline->env,
         .secret = parts->store->secret,
-        .run = run,
+        .run = b.run,
         .prepare = once_effect_prepare,
-        .unclean = unclean,
+        .unclean = b.unclean,
         .finite = (parts->source->ops->bits(parts->source) & ONCE_SOURCE_FINITE) != 0,
     };
     rc = once_pipe_new(&pipe_options, &r.pipe, err);
@@ -255,8 +293,9 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
 
     once_executor executor;
     once_executor_init(&executor, parts->store, pipeline->spec->consumer, run_effects, parts->effects);
-    executor.cursor = has_cursor ? cursor : NULL;
+    executor.cursor = pipeline->spec->source.cursor ? b.cursor : NULL;
     (void)ONCE_FAIL_AT(open_after);
+    pipeline->working = true;
     rc = run_loop(&r, &executor, err);
     summary->counts = *once_pipe_counts(r.pipe);
     summary->seconds = seconds(&r);
@@ -264,13 +303,11 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     once_executor_release(&executor);
     once_pipe_free(r.pipe);
 
-    once_stats stats;
-    if (rc == ONCE_OK) rc = parts->store->ops->stats(parts->store, pipeline->spec->consumer, &stats, err);
+    if (rc == ONCE_OK) rc = once__persist(pipeline, end, &b, err);
     if (rc != ONCE_OK) return rc;
-    summary->store_dead = stats.dead;
-    summary->store_unknown = stats.unknown;
-    (void)ONCE_FAIL_AT(close_before);
-    return once__memory_run_ended(pipeline, parts->store, run, err);
+    summary->store_dead = b.stats.dead;
+    summary->store_unknown = b.stats.unknown;
+    return ONCE_OK;
 }
 
 int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary, once_error *err)
@@ -279,10 +316,16 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     once_parts parts;
     *summary = (once_summary){0};
     (void)ONCE_FAIL_AT(open_before);
+    pipeline->running = true;
+    pipeline->working = false;
     int rc = once__parts_open(pipeline, true, &parts, err);
-    if (rc != ONCE_OK) return rc;
-    rc = run_parts(pipeline, &parts, options ? options : &none, summary, err);
-    once__parts_close(&parts);
+    if (rc == ONCE_OK) {
+        rc = run_parts(pipeline, &parts, options ? options : &none, summary, err);
+        once__parts_close(&parts);
+    } else {
+        summary->stopped = atomic_load(&pipeline->stop);
+    }
+    pipeline->running = pipeline->working = false;
     return rc;
 }
 

@@ -20,6 +20,9 @@ struct once_pipeline {
     once_hands_callback *callbacks; /* registered by the program; names are malloc'd */
     size_t n_callbacks;
     atomic_bool stop;
+    bool running; /* once_pipeline_run: what a server does not answer is tried again by us, and not by the store */
+    bool working; /* there may be work in flight: told to stop, the store's server has `drain` to answer */
+    int64_t told_ns; /* when whoever waits for the store has first seen the stop; 0: not yet */
 };
 
 /* The parts of a pipeline that is about to run or to be checked. */
@@ -34,6 +37,13 @@ typedef struct once_parts {
  * the `init` script. */
 int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err);
 void once__parts_close(once_parts *parts);
+
+/* Repeats an attempt that failed because the store's server is away, with growing pauses: for ever, or when the source has an end, for
+ * `patience`. A stop ends it. What will not pass by itself is not repeated. */
+typedef int once_try(void *user, once_error *err);
+int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err);
+bool once__patience_over(void *pipeline); /* for once_store_options.patience */
+bool once__worth_saying(unsigned times);  /* of the n-th time in a row: the first ones, and then now and then */
 
 /* What the store remembers of the consumer between runs: how keys are made, and whether the last run ended cleanly. */
 typedef enum once_scope_check {

@@ -109,10 +109,11 @@ int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t
     once_bytes was;
     fact_name(store, "run", pipeline->spec->consumer, (once_bytes){0}, name);
     int rc = store->ops->fact_get(store, name, &was, &arena, err);
-    *unclean = rc == ONCE_OK && was.len > 0;
+    snprintf(mark, sizeof mark, "%016llx", (unsigned long long)run);
+    const bool ours = rc == ONCE_OK && was.len == strlen(mark) && memcmp(was.data, mark, was.len) == 0; /* the reply was lost, and this is repeated */
+    *unclean = rc == ONCE_OK && was.len > 0 && !ours;
     once_arena_release(&arena);
     if (rc != ONCE_OK) return rc;
-    snprintf(mark, sizeof mark, "%016llx", (unsigned long long)run);
     return store->ops->fact_set(store, name, (once_bytes){mark, strlen(mark)}, err);
 }
 

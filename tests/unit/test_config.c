@@ -243,6 +243,7 @@ static void defaults_are_the_documented_ones(void **state)
     assert_int_equal(spec->batch_wait_ms, 20);
     assert_int_equal(spec->workers, 4);
     assert_int_equal(spec->drain_ms, 10000);
+    assert_int_equal(spec->patience_ms, 30000);
     assert_int_equal(handler->slots, 0);
     assert_false(handler->hold);
     assert_false(handler->natural);

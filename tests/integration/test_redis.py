@@ -75,17 +75,17 @@ def test_f46_killed_while_the_server_is_paused(tmp_path, redis):
     work.check_end(lost=2)
 
 
-@pytest.mark.parametrize("harm", ["delay", "drop"])
+@pytest.mark.parametrize("harm", ["delay", "silent"])
 def test_f50_a_slow_network(tmp_path, redis, harm):
     with Proxy(redis.port) as proxy:
         work = Fenced(tmp_path, n=20, workers=2, lease="30s", store=redis.url(port=proxy.port, more="&timeout=1"))
         proxy.delay_s = 0.01 if harm == "delay" else 0
         with work.p.start() as running:
-            if harm == "drop":
+            if harm == "silent":
                 until(work.effects, what="effects")
-                proxy.drop, connections = True, proxy.accepted
+                proxy.silent, connections = True, proxy.accepted
                 until(lambda: proxy.accepted > connections, what="nobody answers, and another connection is tried")
-                proxy.drop = False
+                proxy.silent = False
             ended = running.end()
         assert ended.status == 0, ended
         counts(ended.json, received=20, done=20)
@@ -110,7 +110,7 @@ def test_f06_cut_in_the_middle_of_anything(tmp_path, redis):
             step = 1
             while running.process.poll() is None:
                 if not proxy.pending():
-                    proxy.cut_after = 5000 + 777 * step
+                    proxy.cut_after_sent = 5000 + 777 * step
                     step += 1
                 time.sleep(0.02)
             ended = running.end()

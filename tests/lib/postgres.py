@@ -57,7 +57,7 @@ class Server:
         self.process = None
         self.port = port
         self.settings = {**SETTINGS, **settings}
-        self.url = f"postgres://postgres@/postgres?host={self.folder}"
+        self.url = f"postgres://postgres@/postgres?host={self.folder}" + (f"&port={port}" if port else "")
         try:
             if os.geteuid() == 0:
                 user = pwd.getpwnam("postgres")

@@ -1,10 +1,12 @@
-"""A TCP proxy in front of a server (a port on loopback, or the path of a socket) that does to connections what networks do.
+"""A TCP proxy in front of any server (a port on loopback, (host, port), or the path of a socket file) that does to connections what
+networks do.
 
     with Proxy("/tmp/x/.s.PGSQL.5432") as proxy:
         proxy.lose_reply_to = b"COMMIT\\0"      # of the next one: it reaches the server, its reply does not come back
-        proxy.cut_after = 5000                  # so many more bytes of clients, then it is cut in the middle of whatever it is
-        proxy.drop = True                       # nothing gets through, and nobody is told
-        ... connect to 127.0.0.1:proxy.port ..."""
+        ... connect to 127.0.0.1:proxy.port ...
+
+Marks are bytes that a client sends in one piece. Every fault happens once and is counted in `lost`; those that are states last as
+long as they are set."""
 
 import select
 import socket
@@ -17,18 +19,23 @@ class Proxy:
         self.server = ("127.0.0.1", server) if isinstance(server, int) else server
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        self.lose_reply_to = None  # bytes that a client sends; then the connection is cut, once
-        self.cut_at = None         # the same, but they do not reach the server either
-        self.after = b""           # only when a client has sent these bytes before
-        self.skip = 0              # how many pass before
-        self.cut_after = None      # bytes; then the connection is cut, once
-        self.lost = 0              # how many were cut
+        # once
+        self.lose_reply_to = None  # a mark: the server gets it and answers, then the connection is cut
+        self.hush_after = None     # the same, but the connection stays, and nothing comes through it any more
+        self.cut_at = None         # a mark that does not reach the server
+        self.cut_after_sent = None      # so many bytes of a client have passed: it is cut there
+        self.cut_after_received = None  # the same for what servers say
+        self.after = b""           # marks count only when a client has sent these bytes before
+        self.skip = 0              # how many marks pass before
+        self.lost = 0
+        self.accepted = 0          # connections
+        # states
         self.refuse = False        # new connections
-        self.accepted = 0          # how many there were
-        self.delay_s = 0           # of each piece, both ways
-        self.drop = False          # pieces vanish, both ways, while this is set
+        self.silent = False        # nothing passes in either direction, and nobody is told; later it does
+        self.delay_s = 0           # of every piece
         self._ending = False
         self._pairs = set()
+        self._hushed = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -45,12 +52,19 @@ class Proxy:
             for pair in list(self._pairs):
                 self._close(pair)
 
+    def hush_all(self):
+        """What is connected now: nothing comes through it any more, and nobody is told. New connections work."""
+        with self._lock:
+            self._hushed |= self._pairs
+
     def pending(self):
-        """Whether harm that was asked for has not been done yet."""
-        return not (self.lose_reply_to is None and self.cut_at is None and self.cut_after is None)
+        """Whether a fault that was asked for has not happened yet."""
+        faults = (self.lose_reply_to, self.hush_after, self.cut_at, self.cut_after_sent, self.cut_after_received)
+        return any(fault is not None for fault in faults)
 
     def _close(self, pair):
         self._pairs.discard(pair)
+        self._hushed.discard(pair)
         for end in pair:
             try:
                 end.shutdown(socket.SHUT_RDWR)
@@ -95,53 +109,60 @@ class Proxy:
             return False
         return True
 
-    def _cut_short(self, data):
-        """What still reaches the server when the connection ends here, or None."""
+    def _count(self, name, data):
+        """How many bytes of this piece may pass before a cut; None: all."""
         with self._lock:
-            if self._meets(self.cut_at, data):
-                self.cut_at = None
-                return b""
-            if self.cut_after is None or len(data) < self.cut_after:
-                self.cut_after = None if self.cut_after is None else self.cut_after - len(data)
+            left = getattr(self, name)
+            if left is None:
                 return None
-            data, self.cut_after = data[:self.cut_after], None
-            return data
+            setattr(self, name, None if left <= len(data) else left - len(data))
+            return left if left <= len(data) else None
 
-    def _loses(self, data):
-        with self._lock:
-            if not self._meets(self.lose_reply_to, data):
-                return False
+    def _pass(self, source, sink, count_name, pair):
+        """One piece. False: that is the end of the connection."""
+        data = source.recv(1 << 16)
+        if not data:
+            return False
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        upto = self._count(count_name, data)
+        if upto is not None:
+            sink.sendall(data[:upto])
+            self.lost += 1
+            return False
+        from_client = source is pair[0]
+        if from_client and self._meets(self.cut_at, data):
+            self.cut_at = None
+            self.lost += 1
+            return False
+        sink.sendall(data)
+        if from_client and self._meets(self.lose_reply_to, data):
             self.lose_reply_to = None
-            return True
+            sink.recv(1 << 16)  # it has answered: so it is done
+            self.lost += 1
+            return False
+        if from_client and self._meets(self.hush_after, data):
+            self.hush_after = None
+            self._hushed.add(pair)
+            self.lost += 1
+        return True
 
     def _carry(self, pair):
+        client, server = pair
         try:
-            self._pump(*pair)
+            going = True
+            while going:
+                if self.silent or pair in self._hushed:
+                    time.sleep(0.02)
+                    if client.fileno() < 0:
+                        break
+                    continue
+                ready, _, _ = select.select([client, server], [], [], 0.05)
+                if client in ready:
+                    going = self._pass(client, server, "cut_after_sent", pair)
+                if going and server in ready and not self.silent and pair not in self._hushed:
+                    going = self._pass(server, client, "cut_after_received", pair)
         except (OSError, ValueError):
             pass
         with self._lock:
             self._close(pair)
-
-    def _pump(self, client, server):
-        losing = False
-        while True:
-            ready, _, _ = select.select([client, server], [], [])
-            for end in [end for end in (client, server) if end in ready]:
-                data = end.recv(1 << 16)
-                if not data:
-                    return
-                time.sleep(self.delay_s)
-                if self.drop:
-                    continue
-                if end is server:
-                    if losing:  # it has answered: so it is done
-                        self.lost += 1
-                        return
-                    client.sendall(data)
-                    continue
-                rest = self._cut_short(data)
-                server.sendall(data if rest is None else rest)
-                if rest is not None:
-                    self.lost += 1
-                    return
-                losing = losing or self._loses(data)

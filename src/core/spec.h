@@ -21,9 +21,18 @@ typedef struct once_fingerprint_spec {
     size_t n;
 } once_fingerprint_spec;
 
+/* What a parameter of a statement stands for. */
+typedef enum once_sql_source {
+    ONCE_SQL_FIELD,
+    ONCE_SQL_KEY,             /* :once_key, as ONCE_KEY of a command */
+    ONCE_SQL_IDEMPOTENCY_KEY, /* :once_idempotency_key */
+    ONCE_SQL_ATTEMPT          /* :once_attempt */
+} once_sql_source;
+
 /* One parameter of a statement: ":name" is the pointer "/name". */
 typedef struct once_sql_param {
-    once_pointer pointer;
+    once_sql_source source;
+    once_pointer pointer; /* FIELD */
     bool optional; /* ":{/a?}": NULL when absent */
 } once_sql_param;
 
@@ -67,6 +76,8 @@ typedef struct once_handler_spec {
     once_effect_kind effect;
     const once_sql_statement *statements;
     size_t n_statements;
+    once_bytes sql_url;   /* where they run, as written: a URL or a reference to one, never shown as it is; empty: in the store's database */
+    int sql_url_line;
     const once_bytes *already; /* constraints, as once_fault.constraint */
     size_t n_already;
     const once_bytes *rejected; /* extended result codes or constraint names */
@@ -101,7 +112,7 @@ typedef struct once_spec {
     once_bytes init;         /* SQL, may be empty */
     uint32_t batch_max;      /* messages */
     int64_t batch_wait_ms;
-    uint32_t workers;        /* processes or threads that run external effects of one handler at a time */
+    uint32_t workers;        /* processes, threads or connections that run external effects of one handler at a time */
     int64_t drain_ms;        /* told to stop: how long effects in flight may go on before they are killed */
     int64_t patience_ms;     /* for how long a finite source tries again when the store is away */
     size_t message_max;      /* bytes */
@@ -114,6 +125,7 @@ bool once_exec_is_reference(once_bytes value);
 /* The effect is outside of the store, so its promise is fenced: it runs between two transactions, not in one. */
 static inline bool once_handler_external(const once_handler_spec *handler)
 {
+    if (handler->effect == ONCE_EFFECT_SQL) return handler->sql_url.len > 0;
     return handler->effect == ONCE_EFFECT_EXEC || handler->effect == ONCE_EFFECT_CALLBACK;
 }
 

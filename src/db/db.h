@@ -3,10 +3,13 @@
  * Two kinds of statements: our own, and the user's. The user's cannot end the transaction, attach databases, change
  * settings, or touch our tables (`once_...`): SQLite is asked by an authorizer; for PostgreSQL their words are looked at.
  *
- * Thread rule: one thread at a time, as the store that the connection belongs to. */
+ * Thread rule: one thread at a time, as the store that the connection belongs to; but for once_db_interrupt. */
 #ifndef ONCE_DB_DB_H
 #define ONCE_DB_DB_H
 
+#include <stdatomic.h>
+
+#include "base/env.h"
 #include "once/types.h"
 
 typedef struct once_db once_db;
@@ -74,6 +77,12 @@ struct once_db_ops {
     int (*savepoint_undo)(once_db *db, once_error *err);
     int (*script)(once_db *db, once_bytes sql, once_error *err);
     int (*describe)(once_db *db, char *out, size_t len, once_error *err);
+    int (*identity)(once_db *db, char *out, size_t len, once_error *err);
+    int (*begin)(once_db *db, once_error *err);
+    int (*commit)(once_db *db, bool *maybe, once_fault *fault);
+    void (*rollback)(once_db *db);
+    void (*interrupt)(once_db *db);
+    void (*close)(once_db *db);
 };
 
 /* Prepares a statement of the user with `?1`..`?n` parameters. Refuses: more than one statement, transaction control,
@@ -116,5 +125,34 @@ int once_db_script(once_db *db, once_bytes sql, once_error *err);
 
 /* The settings that matter to somebody who asks `once check`: "journal_mode=wal synchronous=full". */
 int once_db_describe(once_db *db, char *out, size_t len, once_error *err);
+
+/* Texts that are equal when two connections are to the same database, and differ otherwise. */
+int once_db_identity(once_db *db, char *out, size_t len, once_error *err);
+
+/* ---- a connection of its own, for effects in a database that is not the store's ---- */
+
+typedef struct once_db_options {
+    const once_env *env;
+    int busy_ms;             /* SQLite: how long to wait for the lock of another connection */
+    const atomic_bool *stop; /* true: nothing may run any more; see once_db_interrupt. It outlives the connection */
+} once_db_options;
+
+/* Whether it is the URL of a database that this build can connect to: ONCE_E_CONFIG or ONCE_E_UNSUPPORTED. Shows no more of it than
+ * its scheme, because there may be a password in it. */
+int once_db_check_url(once_bytes url, once_error *err);
+
+/* Connects. Nothing is made in the database. */
+int once_db_open(const char *url, const once_db_options *options, once_db **out, once_error *err);
+void once_db_close(once_db *db); /* after its statements were freed; an open transaction is rolled back. NULL is fine */
+
+/* A transaction whose commit is durable. A connection that was lost is made anew here, and only here. */
+int once_db_begin(once_db *db, once_error *err);
+/* ONCE_OK, or why not. *maybe: it was asked for, and nobody knows what became of it; otherwise nothing has happened. Either way
+ * once_db_rollback comes next. */
+int once_db_commit(once_db *db, bool *maybe, once_fault *fault);
+void once_db_rollback(once_db *db); /* also after a failure, and when the connection is gone */
+
+/* From any thread, after `stop` was set to true: what waits for the database comes back soon, as a failure. */
+void once_db_interrupt(once_db *db);
 
 #endif

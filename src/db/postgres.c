@@ -142,7 +142,7 @@ int once__pg_new(const char *rest, const once_env *env, once_patience patience, 
     char *why = NULL;
     PQconninfoOption *options = PQconninfoParse(pg->conninfo, &why);
     if (!options) {
-        once_fail(err, ONCE_E_CONFIG, "store 'postgres:...' cannot be read; write postgres://user@host:port/database");
+        once_fail(err, ONCE_E_CONFIG, "'postgres:...' cannot be read; write postgres://user@host:port/database");
         PQfreemem(why); /* may show the password */
         once__pg_free(pg);
         return ONCE_E_CONFIG;

@@ -49,6 +49,7 @@ typedef struct once_pg {
     unsigned savepoints;     /* open ones */
     size_t failed_at;        /* the last round that failed: which statement ... */
     char failed_state[6];    /* ... and its SQLSTATE; empty: the connection did */
+    struct once_pg_own *own; /* of a connection of its own (postgres_tx.c); NULL: the store's */
 } once_pg;
 
 /* ---- connection ---- */
@@ -144,11 +145,22 @@ void once__pg_say_where(once_pg *pg, PGconn *conn);
 bool once__pg_wait(once_pg *pg, bool to_read);
 /* As PQexec. NULL: the connection failed, or we stopped waiting. */
 PGresult *once__pg_simple(once_pg *pg, const char *sql);
+int once__pg_fault(once_pg *pg, const PGresult *result, once_fault *fault); /* of a statement of the user; result NULL: the connection failed */
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err); /* the next result; a failed one is one, too. Fails: the connection did */
 int once__pg_sent(once_pg *pg, size_t bytes, once_error *err); /* a statement was; libpq does not pile up more than some of them */
 int once__pg_sync(once_pg *pg, once_error *err);
 int once__pg_synced(once_pg *pg, once_error *err); /* reads up to the end of the round */
 /* Refuses what is not allowed in the user's SQL, by name. With `whole`: a script of several statements. */
 int once__pg_look(once_bytes sql, bool whole, once_error *err);
+
+/* ---- a connection of its own (postgres_tx.c) ---- */
+
+int once__pg_open(const char *rest, const once_db_options *options, once_db **out, once_error *err);
+int once__pg_tx_begin(once_db *db, once_error *err);
+int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault);
+void once__pg_tx_rollback(once_db *db);
+void once__pg_interrupt(once_db *db);
+int once__pg_identity(once_db *db, char *out, size_t len, once_error *err);
+void once__pg_close_own(once_db *db);
 
 #endif

@@ -212,6 +212,8 @@ static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
     return status;
 }
 
+int once__pg_fault(once_pg *pg, const PGresult *result, once_fault *fault) { return fault_of(pg, result, fault); }
+
 static int bad_value(once_fault *fault, const char *text)
 {
     if (fault) {
@@ -560,4 +562,10 @@ const once_db_ops once__pg_ops = {
     .savepoint_undo = user_savepoint_undo,
     .script = user_script,
     .describe = user_describe,
+    .identity = once__pg_identity,
+    .begin = once__pg_tx_begin,
+    .commit = once__pg_tx_commit,
+    .rollback = once__pg_tx_rollback,
+    .interrupt = once__pg_interrupt,
+    .close = once__pg_close_own,
 };

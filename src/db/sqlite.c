@@ -160,9 +160,8 @@ static const char *code_name(int code)
     return "";
 }
 
-static int stmt_failed(sqlite_stmt *stmt, int code, once_fault *fault)
+int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault)
 {
-    once_sqlite_db *db = of(stmt->stmt.db);
     const char *message = db->refused[0] ? db->refused : sqlite3_errmsg(db->handle);
     once_fault_kind kind = fault_kind(code, message);
     if (fault) {
@@ -171,9 +170,16 @@ static int stmt_failed(sqlite_stmt *stmt, int code, once_fault *fault)
         constraint_name(code, message, fault->constraint, sizeof fault->constraint);
         snprintf(fault->state, sizeof fault->state, "%s", code_name(code));
     }
+    return fault_status(kind, code);
+}
+
+static int stmt_failed(sqlite_stmt *stmt, int code, once_fault *fault)
+{
+    once_sqlite_db *db = of(stmt->stmt.db);
+    const int status = once__sqlite_fault(db, code, fault);
     sqlite3_reset(stmt->handle);
     if (fault) fault->aborted = sqlite3_get_autocommit(db->handle) != 0;
-    return fault_status(kind, code);
+    return status;
 }
 
 /* ---- the authorizer ---- */
@@ -261,6 +267,7 @@ static int on_busy(void *user, int tries)
     const int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     if (tries == 0) db->busy_since_ns = now_ns;
     if (now_ns - db->busy_since_ns >= (int64_t)db->busy_ms * 1000000) return 0;
+    if (db->stop && atomic_load(db->stop)) return 0;
     const long nap_us = 100 + (long)((now.tv_nsec / 64) % 900); /* uneven is enough; it need not be random */
     nanosleep(&(struct timespec){.tv_nsec = nap_us * 1000}, NULL);
     return 1;
@@ -600,4 +607,10 @@ static const once_db_ops sqlite_ops = {
     .savepoint_undo = sqlite_savepoint_undo,
     .script = sqlite_script,
     .describe = sqlite_describe,
+    .identity = once__sqlite_identity,
+    .begin = once__sqlite_tx_begin,
+    .commit = once__sqlite_tx_commit,
+    .rollback = once__sqlite_tx_rollback,
+    .interrupt = once__sqlite_interrupt,
+    .close = once__sqlite_close_other,
 };

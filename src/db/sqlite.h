@@ -26,6 +26,7 @@ typedef struct once_sqlite_db {
     int busy_ms;         /* how long to wait for a lock ... */
     int64_t busy_since_ns; /* ... since the first try */
     sqlite3_stmt *mark, *unmark; /* SAVEPOINT, RELEASE; made when first needed */
+    const atomic_bool *stop; /* of a connection of its own (sqlite_tx.c): true: give up. NULL: the store's */
 } once_sqlite_db;
 
 typedef struct once_sqlite_options {
@@ -52,5 +53,17 @@ int once__sqlite_integer(once_sqlite_db *db, const char *sql, int64_t missing, i
 int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err);
 /* The status for an extended result code. */
 int once__sqlite_status(int code);
+/* What an extended result code of a statement of the user means, with the connection's own words for it. */
+int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault);
+
+/* ---- a connection of its own (sqlite_tx.c) ---- */
+
+int once__sqlite_open_other(const char *path, const once_db_options *options, once_db **out, once_error *err);
+int once__sqlite_tx_begin(once_db *db, once_error *err);
+int once__sqlite_tx_commit(once_db *db, bool *maybe, once_fault *fault);
+void once__sqlite_tx_rollback(once_db *db);
+void once__sqlite_interrupt(once_db *db);
+int once__sqlite_identity(once_db *db, char *out, size_t len, once_error *err);
+void once__sqlite_close_other(once_db *db);
 
 #endif

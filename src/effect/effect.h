@@ -1,6 +1,6 @@
 /* Effects: what a message does. Two halves: `prepare` makes the input out of a body (any thread, no state); then it is carried
- * out. SQL runs here, on the store executor's thread and inside its transaction; external effects (commands, callbacks) are in
- * effect/hands.h. */
+ * out. SQL in the store's database runs here, on the store executor's thread and inside its transaction; external effects (commands,
+ * callbacks, SQL in another database) are in effect/hands.h. */
 #ifndef ONCE_EFFECT_EFFECT_H
 #define ONCE_EFFECT_EFFECT_H
 
@@ -15,11 +15,11 @@ int once_effect_prepare(const once_handler_spec *handler, const once_json *body,
 /* The promise that the handler's effect carries: "atomic", "fenced", "natural", or "none" for `dead`. */
 const char *once_effect_mode(const once_handler_spec *handler);
 
-/* --- SQL (effect/sql.c) --- */
+/* --- SQL in the store's database (effect/sql.c) --- */
 
 typedef struct once_effects once_effects; /* the SQL effects of all handlers, ready to run; other handlers are passed over */
 
-/* The values of a handler's parameters. */
+/* The values of a handler's parameters, wherever they are used (effect/sql_statements.c). */
 int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
                      void **input, once_error *err);
 

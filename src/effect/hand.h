@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "db/db.h"
 #include "effect/hands.h"
 
 typedef struct once_hand once_hand;
@@ -27,6 +28,8 @@ struct once_hand { /* first member of each kind */
 
 int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
 int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
+int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
+once_db *once_hand_sql_db(once_hand *hand); /* the connection that it was opened with */
 int once_hand_open_callback(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback, once_hand **out,
                             once_error *err);
 
@@ -54,6 +57,9 @@ typedef struct once_watch {
 
 int once_hands_watch(once_hands *hands, once_watch *watch, uint32_t events, once_error *err); /* adds or changes */
 void once_hands_unwatch(once_hands *hands, once_watch *watch); /* also from inside a `ready`; a pending event is not delivered any more. Does not close */
+
+/* A value as written, or what a reference (env:NAME, file:PATH) leads to. */
+int once_hands_value(const once_hands *hands, const once_exec_variable *written, once_arena *arena, once_bytes *out, once_error *err);
 
 /* The environment of a command: PATH, LANG and what the handler names, secrets read; NULL-terminated, in `arena`. `extra` (NULL or
  * NULL-terminated) are put behind. */

@@ -1,4 +1,5 @@
-/* The loop under all hands: descriptors, time, and the list of what ended. What a message does is in exec.c, stream.c and callback.c. */
+/* The loop under all hands: descriptors, time, and the list of what ended. What a message does is in exec.c, stream.c, callback.c and
+ * sql_hand.c. */
 #include "effect/hands.h"
 
 #include <assert.h>
@@ -14,6 +15,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "effect/effect.h"
 #include "effect/hand.h"
 #include "effect/process.h"
 
@@ -217,6 +219,7 @@ int once_hands_prepare(const once_handler_spec *handler, const once_json *body, 
 {
     static char nothing; /* an item without input cannot run */
     if (handler->effect == ONCE_EFFECT_EXEC && !handler->exec.stream) return once_exec_prepare(handler, body, message, arena, input, err);
+    if (handler->effect == ONCE_EFFECT_SQL) return once_sql_prepare(handler, body, message, arena, input, err);
     *input = &nothing;
     return ONCE_OK;
 }
@@ -267,7 +270,7 @@ static int read_secret(const environment *env, const once_exec_variable *v, cons
     const int why = errno;
     if (fd >= 0) world->close(world->self, fd);
     if (got < 0)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for variable '%.*s': %s", AT(env, v->line), path,
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for '%.*s': %s", AT(env, v->line), path,
                          (int)v->name.len, v->name.data, strerror(why));
     if (len && text[len - 1] == '\n') len--;
     if (len && text[len - 1] == '\r') len--;
@@ -288,6 +291,11 @@ static int read_value(const environment *env, const once_exec_variable *v, once_
                          text.data + 4, (int)v->name.len, v->name.data);
     *out = (once_bytes){found, strlen(found)};
     return ONCE_OK;
+}
+
+int once_hands_value(const once_hands *hands, const once_exec_variable *written, once_arena *arena, once_bytes *out, once_error *err)
+{
+    return read_value(&(environment){.options = &hands->options, .arena = arena}, written, out, err);
 }
 
 static int put_variable(environment *env, const once_exec_variable *v, once_error *err)
@@ -362,7 +370,13 @@ static int open_hand(once_hands *hands, const once_handler_spec *handler, once_h
     if (!once_handler_external(handler)) return ONCE_OK;
     assert(handler->slots > 0);
     if (handler->effect == ONCE_EFFECT_CALLBACK) return open_callback(hands, handler, out, err);
+    if (handler->effect == ONCE_EFFECT_SQL) return once_hand_open_sql(hands, handler, out, err);
     return (handler->exec.stream ? once_hand_open_stream : once_hand_open_exec)(hands, handler, out, err);
+}
+
+once_db *once_hands_db(once_hands *hands, const once_handler_spec *handler)
+{
+    return handler->effect == ONCE_EFFECT_SQL && once_handler_external(handler) ? once_hand_sql_db(hands->of[handler - hands->options.spec->handlers]) : NULL;
 }
 
 static int open_loop(once_hands *hands, once_error *err)

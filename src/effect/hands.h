@@ -1,4 +1,4 @@
-/* The hands: they carry out external effects (commands, callbacks), many at a time, beside the store's transactions.
+/* The hands: they carry out external effects (commands, callbacks, SQL in another database), many at a time, beside the store's transactions.
  *
  *   once_hands_start   items begin; nothing blocks
  *   once_hands_wait    items that ended, in any order
@@ -7,12 +7,13 @@
  * to decide. Results and reasons are in item->output (malloc; once_hands_output).
  *
  * One thread owns the hands and calls everything but once_hands_wake: an event loop over the pipes of all children, without a
- * thread per process. Callbacks run in threads of their own. */
+ * thread per process. Callbacks and SQL run in threads of their own. */
 #ifndef ONCE_EFFECT_HANDS_H
 #define ONCE_EFFECT_HANDS_H
 
 #include "base/env.h"
 #include "core/item.h"
+#include "db/db.h"
 #include "once/handle.h"
 
 typedef struct once_hands once_hands;
@@ -34,10 +35,14 @@ typedef struct once_hands_options {
 /* Whether the spec has an external effect at all. */
 bool once_hands_needed(const once_spec *spec);
 
-/* Looks up every command and reads every secret: a command that is not there, a variable that cannot be read and a callback that
- * nobody registered are found before the first message, as file:line. Starts no process. */
+/* Looks up every command, reads every secret, connects to every database: a command that is not there, a variable that cannot be read,
+ * a callback that nobody registered and a statement that cannot be prepared are found before the first message, as file:line. Starts
+ * no process. */
 int once_hands_open(const once_hands_options *options, once_hands **out, once_error *err);
 void once_hands_close(once_hands *hands); /* kills the commands that still run, waits for the callbacks; NULL is fine */
+
+/* The database of a handler with SQL elsewhere, to ask about it while nothing runs; NULL for all others. */
+once_db *once_hands_db(once_hands *hands, const once_handler_spec *handler);
 
 /* As core/intake.h wants it, for handlers with once_handler_external: renders the arguments. ONCE_E_MESSAGE: a field is missing, has
  * a NUL byte, or would turn into an option. */
@@ -46,8 +51,8 @@ int once_hands_prepare(const once_handler_spec *handler, const once_json *body, 
 
 void once_hands_start(once_hands *hands, once_item *const *items, size_t n);
 /* The process group of each is killed: it comes back as unknown, or as release when it had not begun. A callback cannot be
- * killed; its once_call_extend answers E_FENCED from now on, and what it says when it returns counts. Items that are
- * back already are ignored. */
+ * killed; its once_call_extend answers E_FENCED from now on, and what it says when it returns counts. SQL is rolled back and comes
+ * back as release; when its COMMIT had been sent, as unknown. Items that are back already are ignored. */
 void once_hands_kill(once_hands *hands, once_item *const *items, size_t n);
 /* Waits for up to wait_ms (ONCE_NEVER: no limit) until something ended or somebody woke us, and returns how many of `max`
  * items are in `out`. */

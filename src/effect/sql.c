@@ -4,12 +4,12 @@
  * stale, retry, dead: the message's outcome), a condition that no message will get past (a table is missing, the disk is
  * full: a status for the whole pipeline), or the loss of the transaction (also a status). */
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/failpoint.h"
 #include "effect/effect.h"
+#include "effect/sql_statements.h"
 
 #include "base/banned.h"
 
@@ -24,90 +24,7 @@ struct once_effects {
     sql_handler *handlers; /* as spec->handlers */
 };
 
-/* --- the input: one value for each parameter of each statement, in order --- */
-
-static int bad_value(once_error *err, const once_pointer *pointer, const char *what)
-{
-    return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s'", what, (int)pointer->text.len, pointer->text.data);
-}
-
-static int read_value(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out, once_error *err)
-{
-    const once_json_value value = once_json_find(body, &param->pointer);
-    switch (value.type) {
-    case ONCE_JSON_ABSENT:
-        if (!param->optional) return bad_value(err, &param->pointer, "missing field");
-        out->type = ONCE_VALUE_NULL;
-        return ONCE_OK;
-    case ONCE_JSON_NULL: out->type = ONCE_VALUE_NULL; return ONCE_OK;
-    case ONCE_JSON_FALSE:
-    case ONCE_JSON_TRUE:
-        out->type = ONCE_VALUE_INTEGER;
-        out->integer = value.type == ONCE_JSON_TRUE;
-        return ONCE_OK;
-    case ONCE_JSON_INTEGER:
-        out->type = ONCE_VALUE_INTEGER;
-        if (once_json_int64(value, &out->integer)) return ONCE_OK;
-        return bad_value(err, &param->pointer, "a number that does not fit in 64 bits in field");
-    case ONCE_JSON_REAL:
-        out->type = ONCE_VALUE_REAL;
-        if (once_json_double(value, &out->real)) return ONCE_OK;
-        return bad_value(err, &param->pointer, "a number that does not fit in a double in field");
-    case ONCE_JSON_STRING:
-        out->type = ONCE_VALUE_TEXT;
-        if (once_json_string(value, arena, &out->text)) return ONCE_OK;
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
-    case ONCE_JSON_ARRAY:
-    case ONCE_JSON_OBJECT:
-        out->type = ONCE_VALUE_TEXT;
-        out->text = value.raw;
-        return ONCE_OK;
-    }
-    return once_fail(err, ONCE_E_BUG, "unknown kind of JSON value");
-}
-
-int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                     void **input, once_error *err)
-{
-    (void)message;
-    size_t n = 0;
-    for (size_t i = 0; i < handler->n_statements; i++) n += handler->statements[i].n;
-    once_value *values = once_arena_alloc(arena, n * sizeof *values);
-    if (!values) return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
-    once_value *next = values;
-    for (size_t i = 0; i < handler->n_statements; i++) {
-        const once_sql_statement *statement = &handler->statements[i];
-        for (size_t k = 0; k < statement->n; k++) {
-            const int rc = read_value(body, &statement->params[k], arena, next++, err);
-            if (rc != ONCE_OK) return rc;
-        }
-    }
-    *input = values;
-    return ONCE_OK;
-}
-
-/* --- what a fault means --- */
-
-static bool listed(const once_bytes *list, size_t n, const once_fault *fault)
-{
-    char code[16];
-    const int code_len = snprintf(code, sizeof code, "%d", fault->code);
-    const size_t len = strlen(fault->constraint);
-    for (size_t i = 0; i < n; i++) {
-        if (len && list[i].len == len && memcmp(list[i].data, fault->constraint, len) == 0) return true;
-        if (fault->code && list[i].len == (size_t)code_len && memcmp(list[i].data, code, list[i].len) == 0) return true;
-        if (fault->state[0] && list[i].len == strlen(fault->state) && memcmp(list[i].data, fault->state, list[i].len) == 0) return true;
-    }
-    return false;
-}
-
-static once_outcome outcome_of_fault(const once_handler_spec *handler, const once_fault *fault)
-{
-    if (listed(handler->already, handler->n_already, fault)) return ONCE_ALREADY;
-    if (listed(handler->rejected, handler->n_rejected, fault)) return ONCE_REJECTED;
-    if (listed(handler->retry.on, handler->retry.n_on, fault)) return ONCE_RETRY;
-    return ONCE_DEAD;
-}
+/* --- what an answer means --- */
 
 static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, const char *text)
 {
@@ -119,24 +36,25 @@ static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, 
 static int judge(const once_effects *effects, const sql_handler *handler, const once_sql_statement *statement, int rc, const once_fault *fault,
                  once_item *item, once_arena *arena, once_error *err)
 {
+    once_outcome outcome = ONCE_DEAD;
+    const bool answers = once_sql_judge(handler->spec, fault, &outcome);
     if (fault->aborted && fault->kind == ONCE_FAULT_CONSTRAINT) { /* RAISE(ROLLBACK): everybody's transaction is gone */
         item->verdict = true;
-        fail_item(item, outcome_of_fault(handler->spec, fault), &item->batch->arena, fault->text);
+        fail_item(item, outcome, &item->batch->arena, fault->text);
         item->reason = item->failure;
         return ONCE_OK;
     }
-    if (fault->aborted || (fault->kind != ONCE_FAULT_CONSTRAINT && fault->kind != ONCE_FAULT_DATA))
+    if (fault->aborted || !answers)
         return once_fail(err, rc, "%.*s:%d: %s", (int)effects->spec->file.len, effects->spec->file.data, statement->line, fault->text);
-    fail_item(item, outcome_of_fault(handler->spec, fault), arena, fault->text);
+    fail_item(item, outcome, arena, fault->text);
     return ONCE_OK;
 }
 
 /* Whether the statement met as many rows as it was told to. */
 static bool met(const once_sql_statement *statement, size_t i, int64_t rows, once_item *item, once_arena *arena)
 {
-    if (statement->rows < 0 || rows == statement->rows) return true;
     char text[120];
-    snprintf(text, sizeof text, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows, (long long)statement->rows);
+    if (once_sql_met(statement, i, rows, text, sizeof text)) return true;
     fail_item(item, statement->unmet, arena, text);
     return false;
 }
@@ -189,8 +107,10 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
     }
     once_fault fault;
     if (alone && once_db_owes(effects->db, &fault)) {
+        once_outcome outcome = ONCE_DEAD;
+        (void)once_sql_judge(handler->spec, &fault, &outcome); /* a constraint */
         *dirty = true;
-        fail_item(item, outcome_of_fault(handler->spec, &fault), arena, fault.text);
+        fail_item(item, outcome, arena, fault.text);
         return ONCE_OK;
     }
     if (ONCE_FAIL_AT(effect_after)) {
@@ -320,6 +240,7 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
                      once_error *err)
 {
     *failed = false;
+    for (size_t i = 0; i < n; i++) once_sql_fill(items[i]);
     if (!careful && once_db_sends(effects->db)) return run_sent(effects, items, n, arena, failed, err);
     for (size_t i = 0; i < n; i++) {
         bool dirty;
@@ -371,16 +292,8 @@ int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, on
     for (size_t i = 0; i < spec->n_handlers; i++) {
         sql_handler *handler = &effects->handlers[i];
         handler->spec = &spec->handlers[i];
-        if (handler->spec->n_statements == 0) continue; /* another kind of effect */
-        handler->statements = calloc(handler->spec->n_statements, sizeof *handler->statements);
-        int rc = handler->statements ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
-        for (size_t k = 0; rc == ONCE_OK && k < handler->spec->n_statements; k++) {
-            const once_sql_statement *statement = &handler->spec->statements[k];
-            once_error why;
-            rc = once_db_prepare(db, statement->sql, &handler->statements[k], &why);
-            if (rc != ONCE_OK)
-                once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line, why.text);
-        }
+        if (handler->spec->effect != ONCE_EFFECT_SQL || once_handler_external(handler->spec)) continue;
+        const int rc = once_sql_open(spec, handler->spec, db, &handler->statements, err);
         if (rc != ONCE_OK) {
             once_effects_close(effects);
             return rc;
@@ -394,9 +307,8 @@ void once_effects_close(once_effects *effects)
 {
     if (!effects) return;
     for (size_t i = 0; i < effects->spec->n_handlers; i++) {
-        sql_handler *handler = &effects->handlers[i];
-        for (size_t k = 0; handler->statements && k < handler->spec->n_statements; k++) once_stmt_free(handler->statements[k]);
-        free(handler->statements);
+        const sql_handler *handler = &effects->handlers[i];
+        once_sql_close(handler->spec, handler->statements);
     }
     free(effects->handlers);
     free(effects);

@@ -78,31 +78,53 @@ static bool same_bytes(once_bytes x, once_bytes y)
 }
 
 /* The number of the parameter, 1..n; new ones are added. */
-static int number_of(lexer *lex, once_bytes pointer, bool optional, size_t *number, once_error *err)
+static int number_of(lexer *lex, const once_sql_param *param, size_t *number, once_error *err)
 {
     for (size_t i = 0; i < lex->n; i++) {
-        if (lex->params[i].optional != optional || !same_bytes(lex->params[i].pointer.text, pointer)) continue;
+        const once_sql_param *other = &lex->params[i];
+        if (other->source != param->source || other->optional != param->optional) continue;
+        if (!same_bytes(other->pointer.text, param->pointer.text)) continue;
         *number = i + 1;
         return ONCE_OK;
     }
-    int rc = grow(lex, err);
+    const int rc = grow(lex, err);
     if (rc != ONCE_OK) return rc;
-    once_error why = {0};
-    once_sql_param param = {.optional = optional};
-    rc = once_pointer_parse(lex->arena, pointer, &param.pointer, &why);
-    if (rc != ONCE_OK) return once_fail(err, rc, "parameter ':{%.*s}' is not a JSON pointer: %s", SHOWN(pointer), why.text);
-    lex->params[lex->n++] = param;
+    lex->params[lex->n++] = *param;
     *number = lex->n;
     return ONCE_OK;
 }
 
-static int write_param(lexer *lex, once_bytes pointer, bool optional, once_error *err)
+static int write_param(lexer *lex, const once_sql_param *param, once_error *err)
 {
     size_t number;
-    int rc = number_of(lex, pointer, optional, &number, err);
-    if (rc != ONCE_OK) return rc;
-    once_buf_printf(lex->sql, "?%zu", number);
-    return ONCE_OK;
+    const int rc = number_of(lex, param, &number, err);
+    if (rc == ONCE_OK) once_buf_printf(lex->sql, "?%zu", number);
+    return rc;
+}
+
+static int write_field(lexer *lex, once_bytes pointer, bool optional, once_error *err)
+{
+    once_error why = {0};
+    once_sql_param param = {.optional = optional};
+    const int rc = once_pointer_parse(lex->arena, pointer, &param.pointer, &why);
+    if (rc != ONCE_OK) return once_fail(err, rc, "parameter ':{%.*s}' is not a JSON pointer: %s", SHOWN(pointer), why.text);
+    return write_param(lex, &param, err);
+}
+
+/* A name that begins with once_. */
+static int write_ours(lexer *lex, once_bytes name, once_error *err)
+{
+    static const struct {
+        const char *name;
+        once_sql_source source;
+    } ours[] = {
+        {"once_key", ONCE_SQL_KEY}, {"once_idempotency_key", ONCE_SQL_IDEMPOTENCY_KEY}, {"once_attempt", ONCE_SQL_ATTEMPT},
+    };
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        if (same_bytes((once_bytes){ours[i].name, strlen(ours[i].name)}, name)) return write_param(lex, &(once_sql_param){.source = ours[i].source}, err);
+    return once_fail(err, ONCE_E_USAGE,
+                     "parameter ':%.*s': names that begin with once_ are ours, and are once_key, once_idempotency_key and once_attempt; "
+                     "write ':{/%.*s}' for a field", SHOWN(name), SHOWN(name));
 }
 
 /* ":name" */
@@ -114,12 +136,13 @@ static int read_name(lexer *lex, once_error *err)
     if (end - lex->at != shown.len)
         return once_fail(err, ONCE_E_USAGE, "parameter '%.*s' has other characters than letters, digits and _; write ':{/%.*s}'",
                          SHOWN(shown), SHOWN(rest));
+    lex->at = end;
+    if (rest.len >= 5 && memcmp(rest.data, "once_", 5) == 0) return write_ours(lex, rest, err);
     char *pointer = once_arena_alloc(lex->arena, shown.len);
     if (!pointer) return once_fail(err, ONCE_E_NOMEM, "out of memory");
     pointer[0] = '/';
     memcpy(pointer + 1, rest.data, rest.len);
-    lex->at = end;
-    return write_param(lex, (once_bytes){pointer, shown.len}, false, err);
+    return write_field(lex, (once_bytes){pointer, shown.len}, false, err);
 }
 
 /* ":{/a/b}", ":{/a?}" */
@@ -144,7 +167,7 @@ static int read_braces(lexer *lex, once_error *err)
     lex->at = end + 1;
     if (is_word(peek(lex, 0)))
         return once_fail(err, ONCE_E_USAGE, "text touches the parameter ':{%.*s}'; put a space behind it", SHOWN(pointer));
-    return write_param(lex, pointer, optional, err);
+    return write_field(lex, pointer, optional, err);
 }
 
 static int read_colon(lexer *lex, once_error *err)

@@ -3,6 +3,8 @@
  *   :name      the top-level field "name" (a letter or _, then letters, digits, _)
  *   :{/a/b}    any field, as a JSON pointer
  *   :{/a?}     the same, and NULL when the message has no such field (so a '?' that ends a name cannot be written)
+ *   :once_key, :once_idempotency_key, :once_attempt    what a command has as ONCE_KEY and so on. All names that begin with
+ *              once_ are ours; a field with such a name is written :{/once_...}
  *
  * They become ?1..?n in the order of their first use; the same parameter used again keeps its number. Strings ('..'),
  * quoted names ("..", `..`, [..]), comments and `::` are left alone, and so is every other byte of the statement.

@@ -166,6 +166,20 @@ static bool is_variable_name(once_bytes name)
     return name.len > 0;
 }
 
+bool once__config_reference(once_config *config, const char *what, const once_node *node)
+{
+    once_bytes rest;
+    if (starts_with(node->text, "env:", &rest) && !is_variable_name(rest)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s refers to a variable, but 'env:' is not followed by a name; write env:NAME", what);
+        return false;
+    }
+    if (starts_with(node->text, "file:", &rest) && rest.len == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s refers to a file, but 'file:' is not followed by a path; write file:PATH", what);
+        return false;
+    }
+    return true;
+}
+
 static bool check_variable(once_config *config, const once_node *node)
 {
     const once_config_shown name = once_config_show(node->name);
@@ -179,14 +193,10 @@ static bool check_variable(once_config *config, const once_node *node)
     } else if (node->kind != ONCE_NODE_SCALAR || node->none) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env': '%s' must be text, not %s; write a text, env:NAME or file:PATH", name.text,
                           once_node_kind_text(node));
-    } else if (starts_with(node->text, "env:", &rest) && !is_variable_name(rest)) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env': '%s' refers to a variable, but 'env:' is not followed by a name; write env:NAME",
-                          name.text);
-    } else if (starts_with(node->text, "file:", &rest) && rest.len == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env': '%s' refers to a file, but 'file:' is not followed by a path; write file:PATH",
-                          name.text);
     } else {
-        return true;
+        char what[sizeof name.text + 10];
+        (void)snprintf(what, sizeof what, "'env': '%s'", name.text);
+        return once__config_reference(config, what, node);
     }
     return false;
 }

@@ -77,7 +77,6 @@ static const struct {
     {"env", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"natural", ON(DEAD), "has no meaning with 'dead'"},
     {"unknown", ON(DEAD), "has no meaning with 'dead'"},
-    {"unknown", ON(SQL), "has no meaning with 'sql': effects in the store's own database are never unknown"},
 };
 
 static void check_fit(once_config *config, const once_node *node, const once_handler_spec *handler)
@@ -87,9 +86,13 @@ static void check_fit(once_config *config, const once_node *node, const once_han
         if (found && (misfits[i].effects & (1u << handler->effect)))
             once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' %s; remove it", misfits[i].field, misfits[i].why);
     }
+    const once_node *unknown = once_node_member(node, "unknown");
+    if (unknown && handler->effect == ONCE_EFFECT_SQL && !once_handler_external(handler))
+        once_config_wrong(config, ONCE_E_CONFIG, unknown->name_line,
+                          "'unknown' has no meaning with 'sql': effects in the store's own database are never unknown; remove it");
     const once_node *retry = once_node_member(node, "retry");
     const once_node *on = retry && retry->kind == ONCE_NODE_MAP ? once_node_member(retry, "on") : NULL;
-    if (on && once_handler_external(handler))
+    if (on && handler->effect != ONCE_EFFECT_SQL && once_handler_external(handler))
         once_config_wrong(config, ONCE_E_CONFIG, on->name_line, "'on' names faults of statements, and is for 'sql'; remove it");
 }
 

@@ -36,6 +36,9 @@ bool once__config_name(once_config *config, const char *what, int line, once_byt
 /* NULL after a mistake. */
 const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node);
 
+/* Whether a reference (env:NAME, file:PATH) is complete; otherwise a mistake that does not show it, about `what`. */
+bool once__config_reference(once_config *config, const char *what, const once_node *node);
+
 /* Readers of `exec` and `env`, into a once__handler. */
 once_config_reader once__config_exec, once__config_env;
 

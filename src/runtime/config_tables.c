@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "db/db.h"
 #include "effect/sql_params.h"
 #include "runtime/config.h"
 #include "runtime/config_internal.h"
@@ -256,7 +257,12 @@ static const once_config_scope statement_scope = {
             "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by its JSON\n"
             "pointer, `:{/a?}` the same and NULL when it is absent. Integers, reals and texts are bound as such, true and false\n"
             "as 1 and 0, null as NULL, objects and arrays as JSON text. Without `?` a missing field makes a dead letter.\n"
-            "Transactions, ATTACH, PRAGMA and VACUUM are refused: the transaction is once's own.",
+            "Transactions, ATTACH, PRAGMA and VACUUM are refused: the transaction is once's own.\n"
+            "\n"
+            "Names that begin with `once_` are not fields: `:once_key` is the key, as `once explain` wants it, `:once_idempotency_key`\n"
+            "32 hexadecimal digits that are the same for every attempt at this key, and `:once_attempt` is 1, 2, 3..., higher each\n"
+            "time. In a database of their own (`url`) they make a repeat harmless: a unique column with the idempotency key, and\n"
+            "`ON CONFLICT DO NOTHING` or `already`.",
     .example = "sql:\n"
                "  - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
                "  - do: UPDATE orders SET status = 'paid', note = :{/meta/note?} WHERE id = :order_id\n"
@@ -320,17 +326,48 @@ static bool read_statements(once_config *config, const once_config_field *field,
     return ok;
 }
 
+/* A URL, or where it is to be read from. It may have a password in it, so that no mistake shows it. */
+static bool read_sql_url(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_handler_spec *handler = &((once__handler *)out)->spec;
+    once_bytes url;
+    once_error why;
+    if (!once_config_scalar(config, field, node, &url)) return false;
+    handler->sql_url = url;
+    handler->sql_url_line = node->line;
+    if (once_exec_is_reference(url)) return once__config_reference(config, "'url'", node);
+    const int rc = once_db_check_url(url, &why);
+    if (rc != ONCE_OK) once_config_wrong(config, rc, node->line, "'url': %s", why.text);
+    return rc == ONCE_OK;
+}
+
 static const once_config_field sql_fields[] = {
     {.name = "do", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_statements, .shape = "a list of statements",
      .example = "[STATEMENT, ...]", .scope = &statement_scope, .text = "The statements."},
-    {.name = "url", .type = ONCE_CONFIG_LATER, .instead = "remove it: the statements run in the store's database"},
+    {.name = "url", .type = ONCE_CONFIG_CUSTOM, .read = read_sql_url, .shape = "URL of a database", .example = "\"env:LEDGER_URL\"",
+     .standard_text = "the store's database",
+     .text = "Another database: `postgres://...`, `sqlite:PATH`, or a reference to such a URL that is read at the start and never shown:"
+             " `env:NAME`, `file:PATH`. Then the effect is fenced."},
 };
 
 static const once_config_scope sql_scope = {
     .name = "'sql'",
     .title = "sql",
     .text = "The statements of one message run in one transaction together with the record that it was handled, in the order\n"
-            "of the list. `sql` is a list of statements, or a map with that list in `do`.",
+            "of the list. `sql` is a list of statements, or a map with that list in `do`.\n"
+            "\n"
+            "With `url` they run in another database, which need not be of the store's kind, in a transaction of their own, `workers` of\n"
+            "them at a time, each on its own connection. The claim of a message is durable before its transaction begins. Whatever fails\n"
+            "before COMMIT is sent has not happened: it is tried again. What became of a COMMIT whose reply did not come, or of one that\n"
+            "was under way when the process was killed, is not known, and `unknown` decides. At `timeout` the statement is cancelled and\n"
+            "the transaction rolled back. While the database is away nothing is started, and no attempt is used up. Nothing is made in it\n"
+            "but what the statements make.",
+    .example = "sql:\n"
+               "  url: \"env:LEDGER_URL\"          # postgres://once@ledger.example/books\n"
+               "  do:\n"
+               "    - INSERT INTO booked(id, account, cents) VALUES (:once_idempotency_key, :account, :cents)\n"
+               "already: [booked_pkey]\n"
+               "unknown: retry\n",
     .fields = sql_fields,
     .n = COUNT(sql_fields),
 };
@@ -459,7 +496,8 @@ static const once_config_word unknown_words[] = {
 
 static const once_config_field handler_fields[] = {
     {.name = "sql", .type = ONCE_CONFIG_CUSTOM, .read = read_sql, .shape = "a list of statements", .example = "[STATEMENT, ...]",
-     .scope = &sql_scope, .text = "Effect: statements in the store's database, in the transaction that records the message."},
+     .scope = &sql_scope,
+     .text = "Effect: statements in the store's database, in the transaction that records the message; with `url`, in another database."},
     {.name = "exec", .type = ONCE_CONFIG_CUSTOM, .read = once__config_exec, .shape = "a list: command and arguments",
      .example = "[./charge, \"${/payment_id}\"]",
      .text = "Effect: a command. The message is its standard input, the exit code the outcome. Arguments are templates; no shell is involved."},
@@ -497,9 +535,9 @@ static const once_config_field handler_fields[] = {
     {.name = "natural", .type = ONCE_CONFIG_BOOL, INHERITED(once__handler, spec.natural), .example = "true",
      .text = "The effect is idempotent by nature: nothing is remembered after success."},
     {.name = "unknown", .type = ONCE_CONFIG_WORD, INHERITED(once__handler, unknown), .words = unknown_words, .example = "retry",
-     .text = "Of `exec` and `callback`: what happens to a try whose end is not known."},
+     .text = "Of `exec`, `callback` and `sql` with `url`: what happens to a try whose end is not known."},
     {.name = "lease", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.lease_ms), .min = 1, .max = DAY_MS, .example = "30s",
-     .text = "How long a claim holds without news of its worker; at least 100ms for `exec` and `callback`."},
+     .text = "How long a claim holds without news of its worker; at least 100ms for effects outside of the store."},
     {.name = "timeout", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.timeout_ms), .min = 1, .max = DAY_MS,
      .example = "10s", .text = "How long an effect outside of the store may take."},
     {.name = "retry", .type = ONCE_CONFIG_SCOPE, INHERITED(once__handler, spec.retry), .scope = &retry_scope, .example = "{attempts: 5}",
@@ -517,8 +555,8 @@ const once_config_scope once__handler_scope = {
     .name = "a handler",
     .title = "Handler",
     .text = "What happens to a message: exactly one effect (`sql`, `exec`, `callback` or `dead`), and what differs from the pipeline.\n"
-            "`sql` is atomic: effect and record are one transaction. `exec` and `callback` are outside of the store, between two\n"
-            "transactions, and therefore fenced: a message is never lost, every try has the same idempotency key and a higher attempt\n"
+            "`sql` is atomic: effect and record are one transaction. `exec`, `callback` and `sql` with `url` are outside of the store, between\n"
+            "two transactions, and therefore fenced: a message is never lost, every try has the same idempotency key and a higher attempt\n"
             "number, and a try whose end is not known is held or tried again, as `unknown` says. `once check` prints which it is.",
     .example = "handlers:\n"
                "  payment.received:\n"
@@ -622,7 +660,7 @@ static const once_config_field pipeline_fields[] = {
     {.name = "batch", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &batch_scope, .example = "{max: 1024, wait: 20ms}",
      .text = "How many messages share a transaction."},
     {.name = "workers", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.workers), .min = 1, .max = 1024, .standard = "4",
-     .text = "Processes of `exec` (or threads of `callback`) that one handler may have at a time."},
+     .text = "Processes of `exec`, threads of `callback`, or connections of `sql` with `url` that one handler may have at a time."},
     {.name = "message_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.message_max), .min = 1, .max = INT64_C(1) << 30,
      .standard = "1MiB", .text = "The largest message; a larger one is a dead letter."},
     {.name = "result_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.result_max), .min = 0, .max = 16 << 20,

@@ -46,13 +46,33 @@ void once_pipeline_free(once_pipeline *pipeline)
     free(pipeline);
 }
 
+/* A password in it, or in the variable that libpq reads. A password file is libpq's own. */
+static bool url_has_secret(const char *url)
+{
+    once_buf shown;
+    once_buf_init(&shown, SIZE_MAX / 4);
+    const bool hidden = !once__store_show(url, &shown) || strcmp(shown.data, url) != 0;
+    once_buf_release(&shown);
+    return hidden || (strncmp(url, "postgres", 8) == 0 && getenv("PGPASSWORD"));
+}
+
+static bool handler_has_secret(const once_handler_spec *h)
+{
+    for (size_t i = 0; i < h->exec.n_env; i++)
+        if (once_exec_is_reference(h->exec.env[i].value)) return true;
+    if (h->sql_url.len == 0) return false;
+    if (once_exec_is_reference(h->sql_url)) return true;
+    char *url = strndup(h->sql_url.data, h->sql_url.len);
+    const bool secret = !url || url_has_secret(url);
+    free(url);
+    return secret;
+}
+
 bool once_pipeline_has_secrets(const once_pipeline *pipeline)
 {
-    for (size_t i = 0; i < pipeline->spec->n_handlers; i++) {
-        const once_exec_spec *exec = &pipeline->spec->handlers[i].exec;
-        for (size_t k = 0; k < exec->n_env; k++)
-            if (once_exec_is_reference(exec->env[k].value)) return true;
-    }
+    if (url_has_secret(pipeline->store_url)) return true;
+    for (size_t i = 0; i < pipeline->spec->n_handlers; i++)
+        if (handler_has_secret(&pipeline->spec->handlers[i])) return true;
     return false;
 }
 
@@ -86,20 +106,23 @@ static int at_line(const once_pipeline *pipeline, int line, int rc, const once_e
     return once_fail(err, rc, "%.*s:%d: %s", (int)pipeline->spec->file.len, pipeline->spec->file.data, line, why->text);
 }
 
+static once_db *store_db(once_store *store) { return store->ops->db ? store->ops->db(store) : NULL; }
+
 static bool has_sql(const once_spec *spec)
 {
     for (size_t i = 0; i < spec->n_handlers; i++)
-        if (spec->handlers[i].effect == ONCE_EFFECT_SQL) return true;
+        if (spec->handlers[i].effect == ONCE_EFFECT_SQL && !once_handler_external(&spec->handlers[i])) return true;
     return false;
 }
 
 static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
-    once_db *db = parts->store->ops->db ? parts->store->ops->db(parts->store) : NULL;
+    once_db *db = store_db(parts->store);
     once_error why;
     if (!db && has_sql(spec))
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: store '%s:' has no database that SQL effects could run in; use 'sqlite:PATH'",
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%.*s:%d: store '%s:' has no database that SQL effects could run in; use 'sqlite:PATH', or name a database in 'sql: {url: ...}'",
                          (int)spec->file.len, spec->file.data, spec->store_line, parts->store->ops->scheme);
     if (create && db && spec->init.len) {
         const int rc = once_db_script(db, spec->init, &why);
@@ -190,6 +213,17 @@ static const struct {
     {ONCE_STORE_OWNS, "owns bodies"}, {ONCE_STORE_LANES, "lanes"},  {ONCE_STORE_CLOCK, "own clock"},
 };
 
+static void find_database(once_db *db, const char *topic, once_finding *report, void *user)
+{
+    char settings[200];
+    if (once_db_describe(db, settings, sizeof settings, NULL) != ONCE_OK) return;
+    report(user, topic, settings, false);
+    if (strstr(settings, "fsync=off"))
+        report(user, topic, "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
+    if (strstr(settings, "journal_mode=") && !strstr(settings, "journal_mode=wal"))
+        report(user, topic, "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap and let readers go on", true);
+}
+
 static void find_store(const once_pipeline *pipeline, once_store *store, once_finding *report, void *user)
 {
     once_buf text;
@@ -207,14 +241,7 @@ static void find_store(const once_pipeline *pipeline, once_store *store, once_fi
         store->ops->describe(store, settings, sizeof settings);
         report(user, "store", settings, false);
     }
-    once_db *db = store->ops->db ? store->ops->db(store) : NULL;
-    if (db && once_db_describe(db, settings, sizeof settings, NULL) == ONCE_OK) {
-        report(user, "database", settings, false);
-        if (strstr(settings, "fsync=off"))
-            report(user, "database", "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
-        if (strstr(settings, "journal_mode=") && !strstr(settings, "journal_mode=wal"))
-            report(user, "database", "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap and let readers go on", true);
-    }
+    if (store_db(store)) find_database(store_db(store), "database", report, user);
     once_buf_release(&text);
 }
 
@@ -234,16 +261,42 @@ static void promise_of(const once_spec *spec, const once_handler_spec *h, char *
     snprintf(out, size, "%s: %s%s", once_effect_mode(h), kept, end);
 }
 
+/* The URL of a handler's database, as it may be shown: without its password, or as the reference that the file has. */
+static bool show_url(const once_handler_spec *h, once_buf *out)
+{
+    char *url = strndup(h->sql_url.data, h->sql_url.len);
+    const bool fine = url && once__store_show(url, out);
+    free(url);
+    return fine;
+}
+
 /* "command './charge', up to 4 at a time, timeout 10s, ", or nothing for effects in the store. */
 static void describe_external(const once_handler_spec *h, char *out, size_t size)
 {
     char timeout[ONCE_DURATION_TEXT];
+    once_buf url;
     out[0] = 0;
     if (!once_handler_external(h)) return;
-    const bool exec = h->effect == ONCE_EFFECT_EXEC;
-    const once_bytes name = exec ? once_template_text(h->exec.argv[0]) : h->callback;
-    snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", !exec ? "callback" : h->exec.stream ? "stream command" : "command",
-             name.len < 120 ? (int)name.len : 120, name.data, h->slots, once_duration_format(h->timeout_ms, timeout));
+    once_buf_init(&url, 4096);
+    const char *kind = h->effect == ONCE_EFFECT_SQL ? "SQL in" : h->effect != ONCE_EFFECT_EXEC ? "callback" : h->exec.stream ? "stream command" : "command";
+    const once_bytes name = h->effect == ONCE_EFFECT_SQL    ? show_url(h, &url) ? once_buf_bytes(&url) : ONCE_BYTES("another database")
+                            : h->effect == ONCE_EFFECT_EXEC ? once_template_text(h->exec.argv[0])
+                                                            : h->callback;
+    snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", kind, name.len < 120 ? (int)name.len : 120, name.data, h->slots,
+             once_duration_format(h->timeout_ms, timeout));
+    once_buf_release(&url);
+}
+
+/* What is to be known of the database of a handler with SQL elsewhere, if it is elsewhere. */
+static void find_other_database(const once_handler_spec *h, const char *topic, once_parts *parts, once_finding *report, void *user)
+{
+    once_db *other = parts->hands ? once_hands_db(parts->hands, h) : NULL, *own = store_db(parts->store);
+    char here[200], there[200];
+    if (!other) return;
+    find_database(other, topic, report, user);
+    if (own && once_db_identity(own, here, sizeof here, NULL) == ONCE_OK && once_db_identity(other, there, sizeof there, NULL) == ONCE_OK &&
+        strcmp(here, there) == 0)
+        report(user, topic, "'url' names the database of the store; without 'url' the effect would be atomic, on the store's connection", true);
 }
 
 /* Of a natural handler there is something to remember only when its lane has versions. */
@@ -252,7 +305,7 @@ static bool remembers(const once_spec *spec, const once_handler_spec *h)
     return h->effect != ONCE_EFFECT_DEAD && (!h->natural || spec->version);
 }
 
-static void find_handlers(const once_spec *spec, once_finding *report, void *user)
+static void find_handlers(const once_spec *spec, once_parts *parts, once_finding *report, void *user)
 {
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *h = &spec->handlers[i];
@@ -272,6 +325,7 @@ static void find_handlers(const once_spec *spec, once_finding *report, void *use
                      once_duration_format(h->lease_ms, lease), h->retry.attempts);
         }
         report(user, topic, text, false);
+        find_other_database(h, topic, parts, report, user);
     }
 }
 
@@ -304,7 +358,7 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
 {
     find_store(pipeline, parts->store, report, user);
-    find_handlers(pipeline->spec, report, user);
+    find_handlers(pipeline->spec, parts, report, user);
     find_retention(pipeline->spec, report, user);
     if (!(parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS))
         report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);

@@ -57,16 +57,14 @@ bool once__store_show(const char *url, once_buf *out)
 {
     const char *host = strstr(url, "://");
     const char *at = host ? memrchr(host + 3, '@', strcspn(host + 3, "?")) : NULL, *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
-    const char *word = strstr(url, "password=");
     if (colon) {
         once_buf_append(out, url, (size_t)(colon - url));
         once_buf_puts(out, ":***");
         url = at;
     }
-    if (word && word >= url) {
+    for (const char *word; (word = strstr(url, "password=")); url = word + strcspn(word, "&")) { /* sslpassword, too */
         once_buf_append(out, url, (size_t)(word - url));
         once_buf_puts(out, "password=***");
-        url = word + strcspn(word, "&");
     }
     return once_buf_puts(out, url);
 }

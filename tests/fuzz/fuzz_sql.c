@@ -39,6 +39,9 @@ static void check_parameter(const once_sql_statement *s, size_t number, once_byt
     CHECK(number >= 1 && number <= s->n);
     const once_sql_param *param = &s->params[number - 1];
     CHECK(param->optional == optional);
+    const bool ours = named && pointer.len >= 5 && memcmp(pointer.data, "once_", 5) == 0;
+    CHECK(ours == (param->source != ONCE_SQL_FIELD));
+    if (ours) return;
     once_bytes have = param->pointer.text;
     CHECK(have.len > 0 && have.data[0] == '/');
     if (named) have = (once_bytes){have.data + 1, have.len - 1};

@@ -981,8 +981,6 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
         assert_memory_equal(err.text, expected, strlen(expected));
         once_arena_release(&arena);
     }
-    not_here(HEAD "handler:\n  sql:\n    url: postgres://x\n    do: [DELETE FROM t]\n",
-             "p.yaml:7: 'url' is not in this build; remove it: the statements run in the store's database");
 }
 
 /* --- YAML itself -------------------------------------------------------------------------------------------------- */

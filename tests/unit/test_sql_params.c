@@ -14,7 +14,10 @@ static once_arena arena;
 
 static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
 
-/* `params` is the pointers, joined by spaces, with a '?' behind optional ones. */
+static const char *const sources[] = {
+    [ONCE_SQL_FIELD] = "", [ONCE_SQL_KEY] = "key", [ONCE_SQL_IDEMPOTENCY_KEY] = "idempotency", [ONCE_SQL_ATTEMPT] = "attempt"};
+
+/* `params` is the pointers, joined by spaces, with a '?' behind optional ones; those that are ours by the names above. */
 static void becomes(const char *text, const char *sql, const char *params)
 {
     once_sql_statement out = {0};
@@ -29,8 +32,8 @@ static void becomes(const char *text, const char *sql, const char *params)
     assert_int_equal(out.unmet, ONCE_DEAD);
     char list[1000] = "";
     for (size_t i = 0; i < out.n; i++)
-        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.*s%s", i > 0 ? " " : "", (int)out.params[i].pointer.text.len,
-                       out.params[i].pointer.text.data, out.params[i].optional ? "?" : "");
+        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%.*s%s", i > 0 ? " " : "", sources[out.params[i].source],
+                       (int)out.params[i].pointer.text.len, out.params[i].pointer.text.data, out.params[i].optional ? "?" : "");
     assert_string_equal(list, params);
 }
 
@@ -61,6 +64,18 @@ static void parameters_are_numbered(void **state)
     becomes("SELECT :a+:b,:c", "SELECT ?1+?2,?3", "/a /b /c");
     becomes(":a", "?1", "/a");
     becomes("SELECT :{/a};", "SELECT ?1;", "/a");
+}
+
+static void names_that_begin_with_once_are_ours(void **state)
+{
+    (void)state;
+    becomes("INSERT INTO t VALUES (:once_key, :id, :once_idempotency_key, :once_attempt, :once_key)",
+            "INSERT INTO t VALUES (?1, ?2, ?3, ?4, ?1)", "key /id idempotency attempt");
+    becomes("SELECT :{/once_key}, :once_key, :oncekey", "SELECT ?1, ?2, ?3", "/once_key key /oncekey");
+    refused("SELECT :once_x", "parameter ':once_x': names that begin with once_ are ours, and are once_key, once_idempotency_key and once_attempt; "
+                              "write ':{/once_x}' for a field");
+    refused("SELECT :once_", "parameter ':once_': names that begin with once_ are ours, and are once_key, once_idempotency_key and once_attempt; "
+                             "write ':{/once_}' for a field");
 }
 
 static void casts_and_other_colons_stay(void **state)
@@ -201,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_are_numbered),
+        cmocka_unit_test(names_that_begin_with_once_are_ours),
         cmocka_unit_test(casts_and_other_colons_stay),
         cmocka_unit_test(quotes_and_comments_stay),
         cmocka_unit_test(foreign_parameters_are_refused),

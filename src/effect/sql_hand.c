@@ -1,0 +1,273 @@
+/* SQL in a database that is not the store's. Each thread has a connection of its own, and the statements of a message are one
+ * transaction on it:
+ *
+ *   the claim is durable -> BEGIN, statements, COMMIT -> the outcome is settled
+ *
+ * Until COMMIT is sent, whatever fails, it is known that nothing has happened. From then on until it is answered nobody knows. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/duration.h"
+#include "base/failpoint.h"
+#include "effect/sql_statements.h"
+#include "effect/threads.h"
+
+#include "base/banned.h"
+
+enum { TRIES = 5, PAUSE_MS = 20 }; /* of what collides with others: the longest pause behind the first try, doubled behind each */
+
+/* Of one thread. */
+typedef struct seat {
+    atomic_bool stop; /* what runs on the connection must end */
+    once_db *db;      /* NULL: not connected yet. Another thread may look with the lock */
+    once_stmt **statements;
+    bool committing; /* with the lock: COMMIT is sent */
+    bool waited;     /* with the lock: that it was past its deadline then did not count */
+} seat;
+
+typedef struct sql_hand {
+    once_threads threads;
+    once_arena arena;
+    const char *url;
+    seat *seats;
+} sql_hand;
+
+/* ---- connections ---- */
+
+static const once_spec *spec_of(const sql_hand *hand) { return once_hands_options_of(hand->threads.hand.hands)->spec; }
+
+static int at_url(const sql_hand *hand, int rc, const char *why, once_error *err)
+{
+    const once_spec *spec = spec_of(hand);
+    return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, hand->threads.hand.handler->sql_url_line, why);
+}
+
+/* Connects and prepares, where that was not done yet. */
+static int take_seat(sql_hand *hand, seat *s, once_error *err)
+{
+    const once_handler_spec *handler = hand->threads.hand.handler;
+    const once_db_options options = {.env = once_hands_options_of(hand->threads.hand.hands)->env,
+                                     .busy_ms = handler->timeout_ms < INT_MAX ? (int)handler->timeout_ms : INT_MAX,
+                                     .stop = &s->stop};
+    once_error why;
+    once_db *db = s->db;
+    int rc = db ? ONCE_OK : once_db_open(hand->url, &options, &db, &why);
+    if (rc != ONCE_OK) return at_url(hand, rc, why.text, err);
+    pthread_mutex_lock(&hand->threads.lock);
+    s->db = db;
+    pthread_mutex_unlock(&hand->threads.lock);
+    return s->statements ? ONCE_OK : once_sql_open(spec_of(hand), handler, db, &s->statements, err);
+}
+
+/* ---- one message, in its thread ---- */
+
+/* No message is to blame: nothing is started until it may work again, and this one goes back as if it had never run. */
+static void is_trouble(once_job *job, int rc, const char *why)
+{
+    job->outcome = ONCE_RELEASE;
+    job->started = false;
+    job->trouble = rc;
+    once_reply_reason(&job->reply, "%s", why);
+}
+
+static void answer(once_job *job, once_outcome outcome, const char *why)
+{
+    job->outcome = outcome;
+    once_reply_reason(&job->reply, "%s", why);
+}
+
+/* It was told to end before COMMIT, and nothing of it stays. */
+static void was_ended(once_job *job)
+{
+    char limit[ONCE_DURATION_TEXT];
+    if (atomic_load(&job->killed)) {
+        answer(job, ONCE_RELEASE, "rolled back before it had ended");
+        return;
+    }
+    job->outcome = ONCE_RETRY;
+    once_reply_reason(&job->reply, "rolled back at its timeout of %s", once_duration_format(job->item->handler->timeout_ms, limit));
+}
+
+static bool has_begun(sql_hand *hand, seat *s, once_job *job)
+{
+    once_error why;
+    int rc = take_seat(hand, s, &why);
+    if (rc == ONCE_OK) {
+        once_error begun;
+        rc = once_db_begin(s->db, &begun);
+        if (rc != ONCE_OK) at_url(hand, rc, begun.text, &why);
+    }
+    if (rc == ONCE_OK) return true;
+    is_trouble(job, rc, why.text);
+    if (atomic_load(&job->killed)) job->trouble = ONCE_OK; /* it is not known to be any */
+    return false;
+}
+
+/* Something failed, and nothing of the message stays. True: it may work at once. */
+static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_statement *statement, int rc, const once_fault *fault)
+{
+    const once_spec *spec = spec_of(hand);
+    once_outcome outcome;
+    if (atomic_load(&s->stop)) {
+        was_ended(job);
+    } else if (once_sql_judge(job->item->handler, fault, &outcome)) {
+        answer(job, outcome, fault->text);
+    } else if (fault->kind == ONCE_FAULT_RETRY) {
+        answer(job, ONCE_RETRY, fault->text);
+        return !fault->aborted; /* a connection that was lost may have been lost because of it: that is counted */
+    } else {
+        is_trouble(job, rc, "");
+        once_reply_reason(&job->reply, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line, fault->text);
+    }
+    return false;
+}
+
+/* False: it has an outcome, or *again. */
+static bool run_statements(sql_hand *hand, seat *s, once_job *job, bool *again)
+{
+    const once_handler_spec *handler = job->item->handler;
+    const once_value *values = job->item->input;
+    for (size_t i = 0; i < handler->n_statements; i++) {
+        const once_sql_statement *statement = &handler->statements[i];
+        once_fault fault;
+        int64_t rows = 0;
+        char why[120];
+        const int rc = once_stmt_run(s->statements[i], values, statement->n, &rows, &fault);
+        values += statement->n;
+        if (rc != ONCE_OK) {
+            *again = judge(hand, s, job, statement, rc, &fault);
+            return false;
+        }
+        if (!once_sql_met(statement, i, rows, why, sizeof why)) {
+            answer(job, statement->unmet, why);
+            return false;
+        }
+        if (ONCE_FAIL_AT(effect_between)) {
+            answer(job, ONCE_RETRY, "failpoint 'effect_between'");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* False: it was told to end, and COMMIT must not be sent. */
+static bool may_commit(sql_hand *hand, seat *s)
+{
+    pthread_mutex_lock(&hand->threads.lock);
+    s->committing = !atomic_load(&s->stop);
+    s->waited = false;
+    const bool may = s->committing;
+    pthread_mutex_unlock(&hand->threads.lock);
+    return may;
+}
+
+static bool has_committed(sql_hand *hand, seat *s, once_job *job, bool *again)
+{
+    const once_handler_spec *handler = job->item->handler;
+    once_fault fault;
+    bool maybe;
+    if (!may_commit(hand, s)) {
+        was_ended(job);
+        return false;
+    }
+    const int rc = once_db_commit(s->db, &maybe, &fault);
+    pthread_mutex_lock(&hand->threads.lock);
+    s->committing = false;
+    pthread_mutex_unlock(&hand->threads.lock);
+    if (rc == ONCE_OK) return true;
+    if (!maybe) {
+        *again = judge(hand, s, job, &handler->statements[handler->n_statements - 1], rc, &fault);
+    } else {
+        job->outcome = ONCE_UNKNOWN;
+        once_reply_reason(&job->reply, "COMMIT was sent, and what became of it is not known: %s", fault.text);
+    }
+    return false;
+}
+
+/* True: it collided with others, and may work at once. */
+static bool try_it(sql_hand *hand, seat *s, once_job *job)
+{
+    bool again = false;
+    if (!has_begun(hand, s, job)) return false;
+    if (run_statements(hand, s, job, &again) && has_committed(hand, s, job, &again)) {
+        answer(job, ONCE_DONE, "");
+        return false;
+    }
+    once_db_rollback(s->db);
+    return again && !atomic_load(&s->stop);
+}
+
+static void sql_run(once_threads *threads, once_job *job)
+{
+    sql_hand *hand = (sql_hand *)threads;
+    seat *s = &hand->seats[job->thread];
+    const once_env *env = once_hands_options_of(threads->hand.hands)->env;
+    pthread_mutex_lock(&threads->lock);
+    atomic_store(&s->stop, job->ended); /* and not what the message before was told */
+    pthread_mutex_unlock(&threads->lock);
+    once_sql_fill(job->item);
+    for (unsigned tries = 0; try_it(hand, s, job) && tries + 1 < TRIES; tries++)
+        once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % ((uint64_t)PAUSE_MS << tries)));
+}
+
+/* ---- on the loop ---- */
+
+static int64_t sql_end(once_threads *threads, once_job *job, int64_t now_ms)
+{
+    seat *s = &((sql_hand *)threads)->seats[job->thread];
+    if (s->committing && !s->waited && !atomic_load(&job->killed)) { /* rather wait once more than not know */
+        s->waited = true;
+        return now_ms + threads->hand.handler->timeout_ms;
+    }
+    job->ended = true;
+    atomic_store(&s->stop, true);
+    if (s->db) once_db_interrupt(s->db);
+    return ONCE_NEVER;
+}
+
+static void sql_close(once_threads *threads)
+{
+    sql_hand *hand = (sql_hand *)threads;
+    for (uint32_t i = 0; hand->seats && i < threads->hand.handler->slots; i++) {
+        once_sql_close(threads->hand.handler, hand->seats[i].statements);
+        once_db_close(hand->seats[i].db);
+    }
+    free(hand->seats);
+    once_arena_release(&hand->arena);
+    free(hand);
+}
+
+static const once_threads_ops sql_ops = {.what = "the statements", .run = sql_run, .end = sql_end, .close = sql_close};
+
+/* The URL itself, where the file has only a reference to it. */
+static int read_url(sql_hand *hand, once_error *err)
+{
+    const once_handler_spec *handler = hand->threads.hand.handler;
+    const once_exec_variable said = {.name = ONCE_BYTES("url"), .value = handler->sql_url, .line = handler->sql_url_line};
+    once_bytes url, copy;
+    once_error why;
+    int rc = once_hands_value(hand->threads.hand.hands, &said, &hand->arena, &url, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once_db_check_url(url, &why);
+    if (rc != ONCE_OK) return at_url(hand, rc, why.text, err);
+    if (!once_arena_copy(&hand->arena, url, &copy)) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    hand->url = copy.data;
+    return ONCE_OK;
+}
+
+int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+{
+    sql_hand *hand = calloc(1, sizeof *hand);
+    if (!hand) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    int rc = once_threads_open(&hand->threads, &sql_ops, hands, handler, err);
+    if (rc != ONCE_OK) return rc;
+    hand->seats = calloc(handler->slots, sizeof *hand->seats);
+    rc = hand->seats ? read_url(hand, err) : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (rc == ONCE_OK) rc = take_seat(hand, &hand->seats[0], err); /* the first thread finds it there */
+    if (rc == ONCE_OK) *out = &hand->threads.hand;
+    else hand->threads.hand.ops->close(&hand->threads.hand);
+    return rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc; /* before the first message, a missing table is a mistake of the configuration */
+}
+
+once_db *once_hand_sql_db(once_hand *hand) { return ((sql_hand *)hand)->seats[0].db; }

@@ -1,0 +1,162 @@
+#include "effect/sql_statements.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "effect/call.h"
+#include "effect/effect.h"
+
+#include "base/banned.h"
+
+/* --- the statements --- */
+
+int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out, once_error *err)
+{
+    once_stmt **statements = calloc(handler->n_statements, sizeof *statements);
+    if (!statements) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    for (size_t i = 0; i < handler->n_statements; i++) {
+        const once_sql_statement *statement = &handler->statements[i];
+        once_error why;
+        const int rc = once_db_prepare(db, statement->sql, &statements[i], &why);
+        if (rc == ONCE_OK) continue;
+        once_sql_close(handler, statements);
+        return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line, why.text);
+    }
+    *out = statements;
+    return ONCE_OK;
+}
+
+void once_sql_close(const once_handler_spec *handler, once_stmt **statements)
+{
+    if (!statements) return;
+    for (size_t i = 0; i < handler->n_statements; i++) once_stmt_free(statements[i]);
+    free(statements);
+}
+
+/* --- the input: one value for each parameter of each statement, in order --- */
+
+#define KEY_TEXT 33 /* of an idempotency key */
+
+static int bad_value(once_error *err, const once_pointer *pointer, const char *what)
+{
+    return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s'", what, (int)pointer->text.len, pointer->text.data);
+}
+
+static int read_field(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out, once_error *err)
+{
+    const once_json_value value = once_json_find(body, &param->pointer);
+    switch (value.type) {
+    case ONCE_JSON_ABSENT:
+        if (!param->optional) return bad_value(err, &param->pointer, "missing field");
+        out->type = ONCE_VALUE_NULL;
+        return ONCE_OK;
+    case ONCE_JSON_NULL: out->type = ONCE_VALUE_NULL; return ONCE_OK;
+    case ONCE_JSON_FALSE:
+    case ONCE_JSON_TRUE:
+        out->type = ONCE_VALUE_INTEGER;
+        out->integer = value.type == ONCE_JSON_TRUE;
+        return ONCE_OK;
+    case ONCE_JSON_INTEGER:
+        out->type = ONCE_VALUE_INTEGER;
+        if (once_json_int64(value, &out->integer)) return ONCE_OK;
+        return bad_value(err, &param->pointer, "a number that does not fit in 64 bits in field");
+    case ONCE_JSON_REAL:
+        out->type = ONCE_VALUE_REAL;
+        if (once_json_double(value, &out->real)) return ONCE_OK;
+        return bad_value(err, &param->pointer, "a number that does not fit in a double in field");
+    case ONCE_JSON_STRING:
+        out->type = ONCE_VALUE_TEXT;
+        if (once_json_string(value, arena, &out->text)) return ONCE_OK;
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+    case ONCE_JSON_ARRAY:
+    case ONCE_JSON_OBJECT:
+        out->type = ONCE_VALUE_TEXT;
+        out->text = value.raw;
+        return ONCE_OK;
+    }
+    return once_fail(err, ONCE_E_BUG, "unknown kind of JSON value");
+}
+
+static int read_value(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out, once_error *err)
+{
+    if (param->source == ONCE_SQL_FIELD) return read_field(body, param, arena, out, err);
+    *out = (once_value){.type = ONCE_VALUE_NULL}; /* until once_sql_fill */
+    if (param->source != ONCE_SQL_IDEMPOTENCY_KEY) return ONCE_OK;
+    out->text = (once_bytes){once_arena_alloc(arena, KEY_TEXT), KEY_TEXT - 1};
+    return out->text.data ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+}
+
+int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
+                     void **input, once_error *err)
+{
+    (void)message;
+    size_t n = 0;
+    for (size_t i = 0; i < handler->n_statements; i++) n += handler->statements[i].n;
+    once_value *values = once_arena_alloc(arena, n * sizeof *values);
+    if (!values) return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+    once_value *next = values;
+    for (size_t i = 0; i < handler->n_statements; i++) {
+        const once_sql_statement *statement = &handler->statements[i];
+        for (size_t k = 0; k < statement->n; k++) {
+            const int rc = read_value(body, &statement->params[k], arena, next++, err);
+            if (rc != ONCE_OK) return rc;
+        }
+    }
+    *input = values;
+    return ONCE_OK;
+}
+
+static void fill_value(const once_item *item, once_sql_source source, once_value *value)
+{
+    switch (source) {
+    case ONCE_SQL_FIELD: break;
+    case ONCE_SQL_KEY: *value = (once_value){.type = ONCE_VALUE_TEXT, .text = item->request.key}; break;
+    case ONCE_SQL_IDEMPOTENCY_KEY:
+        value->type = ONCE_VALUE_TEXT;
+        once__idempotency_key(item->request.id, (char *)value->text.data); /* ours: once_sql_prepare made room for it */
+        break;
+    case ONCE_SQL_ATTEMPT: *value = (once_value){.type = ONCE_VALUE_INTEGER, .integer = item->decision.attempt}; break;
+    }
+}
+
+void once_sql_fill(once_item *item)
+{
+    once_value *value = item->input;
+    for (size_t i = 0; i < item->handler->n_statements; i++) {
+        const once_sql_statement *statement = &item->handler->statements[i];
+        for (size_t k = 0; k < statement->n; k++) fill_value(item, statement->params[k].source, value++);
+    }
+}
+
+/* --- what an answer means --- */
+
+static bool listed(const once_bytes *list, size_t n, const once_fault *fault)
+{
+    char code[16];
+    const int code_len = snprintf(code, sizeof code, "%d", fault->code);
+    const size_t len = strlen(fault->constraint);
+    for (size_t i = 0; i < n; i++) {
+        if (len && list[i].len == len && memcmp(list[i].data, fault->constraint, len) == 0) return true;
+        if (fault->code && list[i].len == (size_t)code_len && memcmp(list[i].data, code, list[i].len) == 0) return true;
+        if (fault->state[0] && list[i].len == strlen(fault->state) && memcmp(list[i].data, fault->state, list[i].len) == 0) return true;
+    }
+    return false;
+}
+
+bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, once_outcome *outcome)
+{
+    if (fault->kind != ONCE_FAULT_CONSTRAINT && fault->kind != ONCE_FAULT_DATA) return false;
+    if (listed(handler->already, handler->n_already, fault)) *outcome = ONCE_ALREADY;
+    else if (listed(handler->rejected, handler->n_rejected, fault)) *outcome = ONCE_REJECTED;
+    else if (listed(handler->retry.on, handler->retry.n_on, fault)) *outcome = ONCE_RETRY;
+    else *outcome = ONCE_DEAD;
+    return true;
+}
+
+bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size)
+{
+    if (statement->rows < 0 || rows == statement->rows) return true;
+    snprintf(why, size, "statement %zu met %lld rows, %lld were asked for", i + 1, (long long)rows, (long long)statement->rows);
+    return false;
+}

@@ -1,0 +1,246 @@
+#include "effect/threads.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/banned.h"
+
+struct once_thread {
+    once_threads *of;
+    uint32_t number;
+    pthread_t id;
+};
+
+static void push(once_job_queue *q, once_job *j)
+{
+    j->next = NULL;
+    *(q->first ? &q->last->next : &q->first) = j;
+    q->last = j;
+}
+
+static once_job *pop(once_job_queue *q)
+{
+    once_job *j = q->first;
+    if (j) q->first = j->next;
+    return j;
+}
+
+static bool take_out(once_job_queue *q, const once_job *which)
+{
+    for (once_job **at = &q->first, *before = NULL; *at; before = *at, at = &(*at)->next) {
+        if (*at != which) continue;
+        if (q->last == which) q->last = before;
+        *at = which->next;
+        return true;
+    }
+    return false;
+}
+
+/* ---- in its own thread ---- */
+
+static void *thread_main(void *arg)
+{
+    const struct once_thread *thread = arg;
+    once_threads *threads = thread->of;
+    const uint64_t one = 1;
+    pthread_mutex_lock(&threads->lock);
+    for (;;) {
+        once_job *j;
+        while (!(j = pop(&threads->queued)) && !threads->ending) pthread_cond_wait(&threads->work, &threads->lock);
+        if (!j) break;
+        j->thread = thread->number;
+        j->running = true;
+        pthread_mutex_unlock(&threads->lock);
+        threads->ops->run(threads, j);
+        pthread_mutex_lock(&threads->lock);
+        j->running = false;
+        push(&threads->done, j);
+        threads->free++;
+        while (write(threads->done_watch.fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+    }
+    pthread_mutex_unlock(&threads->lock);
+    return NULL;
+}
+
+/* ---- on the loop ---- */
+
+static void give_back(once_threads *threads, once_job *j)
+{
+    once__reply_release(&j->reply);
+    j->item = NULL;
+    j->next = threads->spare;
+    threads->spare = j;
+}
+
+static void finish(once_threads *threads, once_job *j)
+{
+    once_item *item = j->item;
+    once_hands *hands = threads->hand.hands;
+    item->outcome = once__reply_outcome(&j->reply, j->outcome);
+    item->maybe = item->outcome == ONCE_UNKNOWN;
+    item->delay_ms = j->reply.delay_ms;
+    item->started = j->started;
+    item->trouble = j->trouble;
+    once_hands_output(hands, item, once_buf_bytes(&j->reply.result), once__reply_why(&j->reply, item->outcome));
+    once_hands_finished(hands, item);
+    give_back(threads, j);
+}
+
+static void done_ready(once_watch *watch, uint32_t events)
+{
+    once_threads *threads = (once_threads *)((char *)watch - offsetof(once_threads, done_watch));
+    uint64_t times;
+    (void)events;
+    if (read(watch->fd, &times, sizeof times) != sizeof times) return;
+    pthread_mutex_lock(&threads->lock);
+    once_job *j = threads->done.first, *next;
+    threads->done.first = NULL;
+    pthread_mutex_unlock(&threads->lock);
+    for (; j; j = next) {
+        next = j->next;
+        finish(threads, j);
+    }
+}
+
+static once_job *new_job(once_threads *threads, once_item *item)
+{
+    once_job *j = threads->spare;
+    if (j) {
+        threads->spare = j->next;
+    } else {
+        j = calloc(1, sizeof *j);
+        if (!j) return NULL;
+        j->next_of_all = threads->all;
+        threads->all = j;
+    }
+    const once_hands *hands = threads->hand.hands;
+    atomic_store(&j->killed, false);
+    j->item = item;
+    j->outcome = ONCE_UNKNOWN;
+    j->started = true;
+    j->ended = false;
+    j->trouble = ONCE_OK;
+    j->deadline_ms = once_hands_now_ms(hands) + threads->hand.handler->timeout_ms;
+    once__reply_init(&j->reply, once_hands_options_of(hands)->spec->result_max);
+    return j;
+}
+
+/* False: no thread has time for one more, and none could be started. */
+static bool find_thread(once_threads *threads)
+{
+    pthread_mutex_lock(&threads->lock);
+    bool found = threads->free > 0;
+    if (found) threads->free--;
+    pthread_mutex_unlock(&threads->lock);
+    if (found || threads->n == threads->hand.handler->slots) return found;
+    struct once_thread *thread = &threads->list[threads->n];
+    *thread = (struct once_thread){.of = threads, .number = threads->n};
+    if (pthread_create(&thread->id, NULL, thread_main, thread) != 0) return false;
+    threads->n++;
+    return true;
+}
+
+static void threads_start(once_hand *base, once_item *item)
+{
+    once_threads *threads = (once_threads *)base;
+    once_job *j = new_job(threads, item);
+    if (!j || !find_thread(threads)) {
+        char why[80];
+        const int len = snprintf(why, sizeof why, "no thread for %s", threads->ops->what);
+        if (j) give_back(threads, j);
+        item->trouble = ONCE_E_UNAVAILABLE;
+        once_hands_output(base->hands, item, (once_bytes){0}, (once_bytes){why, (size_t)len});
+        once_hands_finished(base->hands, item);
+        return;
+    }
+    item->hand = j;
+    pthread_mutex_lock(&threads->lock);
+    push(&threads->queued, j);
+    pthread_cond_signal(&threads->work);
+    pthread_mutex_unlock(&threads->lock);
+}
+
+static void threads_kill(once_hand *base, once_item *item)
+{
+    once_threads *threads = (once_threads *)base;
+    once_job *j = item->hand;
+    atomic_store(&j->killed, true);
+    pthread_mutex_lock(&threads->lock);
+    const bool waits = take_out(&threads->queued, j);
+    if (waits) threads->free++;
+    else if (j->running) j->deadline_ms = threads->ops->end(threads, j, once_hands_now_ms(base->hands));
+    pthread_mutex_unlock(&threads->lock);
+    if (!waits) return;
+    once_hands_finished(base->hands, item);
+    give_back(threads, j);
+}
+
+static int64_t threads_tick(once_hand *base, int64_t now_ms)
+{
+    once_threads *threads = (once_threads *)base;
+    int64_t next_ms = ONCE_NEVER;
+    for (once_job *j = threads->all; j; j = j->next_of_all) { /* no more than there are slots */
+        if (!j->item) continue;
+        if (j->deadline_ms <= now_ms) {
+            pthread_mutex_lock(&threads->lock);
+            j->deadline_ms = j->running ? threads->ops->end(threads, j, now_ms) : now_ms + 10; /* not yet, or not any more */
+            pthread_mutex_unlock(&threads->lock);
+        }
+        if (j->deadline_ms < next_ms) next_ms = j->deadline_ms;
+    }
+    return next_ms;
+}
+
+/* Waits for what runs: what it uses may be gone after us. */
+static void threads_close(once_hand *base)
+{
+    once_threads *threads = (once_threads *)base;
+    const int64_t now_ms = once_hands_now_ms(base->hands);
+    pthread_mutex_lock(&threads->lock);
+    for (once_job *j = threads->all; j; j = j->next_of_all) {
+        atomic_store(&j->killed, true);
+        if (j->running) (void)threads->ops->end(threads, j, now_ms);
+    }
+    threads->queued.first = NULL;
+    threads->ending = true;
+    pthread_cond_broadcast(&threads->work);
+    pthread_mutex_unlock(&threads->lock);
+    for (uint32_t i = 0; i < threads->n; i++) pthread_join(threads->list[i].id, NULL);
+    for (once_job *j = threads->all, *next; j; j = next) {
+        next = j->next_of_all;
+        once__reply_release(&j->reply);
+        free(j);
+    }
+    const int fd = threads->done_watch.fd;
+    once_hands_unwatch(base->hands, &threads->done_watch);
+    if (fd >= 0) close(fd);
+    pthread_mutex_destroy(&threads->lock);
+    pthread_cond_destroy(&threads->work);
+    free(threads->list);
+    threads->ops->close(threads);
+}
+
+static const once_hand_ops threads_ops = {.start = threads_start, .kill = threads_kill, .tick = threads_tick, .close = threads_close};
+
+int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands, const once_handler_spec *handler,
+                      once_error *err)
+{
+    threads->hand = (once_hand){.ops = &threads_ops, .handler = handler, .hands = hands};
+    threads->ops = ops;
+    pthread_mutex_init(&threads->lock, NULL); /* neither can fail here */
+    pthread_cond_init(&threads->work, NULL);
+    threads->list = calloc(handler->slots, sizeof *threads->list);
+    threads->done_watch = (once_watch){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = done_ready};
+    int rc = threads->list ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (rc == ONCE_OK && threads->done_watch.fd < 0)
+        rc = once_fail(err, ONCE_E_UNAVAILABLE, "cannot make an event descriptor: %s", strerror(errno));
+    if (rc == ONCE_OK) rc = once_hands_watch(hands, &threads->done_watch, EPOLLIN, err);
+    if (rc != ONCE_OK) threads_close(&threads->hand);
+    return rc;
+}

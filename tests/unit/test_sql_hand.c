@@ -1,0 +1,444 @@
+/* SQL in a database that is not the store's: what each end of a transaction means, and that nothing of a message stays but with its
+ * COMMIT. Runs under tsan: each connection has a thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "effect/effect.h"
+#include "effect/hands.h"
+#include "effect/sql_params.h"
+#include "vfs.h"
+
+#define PATIENCE_MS 30000 /* for what must happen at once; reached only when something is wrong */
+#define MAX_ITEMS 8
+#define LONG "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) INSERT INTO t(id) SELECT max(i) FROM n"
+#define TABLES                                                                                                        \
+    "CREATE TABLE t(id UNIQUE, k, key, attempt, CHECK (id <> 'bad'));"                                                \
+    "CREATE TABLE head(id PRIMARY KEY); CREATE TABLE line(head REFERENCES head DEFERRABLE INITIALLY DEFERRED)"
+
+/* One pipeline with one handler, another database, and the messages that a test gives it. */
+typedef struct fixture {
+    char folder[64], file[100];
+    sqlite3 *db; /* another one who uses it */
+    once_arena arena;
+    once_spec spec;
+    once_handler_spec handler;
+    once_sql_statement statements[4];
+    once_hands *hands;
+    once_item items[MAX_ITEMS];
+    once_error err;
+} fixture;
+
+static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
+
+static void says(fixture *f, const char *sql)
+{
+    char *why = NULL;
+    if (sqlite3_exec(f->db, sql, NULL, NULL, &why) != SQLITE_OK) print_error("%s: %s\n", sql, why);
+    assert_null(why);
+}
+
+static int count(fixture *f, const char *sql)
+{
+    sqlite3_stmt *stmt;
+    assert_int_equal(sqlite3_prepare_v2(f->db, sql, -1, &stmt, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    const int n = sqlite3_column_int(stmt, 0);
+    sqlite3_finalize(stmt);
+    return n;
+}
+
+static int rows(fixture *f) { return count(f, "SELECT count(*) FROM t"); }
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    snprintf(f->folder, sizeof f->folder, "/tmp/once-sqlhand-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    snprintf(f->file, sizeof f->file, "%s/other.db", f->folder);
+    assert_int_equal(sqlite3_open(f->file, &f->db), SQLITE_OK);
+    says(f, TABLES);
+    char *url = once_arena_alloc(&f->arena, 120);
+    snprintf(url, 120, "sqlite:%s", f->file);
+    f->handler = (once_handler_spec){.type = bytes("book"), .operation = bytes("book"), .timeout_ms = PATIENCE_MS, .slots = MAX_ITEMS, .line = 7,
+                                     .effect = ONCE_EFFECT_SQL, .sql_url = bytes(url), .sql_url_line = 9, .statements = f->statements};
+    f->spec = (once_spec){.file = bytes("p.yaml"), .consumer = bytes("books"), .handlers = &f->handler, .n_handlers = 1, .result_max = 65536};
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    char command[100];
+    once_hands_close(f->hands);
+    for (int i = 0; i < MAX_ITEMS; i++) free(f->items[i].output);
+    sqlite3_close(f->db);
+    once_arena_release(&f->arena);
+    snprintf(command, sizeof command, "rm -rf %s", f->folder);
+    assert_int_equal(system(command), 0);
+    free(f);
+    return 0;
+}
+
+static void statement(fixture *f, const char *sql)
+{
+    once_sql_statement *s = &f->statements[f->handler.n_statements];
+    assert_int_equal(once_sql_parse(&f->arena, bytes(sql), s, &f->err), ONCE_OK);
+    s->line = 20 + (int)f->handler.n_statements++;
+}
+
+static int try_open(fixture *f)
+{
+    const once_hands_options options = {.spec = &f->spec, .env = once_env_real()};
+    return once_hands_open(&options, &f->hands, &f->err);
+}
+
+static void opened(fixture *f, const char *sql)
+{
+    statement(f, sql);
+    const int rc = try_open(f);
+    if (rc != ONCE_OK) print_error("%s\n", f->err.text);
+    assert_int_equal(rc, ONCE_OK);
+}
+
+static once_item *start(fixture *f, int i, const char *body)
+{
+    once_item *item = &f->items[i];
+    once_json json;
+    *item = (once_item){.handler = &f->handler, .output = item->output};
+    item->message = (once_message){.body = bytes(body)};
+    item->scope = (once_scope){.consumer = f->spec.consumer, .operation = f->handler.operation};
+    item->request = (once_request){.scope = &item->scope, .key = bytes("p-1"), .id = {0x0123456789abcdef, 0xfedcba9876543210}};
+    item->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3};
+    once_json_init(&json);
+    assert_int_equal(once_json_parse(&json, item->message.body, NULL, NULL), ONCE_OK);
+    assert_int_equal(once_effect_prepare(item->handler, &json, &item->message, &f->arena, &item->input, &f->err), ONCE_OK);
+    once_json_release(&json);
+    once_hands_start(f->hands, &item, 1);
+    return item;
+}
+
+static once_item *ended(fixture *f)
+{
+    once_item *item = NULL;
+    assert_int_equal(once_hands_wait(f->hands, PATIENCE_MS, &item, 1), 1);
+    return item;
+}
+
+static once_item *run(fixture *f, const char *body)
+{
+    once_item *item = start(f, 0, body);
+    assert_ptr_equal(ended(f), item);
+    return item;
+}
+
+static void is(const once_item *item, once_outcome outcome, const char *why)
+{
+    if (item->outcome != outcome || item->trouble) print_error("outcome %d, trouble %d\n", item->outcome, item->trouble);
+    if (item->failure.len != strlen(why)) print_error("%.*s\n", (int)item->failure.len, item->failure.data);
+    assert_int_equal(item->outcome, outcome);
+    assert_int_equal(item->failure.len, strlen(why));
+    if (why[0]) assert_memory_equal(item->failure.data, why, strlen(why));
+    assert_int_equal(item->maybe, outcome == ONCE_UNKNOWN);
+    assert_int_equal(item->trouble, ONCE_OK);
+}
+
+static void is_trouble(const once_item *item, once_class class, const char *why)
+{
+    if (!memmem(item->failure.data, item->failure.len, why, strlen(why))) print_error("%.*s\n", (int)item->failure.len, item->failure.data);
+    assert_non_null(memmem(item->failure.data, item->failure.len, why, strlen(why)));
+    assert_int_equal(item->outcome, ONCE_RELEASE); /* nobody is blamed, no attempt is used up */
+    assert_false(item->started);
+    assert_int_equal(once_status_class(item->trouble), class);
+}
+
+/* --- outcomes --- */
+
+static void values_and_what_once_knows_are_bound(void **state)
+{
+    fixture *f = *state;
+    opened(f, "INSERT INTO t(id, k, key, attempt) VALUES (:id, :once_idempotency_key, :once_key, :once_attempt)");
+    const once_item *item = run(f, "{\"id\": \"a\"}");
+    is(item, ONCE_DONE, "");
+    assert_true(item->started);
+    assert_int_equal(count(f, "SELECT count(*) FROM t WHERE id = 'a' AND k = '0123456789abcdeffedcba9876543210' AND key = 'p-1' AND attempt = 3"), 1);
+}
+
+static void f26_an_answer_of_the_business_is_the_outcome(void **state)
+{
+    fixture *f = *state;
+    f->handler.already = (const once_bytes[]){bytes("t.id")};
+    f->handler.rejected = (const once_bytes[]){bytes("SQLITE_CONSTRAINT_CHECK")};
+    f->handler.n_already = f->handler.n_rejected = 1;
+    statement(f, "INSERT INTO head VALUES (:id)");
+    opened(f, "INSERT INTO t(id) VALUES (:id)");
+    says(f, "INSERT INTO t(id) VALUES ('there')");
+    is(run(f, "{\"id\": \"there\"}"), ONCE_ALREADY, "UNIQUE constraint failed: t.id");
+    is(run(f, "{\"id\": \"bad\"}"), ONCE_REJECTED, "CHECK constraint failed: id <> 'bad'");
+    assert_int_equal(count(f, "SELECT count(*) FROM head"), 0); /* the statement before went with it */
+    f->handler.n_already = f->handler.n_rejected = 0;
+    is(run(f, "{\"id\": \"there\"}"), ONCE_DEAD, "UNIQUE constraint failed: t.id");
+    f->handler.retry.on = (const once_bytes[]){bytes("t.id")};
+    f->handler.retry.n_on = 1;
+    is(run(f, "{\"id\": \"there\"}"), ONCE_RETRY, "UNIQUE constraint failed: t.id");
+    is(run(f, "{\"id\": \"new\"}"), ONCE_DONE, "");
+    assert_int_equal(rows(f), 2);
+}
+
+static void rows_that_were_asked_for(void **state)
+{
+    fixture *f = *state;
+    statement(f, "INSERT INTO t(id) VALUES (:id)");
+    opened(f, "UPDATE head SET id = id WHERE id = :id");
+    f->statements[1].rows = 1;
+    f->statements[1].unmet = ONCE_STALE;
+    is(run(f, "{\"id\": \"a\"}"), ONCE_STALE, "statement 2 met 0 rows, 1 were asked for");
+    assert_int_equal(rows(f), 0);
+}
+
+static void f03_a_commit_that_is_refused_has_not_happened(void **state)
+{
+    fixture *f = *state;
+    statement(f, "INSERT INTO t(id) VALUES (:id)");
+    opened(f, "INSERT INTO line VALUES (:id)");
+    is(run(f, "{\"id\": \"a\"}"), ONCE_DEAD, "FOREIGN KEY constraint failed");
+    assert_int_equal(rows(f), 0);
+    says(f, "INSERT INTO head VALUES ('a')");
+    is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
+}
+
+static void connections_work_beside_each_other(void **state)
+{
+    fixture *f = *state;
+    char body[40];
+    opened(f, "INSERT INTO t(id) VALUES (:id)");
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < MAX_ITEMS; i++) {
+            snprintf(body, sizeof body, "{\"id\": %d}", round * MAX_ITEMS + i);
+            start(f, i, strdupa(body));
+        }
+        for (int i = 0; i < MAX_ITEMS; i++) is(ended(f), ONCE_DONE, "");
+    }
+    assert_int_equal(rows(f), 3 * MAX_ITEMS);
+}
+
+/* --- ends from outside --- */
+
+static void f60_rolled_back_at_its_timeout(void **state)
+{
+    fixture *f = *state;
+    f->handler.timeout_ms = 50;
+    statement(f, "INSERT INTO t(id) VALUES ('before')");
+    opened(f, LONG);
+    const once_item *item = run(f, "{}");
+    is(item, ONCE_RETRY, "rolled back at its timeout of 50ms"); /* known not to have happened, and counted */
+    assert_true(item->started);
+    assert_int_equal(rows(f), 0);
+    is(run(f, "{}"), ONCE_RETRY, "rolled back at its timeout of 50ms"); /* on the same connection */
+}
+
+static void f15_killed_it_is_rolled_back_and_put_back(void **state)
+{
+    fixture *f = *state;
+    statement(f, "INSERT INTO t(id) VALUES ('before')");
+    opened(f, LONG);
+    for (int i = 0; i < 30; i++) { /* before it has a thread, or anywhere later */
+        once_item *item = start(f, 0, "{}");
+        usleep((useconds_t)i * 300);
+        once_hands_kill(f->hands, &item, 1);
+        assert_ptr_equal(ended(f), item);
+        assert_int_equal(item->outcome, ONCE_RELEASE);
+        assert_false(item->maybe);
+        assert_int_equal(item->trouble, ONCE_OK);
+    }
+    assert_int_equal(rows(f), 0);
+}
+
+static void closing_does_not_wait_for_a_statement(void **state)
+{
+    fixture *f = *state;
+    opened(f, LONG);
+    for (int i = 0; i < 4; i++) start(f, i, "{}");
+    usleep(20000);
+    once_hands_close(f->hands);
+    f->hands = NULL;
+    assert_int_equal(rows(f), 0);
+}
+
+static void f60_a_commit_that_readers_hold_up(void **state)
+{
+    fixture *f = *state;
+    f->handler.timeout_ms = 50;
+    opened(f, "INSERT INTO t(id) VALUES (:id)");
+    says(f, "BEGIN; SELECT count(*) FROM t"); /* not in WAL mode: a COMMIT waits for readers */
+    is(run(f, "{\"id\": \"a\"}"), ONCE_RETRY, "rolled back at its timeout of 50ms");
+    says(f, "COMMIT");
+    is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
+    assert_int_equal(rows(f), 1);
+}
+
+/* --- the database is not there, or not as it should be --- */
+
+static void a_lock_of_others_is_nobodys_fault(void **state)
+{
+    fixture *f = *state;
+    f->handler.timeout_ms = 50;
+    opened(f, "INSERT INTO t(id) VALUES (:id)");
+    says(f, "BEGIN IMMEDIATE");
+    is_trouble(run(f, "{\"id\": \"a\"}"), ONCE_CLASS_RETRY, "p.yaml:9: file '");
+    once_hands_close(f->hands);
+    f->handler.timeout_ms = PATIENCE_MS;
+    assert_int_equal(try_open(f), ONCE_OK);
+    once_item *item = start(f, 0, "{\"id\": \"a\"}");
+    usleep(10000);
+    once_hands_kill(f->hands, &item, 1); /* also while it waits */
+    assert_ptr_equal(ended(f), item);
+    assert_int_equal(item->outcome, ONCE_RELEASE);
+    assert_int_equal(item->trouble, ONCE_OK);
+    assert_false(item->started);
+    says(f, "COMMIT");
+    is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
+}
+
+static void a_table_that_vanishes_stops_everything(void **state)
+{
+    fixture *f = *state;
+    opened(f, "INSERT INTO t(id) VALUES (:id)");
+    is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
+    says(f, "ALTER TABLE t RENAME TO elsewhere");
+    is_trouble(run(f, "{\"id\": \"b\"}"), ONCE_CLASS_PAUSE, "p.yaml:20: no such table: ");
+    says(f, "ALTER TABLE elsewhere RENAME TO t");
+    is(run(f, "{\"id\": \"b\"}"), ONCE_DONE, "");
+}
+
+static void refused(fixture *f, const char *url, int rc, const char *why)
+{
+    f->handler.sql_url = bytes(url);
+    assert_int_equal(try_open(f), rc);
+    if (strcmp(f->err.text, why) != 0) print_error("%s\n", f->err.text);
+    assert_string_equal(f->err.text, why);
+}
+
+static void mistakes_are_found_when_it_is_opened(void **state)
+{
+    fixture *f = *state;
+    char expected[300], *url = once_arena_alloc(&f->arena, 200);
+    const char *good = f->handler.sql_url.data;
+    statement(f, "INSERT INTO gone(id) VALUES (:id)");
+    snprintf(expected, sizeof expected, "p.yaml:20: no such table: gone; create it in '%s' first", f->file);
+    refused(f, good, ONCE_E_CONFIG, expected);
+    snprintf(url, 200, "sqlite:%s/absent.db", f->folder);
+    snprintf(expected, sizeof expected,
+             "p.yaml:9: file '%s/absent.db': does not exist; nothing is made in a database that is not the store's, make it first", f->folder);
+    refused(f, url, ONCE_E_CONFIG, expected);
+    assert_int_not_equal(access(url + 7, F_OK), 0);
+    refused(f, "env:ONCE_TEST_NONE", ONCE_E_CONFIG, "p.yaml:9: variable 'ONCE_TEST_NONE' is not set; 'url' is to be taken from it");
+    refused(f, "file:/nowhere/url", ONCE_E_CONFIG, "p.yaml:9: cannot read file '/nowhere/url' for 'url': No such file or directory");
+    setenv("ONCE_TEST_URL", "mysql://me:secret@host/db", 1);
+    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: no database 'mysql:' is known; write postgres://... or sqlite:PATH");
+    setenv("ONCE_TEST_URL", "secret", 1);
+    refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: not the URL of a database; write postgres://... or sqlite:PATH");
+    f->handler.n_statements = 0;
+    statement(f, "INSERT INTO t(id) VALUES (:id)");
+    setenv("ONCE_TEST_URL", good, 1);
+    f->handler.sql_url = bytes("env:ONCE_TEST_URL");
+    assert_int_equal(try_open(f), ONCE_OK);
+    is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
+}
+
+static void the_same_file_is_known_by_whatever_name(void **state)
+{
+    fixture *f = *state;
+    char link[140], other[200], url[160], a[200], b[200], c[200];
+    const atomic_bool stop = false;
+    const once_db_options options = {.env = once_env_real(), .busy_ms = 100, .stop = &stop};
+    once_db *db;
+    opened(f, "INSERT INTO t(id) VALUES (:id)");
+    assert_int_equal(once_db_identity(once_hands_db(f->hands, &f->handler), a, sizeof a, &f->err), ONCE_OK);
+    snprintf(link, sizeof link, "%s/link.db", f->folder);
+    assert_int_equal(symlink(f->file, link), 0);
+    snprintf(url, sizeof url, "sqlite:%s", link);
+    assert_int_equal(once_db_open(url, &options, &db, &f->err), ONCE_OK);
+    assert_int_equal(once_db_identity(db, b, sizeof b, &f->err), ONCE_OK);
+    once_db_close(db);
+    snprintf(other, sizeof other, "VACUUM INTO '%s/copy.db'", f->folder);
+    says(f, other);
+    snprintf(url, sizeof url, "sqlite:%s/copy.db", f->folder);
+    assert_int_equal(once_db_open(url, &options, &db, &f->err), ONCE_OK);
+    assert_int_equal(once_db_identity(db, c, sizeof c, &f->err), ONCE_OK);
+    once_db_close(db);
+    assert_string_equal(a, b);
+    assert_string_not_equal(a, c);
+}
+
+/* --- a disk that fails --- */
+
+/* At whichever call the disk fails: only when COMMIT was sent the end is unknown, and what is known is true. */
+static void f55_a_disk_that_fails_under_a_commit(void **state)
+{
+    fixture *f = *state;
+    sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
+    bool unknown = false, known = false;
+    test_vfs_register();
+    opened(f, "INSERT INTO t(id) VALUES (:id)");
+    once_hands_close(f->hands); /* only whether the file is there is asked of the real file system; all else of the other one */
+    f->hands = NULL;
+    sqlite3_vfs_register(sqlite3_vfs_find(TEST_VFS_NAME), 1);
+    sqlite3 *mine = f->db;
+    for (long n = 1; n < 200; n++) {
+        test_vfs_reset();
+        assert_int_equal(sqlite3_open(f->file, &f->db), SQLITE_OK);
+        says(f, TABLES);
+        assert_int_equal(try_open(f), ONCE_OK);
+        test_vfs_fail(TEST_VFS_IOERR, n);
+        const once_item *item = run(f, "{\"id\": \"a\"}");
+        const bool hit = test_vfs_hit();
+        test_vfs_fail(TEST_VFS_NONE, 0);
+        once_hands_close(f->hands);
+        f->hands = NULL;
+        const int found = rows(f);
+        sqlite3_close(f->db);
+        if (item->outcome == ONCE_DONE) assert_int_equal(found, 1);
+        else if (item->outcome == ONCE_UNKNOWN) unknown = true;
+        else assert_int_equal(found, 0);
+        known |= hit && item->outcome != ONCE_UNKNOWN && item->outcome != ONCE_DONE;
+        if (!hit) break;
+    }
+    sqlite3_vfs_register(usual, 1);
+    f->db = mine;
+    assert_true(unknown && known);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(values_and_what_once_knows_are_bound),
+        TEST(f26_an_answer_of_the_business_is_the_outcome),
+        TEST(rows_that_were_asked_for),
+        TEST(f03_a_commit_that_is_refused_has_not_happened),
+        TEST(connections_work_beside_each_other),
+        TEST(f60_rolled_back_at_its_timeout),
+        TEST(f15_killed_it_is_rolled_back_and_put_back),
+        TEST(closing_does_not_wait_for_a_statement),
+        TEST(f60_a_commit_that_readers_hold_up),
+        TEST(a_lock_of_others_is_nobodys_fault),
+        TEST(a_table_that_vanishes_stops_everything),
+        TEST(mistakes_are_found_when_it_is_opened),
+        TEST(the_same_file_is_known_by_whatever_name),
+        TEST(f55_a_disk_that_fails_under_a_commit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -256,6 +256,14 @@ static int read_url(sql_hand *hand, once_error *err)
     return ONCE_OK;
 }
 
+/* For the first thread, which finds it there. Before the first message, a missing table is a mistake of the configuration. */
+static int take_first_seat(sql_hand *hand, once_error *err)
+{
+    once_error why;
+    const int rc = take_seat(hand, &hand->seats[0], &why);
+    return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
+}
+
 int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
     sql_hand *hand = calloc(1, sizeof *hand);
@@ -264,10 +272,10 @@ int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once
     if (rc != ONCE_OK) return rc;
     hand->seats = calloc(handler->slots, sizeof *hand->seats);
     rc = hand->seats ? read_url(hand, err) : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
-    if (rc == ONCE_OK) rc = take_seat(hand, &hand->seats[0], err); /* the first thread finds it there */
+    if (rc == ONCE_OK) rc = take_first_seat(hand, err);
     if (rc == ONCE_OK) *out = &hand->threads.hand;
     else hand->threads.hand.ops->close(&hand->threads.hand);
-    return rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc; /* before the first message, a missing table is a mistake of the configuration */
+    return rc;
 }
 
 once_db *once_hand_sql_db(once_hand *hand) { return ((sql_hand *)hand)->seats[0].db; }

@@ -58,6 +58,16 @@ def refused(p, line, *told):
     (KEY + "handler: {}\n", 5, "effect"), (KEY + "handler: {sql: []}\n", 5, "sql"),
     (KEY + 'handler: {sql: [{do: "SELECT 1", rows: 1, else: retri}]}\n', 5, "retry"),
     (KEY + 'handler: {sql: [{do: "SELECT 1", else: stale}]}\n', 5, "rows"), (KEY + 'handler: {sql: ["SELECT ?"]}\n', 5, "?"),
+    # another database
+    (KEY + 'handler:\n  sql:\n    url: "sqlite:x.db"\n', 7, "missing field 'do'"),
+    (KEY + 'handler:\n  sql:\n    url: "mysql://me:hush@h/d"\n    do: [SELECT 1]\n', 7, "no database 'mysql:' is known; write postgres://"),
+    (KEY + "handler:\n  sql:\n    url: memory\n    do: [SELECT 1]\n", 7, "not the URL of a database"),
+    (KEY + 'handler:\n  sql:\n    url: "sqlite:"\n    do: [SELECT 1]\n', 7, "names no file"),
+    (KEY + 'handler:\n  sql:\n    url: "env:"\n    do: [SELECT 1]\n', 7, "write env:NAME"),
+    (KEY + "handler:\n  sql:\n    url: [a]\n    do: [SELECT 1]\n", 7, "url"),
+    (KEY + 'handler:\n  sql:\n    url: "sqlite:x.db"\n    do: [SELECT :once_id]\n', 8, "write ':{/once_id}' for a field"),
+    (KEY + 'handler:\n  sql:\n    url: "sqlite:x.db"\n    do: [SELECT 1]\n  lease: 1ms\n', 9, "too short to be extended"),
+    (KEY + "handler:\n  sql: [SELECT 1]\n  unknown: retry\n", 7, "never unknown"),
     # YAML
     (KEY + "handler:\n\tdead: x\n", 6, "tab"), (KEY + HANDLER + "remember: [7d\n", None, ""),
     (KEY + HANDLER + "---\na: 1\n", None, ""),

@@ -386,7 +386,7 @@ static void the_same_file_is_known_by_whatever_name(void **state)
 /* --- a disk that fails --- */
 
 /* At whichever call the disk fails: only when COMMIT was sent the end is unknown, and what is known is true. */
-static void f55_a_disk_that_fails_under_a_commit(void **state)
+static void f51_a_disk_that_fails_under_a_commit(void **state)
 {
     fixture *f = *state;
     sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
@@ -438,7 +438,7 @@ int main(void)
         TEST(a_table_that_vanishes_stops_everything),
         TEST(mistakes_are_found_when_it_is_opened),
         TEST(the_same_file_is_known_by_whatever_name),
-        TEST(f55_a_disk_that_fails_under_a_commit),
+        TEST(f51_a_disk_that_fails_under_a_commit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -363,7 +363,7 @@ static const once_config_scope sql_scope = {
             "the transaction rolled back. While the database is away nothing is started, and no attempt is used up. Nothing is made in it\n"
             "but what the statements make.",
     .example = "sql:\n"
-               "  url: \"env:LEDGER_URL\"          # postgres://once@ledger.example/books\n"
+               "  url: \"env:LEDGER_URL\"          # postgres://ledger.example/books\n"
                "  do:\n"
                "    - INSERT INTO booked(id, account, cents) VALUES (:once_idempotency_key, :account, :cents)\n"
                "already: [booked_pkey]\n"

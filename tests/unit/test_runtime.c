@@ -95,6 +95,46 @@ static void load(fixture *f)
     if (once_pipeline_load(f->yaml, NULL, NULL, &f->pipeline, &err) != ONCE_OK) fail_msg("%s", err.text);
 }
 
+/* Where something secret is in memory: then no core is left. */
+static void secrets_are_known_wherever_they_stand(void **state)
+{
+    static const struct {
+        const char *store, *handler, *password; /* password: of PGPASSWORD */
+        bool secret;
+    } cases[] = {
+        {"memory", "dead: x", NULL, false},
+        {"memory", "dead: x", "hush", false}, /* nobody asks for it */
+        {"memory", "exec: [a], env: {A: b}", NULL, false},
+        {"memory", "exec: [a], env: {A: \"env:B\"}", NULL, true},
+        {"memory", "sql: {url: \"sqlite:x\", do: [SELECT 1]}", "hush", false},
+        {"memory", "sql: {url: \"env:URL\", do: [SELECT 1]}", NULL, true},
+        {"memory", "sql: {url: \"file:url\", do: [SELECT 1]}", NULL, true},
+#ifdef ONCE_WITH_POSTGRES
+        {"memory", "sql: {url: \"postgres://u@h/d\", do: [SELECT 1]}", NULL, false},
+        {"memory", "sql: {url: \"postgres://u@h/d\", do: [SELECT 1]}", "hush", true},
+        {"memory", "sql: {url: \"postgres://u:hush@h/d\", do: [SELECT 1]}", NULL, true},
+        {"memory", "sql: {url: \"postgres://h/d?password=hush\", do: [SELECT 1]}", NULL, true},
+        {"postgres://u@h/d", "dead: x", NULL, false},
+        {"postgres://u@h/d", "dead: x", "hush", true},
+        {"postgresql://u:hush@h/d", "dead: x", NULL, true},
+        {"postgres://u@h/d?sslpassword=hush", "dead: x", NULL, true},
+#endif
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FILE *out = fopen(f->yaml, "w");
+        fprintf(out, "consumer: c\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\nhandler: {%s}\n", cases[i].store, cases[i].handler);
+        fclose(out);
+        if (cases[i].password) setenv("PGPASSWORD", cases[i].password, 1);
+        else unsetenv("PGPASSWORD");
+        once_pipeline_free(f->pipeline);
+        f->pipeline = NULL;
+        load(f);
+        if (once_pipeline_has_secrets(f->pipeline) != cases[i].secret) fail_msg("%s, %s", cases[i].store, cases[i].handler);
+    }
+    unsetenv("PGPASSWORD");
+}
+
 static void expect_sum(const once_counts *c)
 {
     assert_int_equal(c->received + c->resumed,
@@ -253,6 +293,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
+        TEST(secrets_are_known_wherever_they_stand),
         TEST(a_run_settles_everything_and_a_second_one_only_duplicates),
         TEST(f59_a_stop_from_another_thread_drains_and_loses_nothing),
         TEST(following_shows_progress_and_ends_when_told),

@@ -17,6 +17,7 @@
 #include "effect/effect.h"
 #include "effect/hands.h"
 #include "effect/sql_params.h"
+#include "postgres.h"
 #include "vfs.h"
 
 #define PATIENCE_MS 30000 /* for what must happen at once; reached only when something is wrong */
@@ -421,6 +422,67 @@ static void f51_a_disk_that_fails_under_a_commit(void **state)
     assert_true(unknown && known);
 }
 
+/* --- PostgreSQL, whose statements another thread has to end --- */
+
+/* What waits for the server: a statement, or a COMMIT in which a trigger sleeps. */
+static void postgres(fixture *f, const char *sql, int64_t timeout_ms)
+{
+    static char url[300], schema[60];
+    const char *why = NULL;
+    if (!test_postgres_url(&why)) skip();
+    snprintf(schema, sizeof schema, "sqlhand_%d", (int)getpid());
+    test_postgres_make(schema, url, sizeof url);
+    char tables[700];
+    snprintf(tables, sizeof tables,
+             "SET search_path = %s; CREATE TABLE late(id text);"
+             "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1000); RETURN NULL; END';"
+             "CREATE CONSTRAINT TRIGGER nap AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION nap()", schema);
+    test_postgres_run(tables);
+    f->handler.sql_url = bytes(url);
+    f->handler.timeout_ms = timeout_ms;
+    opened(f, sql);
+}
+
+static void leave_postgres(fixture *f)
+{
+    char schema[60];
+    snprintf(schema, sizeof schema, "sqlhand_%d", (int)getpid());
+    once_hands_close(f->hands); /* its locks are gone then, unless something still runs in the server */
+    f->hands = NULL;
+    test_postgres_unmake(schema);
+}
+
+static void f60_f15_a_statement_of_postgres_is_ended(void **state)
+{
+    fixture *f = *state;
+    postgres(f, "SELECT pg_sleep(1000)", 100);
+    is(run(f, "{}"), ONCE_RETRY, "rolled back at its timeout of 100ms");
+    f->handler.timeout_ms = PATIENCE_MS;
+    for (int i = 0; i < 8; i++) { /* while it connects, begins, or runs */
+        once_item *item = start(f, 0, "{}");
+        usleep((useconds_t)i * 4000);
+        once_hands_kill(f->hands, &item, 1);
+        assert_ptr_equal(ended(f), item);
+        assert_int_equal(item->outcome, ONCE_RELEASE);
+        assert_int_equal(item->trouble, ONCE_OK);
+    }
+    leave_postgres(f);
+}
+
+static void f06_f15_a_commit_of_postgres_that_is_given_up_is_unknown(void **state)
+{
+    static const char unknown[] = "COMMIT was sent, and what became of it is not known: ";
+    fixture *f = *state;
+    postgres(f, "INSERT INTO late VALUES ('x')", 200);
+    const int64_t began_ms = once_env_mono_ns(once_env_real()) / 1000000;
+    const once_item *item = run(f, "{}");
+    assert_int_equal(item->outcome, ONCE_UNKNOWN);
+    assert_true(item->maybe && item->started);
+    assert_memory_equal(item->failure.data, unknown, strlen(unknown));
+    assert_true(once_env_mono_ns(once_env_real()) / 1000000 - began_ms >= 400); /* it was given its time once more */
+    leave_postgres(f);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -439,6 +501,8 @@ int main(void)
         TEST(mistakes_are_found_when_it_is_opened),
         TEST(the_same_file_is_known_by_whatever_name),
         TEST(f51_a_disk_that_fails_under_a_commit),
+        TEST(f60_f15_a_statement_of_postgres_is_ended),
+        TEST(f06_f15_a_commit_of_postgres_that_is_given_up_is_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ struct once_db_ops {
     int (*begin)(once_db *db, once_error *err);
     int (*commit)(once_db *db, bool *maybe, once_fault *fault);
     void (*rollback)(once_db *db);
-    void (*interrupt)(once_db *db);
+    void (*interrupt)(once_db *db); /* NULL: what waits looks at `stop` by itself */
     void (*close)(once_db *db);
 };
 

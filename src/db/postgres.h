@@ -159,7 +159,6 @@ int once__pg_open(const char *rest, const once_db_options *options, once_db **ou
 int once__pg_tx_begin(once_db *db, once_error *err);
 int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault);
 void once__pg_tx_rollback(once_db *db);
-void once__pg_interrupt(once_db *db);
 int once__pg_identity(once_db *db, char *out, size_t len, once_error *err);
 void once__pg_close_own(once_db *db);
 

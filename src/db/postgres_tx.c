@@ -1,16 +1,10 @@
 /* A PostgreSQL database that is not the store's: transactions of their own on a connection of their own.
  *
- * libpq waits for the server without asking us. Whoever wants it to stop shuts the socket down, through a descriptor of ours,
- * because libpq's may be closed and used again by then. The server would still carry out what it was told; so what waited is
- * cancelled there by the thread that has waited for it. Not by the one that interrupts: cancelling connects once more, and may
- * take its time. */
-#include <fcntl.h>
-#include <pthread.h>
+ * Whoever waits for the server (postgres_wait.c) looks at `stop` meanwhile. The server would still carry out what it was told, so that is
+ * cancelled before the connection is dropped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "db/postgres.h"
 
@@ -18,58 +12,39 @@
 
 typedef struct once_pg_own {
     const atomic_bool *stop;
-    PGcancel *cancel; /* of the last connection; its thread's */
-    pthread_mutex_t lock;
-    int socket; /* with the lock; -1: none */
+    PGcancel *cancel; /* of the last connection */
 } once_pg_own;
 
 static once_pg *of(once_db *db) { return (once_pg *)db; }
 
 /* ---- connection ---- */
 
-/* The socket that an interrupt shuts down; -1: none. */
-static void publish(once_pg_own *own, int socket)
-{
-    pthread_mutex_lock(&own->lock);
-    const int before = own->socket;
-    own->socket = socket;
-    pthread_mutex_unlock(&own->lock);
-    if (before >= 0) close(before);
-}
+static bool is_told_to_stop(void *own) { return atomic_load(((once_pg_own *)own)->stop); }
 
 static int told_to_stop(const once_pg *pg, once_error *err) { return once_fail(err, ONCE_E_ABORTED, "%s: told to stop", pg->where); }
 
 static int reconnect(once_pg *pg, once_error *err)
 {
     once_pg_own *own = pg->own;
-    publish(own, -1);
     PQfreeCancel(own->cancel);
     own->cancel = NULL;
     const int rc = once__pg_connect(pg, 0, err);
-    if (rc != ONCE_OK) return rc;
-    own->cancel = PQgetCancel(pg->conn); /* NULL, when memory is out: then nothing is cancelled */
-    const int socket = fcntl(PQsocket(pg->conn), F_DUPFD_CLOEXEC, 3);
-    if (socket < 0) {
-        once__pg_drop(pg);
-        return once_fail(err, ONCE_E_UNAVAILABLE, "%s: too many open files; raise the limit", pg->where);
-    }
-    publish(own, socket);
-    return ONCE_OK;
+    if (rc == ONCE_OK) own->cancel = PQgetCancel(pg->conn); /* NULL, when memory is out: then nothing is cancelled */
+    return rc;
 }
 
 int once__pg_open(const char *rest, const once_db_options *options, once_db **out, once_error *err)
 {
     once_pg *pg;
-    int rc = once__pg_new(rest, options->env, &pg, err);
-    if (rc != ONCE_OK) return rc;
-    pg->own = calloc(1, sizeof *pg->own);
-    if (!pg->own) {
-        once__pg_free(pg);
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
+    once_pg_own *own = calloc(1, sizeof *own);
+    if (!own) return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
+    own->stop = options->stop;
+    int rc = once__pg_new(rest, options->env, (once_patience){is_told_to_stop, own}, &pg, err);
+    if (rc != ONCE_OK) {
+        free(own);
+        return rc;
     }
-    pg->own->stop = options->stop;
-    pg->own->socket = -1;
-    pthread_mutex_init(&pg->own->lock, NULL);
+    pg->own = own;
     rc = reconnect(pg, err);
     if (rc == ONCE_OK) *out = &pg->db;
     else once__pg_close_own(&pg->db);
@@ -79,11 +54,9 @@ int once__pg_open(const char *rest, const once_db_options *options, once_db **ou
 void once__pg_close_own(once_db *db)
 {
     once_pg_own *own = of(db)->own;
-    publish(own, -1);
-    PQfreeCancel(own->cancel);
-    pthread_mutex_destroy(&own->lock);
-    free(own);
     once__pg_free(of(db));
+    PQfreeCancel(own->cancel);
+    free(own);
 }
 
 /* ---- transactions ---- */
@@ -107,7 +80,7 @@ int once__pg_tx_begin(once_db *db, once_error *err)
     for (;;) {
         const bool was_there = once__pg_alive(pg) && !pg->stale;
         int rc = was_there ? ONCE_OK : reconnect(pg, err);
-        if (rc == ONCE_OK && atomic_load(pg->own->stop)) rc = told_to_stop(pg, err); /* before our socket could be found */
+        if (rc == ONCE_OK && atomic_load(pg->own->stop)) rc = told_to_stop(pg, err);
         else if (rc == ONCE_OK) rc = begin(pg, err);
         if (rc == ONCE_OK || !was_there || once__pg_alive(pg) || atomic_load(pg->own->stop)) return rc;
     }
@@ -156,14 +129,6 @@ void once__pg_tx_rollback(once_db *db)
     if (!once__pg_alive(pg) || PQtransactionStatus(pg->conn) == PQTRANS_IDLE) return;
     if (once__pg_send_text(pg, "ROLLBACK", NULL) != ONCE_OK || once__pg_round(pg, &result, 1, NULL) != ONCE_OK) once__pg_drop(pg);
     else PQclear(result);
-}
-
-void once__pg_interrupt(once_db *db)
-{
-    once_pg_own *own = of(db)->own;
-    pthread_mutex_lock(&own->lock);
-    if (own->socket >= 0) shutdown(own->socket, SHUT_RDWR);
-    pthread_mutex_unlock(&own->lock);
 }
 
 /* ---- which one it is ---- */

@@ -566,6 +566,5 @@ const once_db_ops once__pg_ops = {
     .begin = once__pg_tx_begin,
     .commit = once__pg_tx_commit,
     .rollback = once__pg_tx_rollback,
-    .interrupt = once__pg_interrupt,
     .close = once__pg_close_own,
 };

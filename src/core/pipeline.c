@@ -1056,6 +1056,12 @@ static void extended(once_pipe *pipe, once_action *action)
     }
 }
 
+static void run_carefully(once_pipe *pipe)
+{
+    pipe->careful_left = CAREFUL_BATCHES;
+    pipe->next = NEXT_ROLLBACK;
+}
+
 static void have_run(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     if (!action->failed) {
@@ -1067,8 +1073,14 @@ static void have_run(once_pipe *pipe, once_action *action, int64_t now_ms)
         for (size_t i = 0; i < action->n; i++) action->items[i]->outcome = ONCE_DONE, ran(pipe, action->items[i]);
         conclude(pipe, now_ms);
     }
-    pipe->careful_left = CAREFUL_BATCHES;
-    pipe->next = NEXT_ROLLBACK;
+    run_carefully(pipe);
+}
+
+/* Effects that were presumed done were not, and nothing of the transaction is. A careful pass presumes nothing. */
+static bool disproved(const once_pipe *pipe, const once_action *action)
+{
+    const bool in_work = pipe->in_tx || action->kind == ONCE_ACT_COMMIT;
+    return in_work && pipe->careful_left == 0 && once_status_class(action->status) == ONCE_CLASS_MESSAGE;
 }
 
 static void settled(once_pipe *pipe, once_action *action)
@@ -1159,6 +1171,11 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     if (action->kind == ONCE_ACT_COMMIT || action->kind == ONCE_ACT_ROLLBACK) pipe->in_tx = false;
     if (ONCE_PLANTED(commit_assumed) && action->kind == ONCE_ACT_COMMIT) action->status = ONCE_OK;
+    if (ONCE_PLANTED(presumption_kept) && action->kind == ONCE_ACT_COMMIT && disproved(pipe, action)) action->status = ONCE_OK;
+    if (disproved(pipe, action)) {
+        run_carefully(pipe);
+        return;
+    }
     if (action->status != ONCE_OK) {
         store_failed(pipe, action, now_ms);
         return;

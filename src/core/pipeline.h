@@ -22,7 +22,9 @@
  *
  * The first pass is optimistic: no savepoints. When an effect fails, everything is rolled back and run once more carefully
  * (a savepoint around each message), and so are the next batches; a failure then costs its own message only, and is
- * written in the same commit as the survivors.
+ * written in the same commit as the survivors. An executor need not wait for the effects of an optimistic pass: it may take
+ * them for done, and when they were not, a later action of that transaction, COMMIT at the latest, fails with a status that
+ * blames a message. Nothing is committed then, and it is as if RUN had failed.
  *
  * After an unclean end the first messages are claimed durably and run one by one, so a message that kills the process is
  * counted (claims that end without a word add a failure) and becomes a dead letter in the end.
@@ -49,7 +51,7 @@ typedef enum once_action_kind {
     ONCE_ACT_BEGIN,
     ONCE_ACT_CLAIM,  /* -> item->decision */
     ONCE_ACT_EXTEND, /* -> item->yes: still ours */
-    ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order */
+    ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order. Not careful: presumed perhaps */
     ONCE_ACT_SETTLE, /* item->outcome... -> item->yes: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */
     ONCE_ACT_BURY,

@@ -39,7 +39,8 @@
     X(overclaim, "messages are claimed before there is a slot for their effect")                                      \
     X(repeats_hidden, "effects that repeat another are not counted")                                                  \
     X(flight_forgotten, "a message does not wait for the effect of an equal one that is under way")                   \
-    X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")
+    X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                   \
+    X(presumption_kept, "a commit that failed because an effect had counts as committed")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

@@ -43,6 +43,7 @@
     X(store_crash, "the store crashes and comes back with what it acknowledged")                                      \
     X(store_busy, "another worker has the store")                                                                     \
     X(effects_fail, "the database of the effects fails")                                                              \
+    X(disproved, "an effect that was presumed done has failed: a later step, or the commit, says so")                 \
     X(fetch_fails, "fetching fails")                                                                                  \
     X(ack_fails, "an ack fails, nothing happened")                                                                    \
     X(ack_reply_lost, "an ack happens, its reply is lost")                                                            \
@@ -238,6 +239,7 @@ struct sim_worker {
     int64_t trouble_ms; /* when it last paused, or a call to the store failed */
     int64_t no_start_until_ms;
     bool in_tx, tx_lost;
+    bool disproved; /* something that was presumed in the transaction is not so */
     bool holds; /* it was granted a claim and has not come to use it */
     sim_note *notes;
     size_t notes_n, notes_size;
@@ -285,6 +287,7 @@ struct sim_world {
     /* the seed's choices */
     bool sqlite, fifo, finite, mild, tenants, ordered, versioned, gap, gap_dead, timed;
     bool resolves; /* in the end a person looks at every unknown */
+    bool presumes; /* effects of an optimistic pass are taken for done */
     sim_handler handlers[SIM_HANDLERS];
     int handlers_n;
     uint32_t attempts;

@@ -31,6 +31,10 @@ static int obstacle(sim_worker *w, sim_fault fault, once_error *err)
         sim_fired(world, SIM_store_busy);
         return once_fail(err, ONCE_E_BUSY, "simulated: another worker has the store");
     }
+    if (w->disproved && (fault == SIM_commit_fails || sim_chance(world, 30))) {
+        sim_fired(world, SIM_disproved);
+        return once_fail(err, ONCE_E_MESSAGE, "simulated: an effect has failed");
+    }
     if (!sim_fires(world, fault)) return ONCE_OK;
     static const int statuses[] = {ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_UNAVAILABLE, ONCE_E_ABORTED,
                                    ONCE_E_NOMEM, ONCE_E_FULL, ONCE_E_IO};
@@ -40,8 +44,14 @@ static int obstacle(sim_worker *w, sim_fault fault, once_error *err)
 static int arrive(sim_worker *w, sim_fault fault, once_error *err)
 {
     const int rc = obstacle(w, fault, err);
-    if (rc != ONCE_OK) w->trouble_ms = w->world->now_ms;
+    if (rc != ONCE_OK && rc != ONCE_E_MESSAGE) w->trouble_ms = w->world->now_ms;
     return rc;
+}
+
+/* A commit whose fate is known has not failed in this sense. */
+static void note_failed_commit(sim_worker *w, int rc)
+{
+    if (rc != ONCE_OK && rc != ONCE_E_MESSAGE) sim_record_commit_failed(w);
 }
 
 /* Outside of transactions an answer is a fact at once. */
@@ -219,7 +229,7 @@ static int sim_fact_get(once_store *store, const char *name, once_bytes *out, on
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
-    if (rc != ONCE_OK) sim_record_commit_failed(w);
+    note_failed_commit(w, rc);
     return rc == ONCE_OK ? w->real->ops->fact_get(w->real, name, out, arena, err) : rc;
 }
 
@@ -227,7 +237,7 @@ static int sim_fact_set(once_store *store, const char *name, once_bytes value, o
 {
     sim_worker *w = worker_of(store);
     const int rc = arrive(w, SIM_store_fails, err);
-    if (rc != ONCE_OK) sim_record_commit_failed(w);
+    note_failed_commit(w, rc);
     return rc == ONCE_OK ? w->real->ops->fact_set(w->real, name, value, err) : rc;
 }
 
@@ -251,7 +261,7 @@ static int sim_begin(once_store *store, once_error *err)
 
 static void tx_over(sim_worker *w)
 {
-    w->in_tx = w->tx_lost = w->holds = false;
+    w->in_tx = w->tx_lost = w->holds = w->disproved = false;
     if (w->world->tx_owner == w) w->world->tx_owner = NULL;
 }
 
@@ -272,7 +282,7 @@ static int sim_commit(once_store *store, once_error *err)
             return reply_lost ? lost(w, err) : ONCE_OK;
         }
     }
-    sim_record_commit_failed(w);
+    note_failed_commit(w, rc);
     tx_over(w);
     sim_notes_drop(w);
     return rc;

@@ -77,6 +77,10 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
                   message, ONCE_OK);
         if (item->outcome == ONCE_DONE) {
             sim_note_add(w, (sim_note){.what = NOTE_EFFECT, .key = key, .message = message});
+        } else if (!careful && world->presumes) {
+            item->outcome = ONCE_DONE;
+            item->failure = (once_bytes){0};
+            w->disproved = true;
         } else if (!careful) {
             *failed = true;
             return ONCE_OK;

@@ -369,6 +369,7 @@ static void choose(sim_world *world)
     world->visible_ms = 1000 + (int64_t)sim_random(world, 10000);
     choose_handlers(world);
     world->resolves = world->ordered || sim_chance(world, 70);
+    world->presumes = sim_chance(world, 50);
     world->keys_n = 2 + (int)sim_random(world, 24);
     if (world->tenants) world->keys_n += world->keys_n % 2;
 }
@@ -418,6 +419,7 @@ static void print_script(const sim_world *world)
         {world->finite, "finite"},       {world->tenants, "tenants"}, {world->ordered, "lanes"},
         {world->versioned, "versions"},  {world->gap && world->gap_dead, "gap: dead"},
         {world->gap && !world->gap_dead, "gap: run"},                 {world->timed, "times"},
+        {world->presumes, "presumes"},
     };
     for (size_t i = 0; i < sizeof traits / sizeof *traits; i++)
         if (traits[i].yes) printf("%s, ", traits[i].text);

@@ -129,6 +129,16 @@ static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
     return rc;
 }
 
+/* `fresh` NULL: nobody asks. */
+static int put_letters(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err)
+{
+    if (shelf->shelf->letters_put) return shelf->shelf->letters_put(shelf, letters, uniques, n, fresh, err);
+    int rc = ONCE_OK;
+    bool ignored;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = shelf->shelf->letter_put(shelf, &letters[i], uniques[i], fresh ? &fresh[i] : &ignored, err);
+    return rc;
+}
+
 static int write_letter(once_shelf *shelf, const once_entry *entry, const once_message *message, once_error *err)
 {
     const once_letter letter = {
@@ -146,8 +156,7 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, const once_m
     };
     /* One letter for each death: an entry that was forgotten and died anew must not lose its second body. */
     const once_hash unique = {entry->id.a ^ entry->token.a, entry->id.b ^ entry->token.b};
-    bool fresh;
-    return shelf->shelf->letter_put(shelf, &letter, unique, &fresh, err);
+    return put_letters(shelf, &letter, &unique, 1, NULL, err);
 }
 
 /* --- who, and how attempts ended --- */
@@ -391,12 +400,18 @@ int once__engine_bury(once_store *store, const once_letter *letters, size_t n, b
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
+    once_letter *stamped = malloc((n + 1) * sizeof *stamped);
+    once_hash *uniques = malloc((n + 1) * sizeof *uniques);
+    if (!stamped || !uniques) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-        once_letter letter = letters[i];
-        letter.buried_ms = shelf->now_ms;
-        if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
-        rc = shelf->shelf->letter_put(shelf, &letter, letter_identity(store, &letter), &fresh[i], err);
+        stamped[i] = letters[i];
+        stamped[i].buried_ms = shelf->now_ms;
+        if (stamped[i].seen_ms == 0) stamped[i].seen_ms = shelf->now_ms;
+        uniques[i] = letter_identity(store, &stamped[i]);
     }
+    if (rc == ONCE_OK) rc = put_letters(shelf, stamped, uniques, n, fresh, err);
+    free(stamped);
+    free(uniques);
     return verb_end(shelf, rc, err);
 }
 

@@ -47,6 +47,9 @@ typedef struct once_shelf_ops {
                     once_error *err);
     /* `unique` is what makes two letters the same one; then *fresh = false and nothing is written. */
     int (*letter_put)(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
+    /* The same for many, for a shelf that can do that at once; otherwise NULL. `fresh` NULL: nobody asks, and they may be
+     * written as late as commit, so bytes are copied before the call returns. */
+    int (*letters_put)(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err);
     /* `out` (bytes in `arena`), or *found = false. Dropping is a call of its own. */
     int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err);
     int (*letter_drop)(once_shelf *shelf, uint64_t id, once_error *err);

@@ -17,7 +17,7 @@
 
 #include "base/banned.h"
 
-enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, SWEEP_LOCK_KEY = 1869505382, SWEEP_PAUSE = 4 };
+enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, SWEEP_LOCK_KEY = 1869505382, SWEEP_PAUSE = 4, LETTERS_KEPT = 16 << 20 };
 
 #define NOW(param) "coalesce(" param "::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
 #define LIVE_COLUMNS                                                                                                  \
@@ -92,10 +92,11 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                " AND l.due_ms <= $2::bigint ORDER BY l.due_ms, l.id LIMIT $3::bigint FOR UPDATE OF e SKIP LOCKED",
     [PG_BY_TOKEN] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.token >= $1::uuid AND l.token <= $2::uuid"
                     " AND l.state = 1 AND l.consumer = $3::bytea ORDER BY l.token LIMIT $4::bigint FOR UPDATE OF e",
-    [PG_LETTER_PUT] = "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer,"
-                      " operation, key, reason, type, headers, body, place, point, history) VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint,"
-                      " $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bytea, $10::bytea, $11::bytea, $12::bytea, $13::bytea,"
-                      " $14::bytea, $15::bytea, $16::bytea, $17::bytea, $18::bytea, $19::bytea) ON CONFLICT (same) DO NOTHING RETURNING id",
+    [PG_LETTERS_PUT] = "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer,"
+                       " operation, key, reason, type, headers, body, place, point, history) SELECT * FROM unnest($1::uuid[], $2::uuid[],"
+                       " $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bytea[],"
+                       " $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[],"
+                       " $19::bytea[]) ON CONFLICT (same) DO NOTHING RETURNING same",
     [PG_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = $1::bigint",
     [PG_LETTER_DROP] = "DELETE FROM once_letter WHERE id = $1::bigint",
     [PG_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
@@ -111,8 +112,9 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_LIST_FINISHED] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id > $1::uuid AND expires_ms > $2::bigint"
                          " ORDER BY id LIMIT $3::bigint",
     [PG_FACT_GET] = "SELECT value FROM once_fact WHERE name = $1::bytea",
-    [PG_FACT_SET] = "INSERT INTO once_fact(name, value) VALUES ($1::bytea, $2::bytea) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-    [PG_FACT_DELETE] = "DELETE FROM once_fact WHERE name = $1::bytea",
+    [PG_FACTS_SET] = "INSERT INTO once_fact(name, value) SELECT * FROM unnest($1::bytea[], $2::bytea[]) ON CONFLICT (name) DO UPDATE"
+                     " SET value = excluded.value",
+    [PG_FACTS_DELETE] = "DELETE FROM once_fact WHERE name = ANY($1::bytea[])",
     [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_xact_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
     /* The index knows minutes, not milliseconds: equal keys of it share their space, and it needs a third less. */
     [PG_SWEEP] = "WITH gone AS (DELETE FROM once_entry WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_entry WHERE expires_ms >> 16 >= $1::bigint"
@@ -169,6 +171,8 @@ static void tx_over(once_postgres *q, bool committed)
     if (q->open) once__pg_leave(q->pg);
     once__pg_names_end(&q->names, committed);
     once__pg_live_clear(q);
+    q->letters[0].n = 0;
+    q->facts = NULL;
     q->pg->savepoints = 0;
     q->open = q->write = q->begun = q->nested = false;
 }
@@ -218,6 +222,68 @@ int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, on
     return ONCE_OK;
 }
 
+/* ---- what commit writes beside entries and lanes ---- */
+
+/* Letters are kept column by column until somebody asks whether they are new, or commit. */
+static void letter_keep(once_postgres *q, const once_letter *l, once_hash unique)
+{
+    once_pg_array *c = q->letters;
+    for (size_t i = 0; i < PG_LETTER_COLUMNS && c[0].n == 0; i++) once__pg_array_begin(&c[i], i < 2 ? PG_UUID : i < 8 ? PG_INT8 : PG_BYTEA);
+    once__pg_put_id(&c[0], unique);
+    if (once_hash_is_zero(l->entry)) once__pg_put_null(&c[1]);
+    else once__pg_put_id(&c[1], l->entry);
+    once__pg_put_int8(&c[2], l->attempt);
+    once__pg_put_int8(&c[3], l->failures);
+    once__pg_put_int8(&c[4], l->seen_ms);
+    once__pg_put_int8(&c[5], l->buried_ms);
+    if (l->message.sent_ms == ONCE_NO_TIME) once__pg_put_null(&c[6]);
+    else once__pg_put_int8(&c[6], l->message.sent_ms);
+    once__pg_put_int8(&c[7], (int64_t)l->kind);
+    const once_bytes texts[] = {l->scope.tenant, l->scope.consumer,  l->scope.operation, l->key,              l->reason,
+                                l->message.type, l->message.headers, l->message.body,    l->message.at.place, l->message.at.point,
+                                l->history};
+    for (size_t i = 0; i < 11; i++) once__pg_put_bytes(&c[8 + i], texts[i]);
+}
+
+static size_t letters_size(const once_postgres *q)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) size += q->letters[i].buf.len;
+    return size;
+}
+
+static int letters_send(once_postgres *q, once_error *err)
+{
+    once_pg_params params = {0};
+    for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_param_array(&params, &q->letters[i]);
+    q->letters[0].n = 0;
+    return once__pg_send(q->pg, PG_LETTERS_PUT, &params, err);
+}
+
+static int facts_send_some(once_postgres *q, bool set, size_t *sent, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_BYTEA);
+    once__pg_array_begin(&q->columns[1], PG_BYTEA);
+    for (const once_pg_fact *fact = q->facts; fact; fact = fact->next) {
+        if ((fact->value.len > 0) != set) continue;
+        once__pg_put_bytes(&q->columns[0], fact->name);
+        once__pg_put_bytes(&q->columns[1], fact->value);
+    }
+    if (q->columns[0].n == 0) return ONCE_OK;
+    once__pg_param_array(&params, &q->columns[0]);
+    if (set) once__pg_param_array(&params, &q->columns[1]);
+    ++*sent;
+    return once__pg_send(q->pg, set ? PG_FACTS_SET : PG_FACTS_DELETE, &params, err);
+}
+
+static int facts_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    if (!q->facts) return ONCE_OK;
+    const int rc = facts_send_some(q, true, sent, err);
+    return rc == ONCE_OK ? facts_send_some(q, false, sent, err) : rc;
+}
+
 static int commit_failed(once_postgres *q, int rc, size_t commit_at, once_error *err)
 {
     /* A constraint that is checked at the end is the fault of a message. */
@@ -226,9 +292,19 @@ static int commit_failed(once_postgres *q, int rc, size_t commit_at, once_error 
     return rc;
 }
 
+static int write_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    int rc = once__pg_write_send(q, sent, err);
+    if (rc == ONCE_OK && q->letters[0].n) {
+        rc = letters_send(q, err);
+        ++*sent;
+    }
+    return rc == ONCE_OK ? facts_send(q, sent, err) : rc;
+}
+
 static int pg_commit(once_shelf *shelf, once_error *err)
 {
-    enum { WRITES_MAX = 13 };
+    enum { WRITES_MAX = 16 };
     once_postgres *q = once__pg_of(shelf);
     PGresult *results[WRITES_MAX + 1];
     size_t sent = 0;
@@ -240,7 +316,7 @@ static int pg_commit(once_shelf *shelf, once_error *err)
     if (!once__pg_alive(q->pg)) rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", q->pg->where);
     else if (PQtransactionStatus(q->pg->conn) == PQTRANS_INERROR)
         rc = once_fail(err, ONCE_E_ABORTED, "%s: a statement failed, and with it the transaction", q->pg->where);
-    if (rc == ONCE_OK) rc = once__pg_write_send(q, &sent, err);
+    if (rc == ONCE_OK) rc = write_send(q, &sent, err);
     assert(sent <= WRITES_MAX);
     if (rc == ONCE_OK) rc = once__pg_send_text(q->pg, q->nested ? "RELEASE once_store" : "COMMIT", err);
     if (rc == ONCE_OK) {
@@ -385,31 +461,52 @@ static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a,
 
 /* ---- letters ---- */
 
-static int pg_letter_put(once_shelf *shelf, const once_letter *l, once_hash unique, bool *fresh, once_error *err)
+typedef struct asked_letter {
+    once_hash unique; /* first, as once_id_table wants it */
+    bool *fresh;
+} asked_letter;
+
+/* Writes what is kept of letters so far; whoever asked is told. */
+static int letters_write(once_postgres *q, const once_id_table *asked, once_error *err)
+{
+    PGresult *result;
+    int rc = letters_send(q, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    if (rc != ONCE_OK) return rc;
+    for (int i = 0; i < PQntuples(result); i++) {
+        const asked_letter *letter = once__ids_get(asked, once__pg_id(result, i, 0));
+        if (letter) *letter->fresh = true;
+    }
+    PQclear(result);
+    return ONCE_OK;
+}
+
+static int letters_put(once_postgres *q, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_id_table *asked,
+                       once_error *err)
+{
+    asked_letter *list = fresh ? once_arena_new(&q->arena, asked_letter, n + 1) : NULL;
+    if (fresh && !list) return no_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        if (fresh) fresh[i] = false;
+        if (fresh && !once__ids_get(asked, uniques[i])) { /* of equal ones the first is fresh */
+            list[i] = (asked_letter){uniques[i], &fresh[i]};
+            if (!once__ids_put(asked, &list[i])) return no_memory(err);
+        }
+        letter_keep(q, &letters[i], uniques[i]);
+        const int rc = letters_size(q) > LETTERS_KEPT ? letters_write(q, asked, err) : ONCE_OK;
+        if (rc != ONCE_OK) return rc;
+    }
+    return fresh && q->letters[0].n ? letters_write(q, asked, err) : ONCE_OK;
+}
+
+static int pg_letters_put(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
-    once_pg_params params = {0};
-    PGresult *result;
-    once__pg_param_id(&params, unique);
-    if (once_hash_is_zero(l->entry)) once__pg_param_null(&params);
-    else once__pg_param_id(&params, l->entry);
-    once__pg_param_int8(&params, l->attempt);
-    once__pg_param_int8(&params, l->failures);
-    once__pg_param_int8(&params, l->seen_ms);
-    once__pg_param_int8(&params, l->buried_ms);
-    if (l->message.sent_ms == ONCE_NO_TIME) once__pg_param_null(&params);
-    else once__pg_param_int8(&params, l->message.sent_ms);
-    once__pg_param_int8(&params, (int64_t)l->kind);
-    const once_bytes texts[] = {l->scope.tenant, l->scope.consumer,  l->scope.operation, l->key,              l->reason,
-                                l->message.type, l->message.headers, l->message.body,    l->message.at.place, l->message.at.point,
-                                l->history};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) once__pg_param_bytes(&params, texts[i]);
-    const int rc = ask(q, PG_LETTER_PUT, &params, &result, err);
-    if (rc != ONCE_OK) return rc;
-    *fresh = PQntuples(result) > 0;
-    PQclear(result);
-    return ONCE_OK;
+    once_id_table asked = {0};
+    const int rc = letters_put(q, letters, uniques, n, fresh, &asked, err);
+    once__ids_release(&asked);
+    return rc;
 }
 
 static int read_letter(const PGresult *r, int row, once_arena *arena, once_letter *l, once_error *err)
@@ -733,30 +830,57 @@ static int pg_sweep(once_store *store, size_t limit, once_sweep_result *out, onc
 
 /* ---- facts ---- */
 
+static once_pg_fact *fact_of(once_postgres *q, once_bytes name)
+{
+    once_pg_fact *fact = q->facts;
+    while (fact && !same(fact->name, name)) fact = fact->next;
+    return fact;
+}
+
+static int fact_read(once_postgres *q, once_bytes name, once_bytes *out, once_arena *arena, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_param_bytes(&params, name);
+    int rc = ask(q, PG_FACT_GET, &params, &result, err);
+    if (rc == ONCE_OK && PQntuples(result) > 0 && !copy_column(result, 0, 0, arena, out)) rc = no_memory(err);
+    PQclear(result);
+    return rc;
+}
+
 static int pg_fact_get(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
-    once_pg_params params = {0};
-    PGresult *result;
+    const once_bytes bytes = {name, strlen(name)};
     int rc = ask_begin(q, false, err);
     if (rc != ONCE_OK) return rc;
     *out = (once_bytes){0};
-    once__pg_param_bytes(&params, (once_bytes){name, strlen(name)});
-    rc = ask(q, PG_FACT_GET, &params, &result, err);
-    if (rc == ONCE_OK && PQntuples(result) > 0 && !copy_column(result, 0, 0, arena, out)) rc = no_memory(err);
-    PQclear(result);
+    const once_pg_fact *fact = fact_of(q, bytes);
+    if (!fact) rc = fact_read(q, bytes, out, arena, err);
+    else if (fact->value.len && !once_arena_copy(arena, fact->value, out)) rc = no_memory(err);
     return ask_end(q, rc, err);
+}
+
+/* Kept for the commit. */
+static int fact_keep(once_postgres *q, once_bytes name, once_bytes value, once_error *err)
+{
+    once_pg_fact *fact = fact_of(q, name);
+    if (!fact) {
+        fact = once_arena_new(&q->arena, once_pg_fact, 1);
+        if (!fact || !once_arena_copy(&q->arena, name, &fact->name)) return no_memory(err);
+        fact->next = q->facts;
+        q->facts = fact;
+    }
+    fact->value = (once_bytes){0};
+    return value.len == 0 || once_arena_copy(&q->arena, value, &fact->value) ? ONCE_OK : no_memory(err);
 }
 
 static int pg_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
-    once_pg_params params = {0};
     int rc = ask_begin(q, true, err);
     if (rc != ONCE_OK) return rc;
-    once__pg_param_bytes(&params, (once_bytes){name, strlen(name)});
-    if (value.len) once__pg_param_bytes(&params, value);
-    rc = tell(q, value.len ? PG_FACT_SET : PG_FACT_DELETE, &params, err);
+    rc = fact_keep(q, (once_bytes){name, strlen(name)}, value, err);
     return ask_end(q, rc, err);
 }
 
@@ -774,7 +898,7 @@ static const once_shelf_ops postgres_shelf = {
     .lane_head = once__pg_lane_head,
     .due = pg_due,
     .by_token = pg_by_token,
-    .letter_put = pg_letter_put,
+    .letters_put = pg_letters_put,
     .letter_get = pg_letter_get,
     .letter_drop = pg_letter_drop,
     .audit_put = pg_audit_put,
@@ -789,6 +913,7 @@ static void pg_close(once_store *store)
     once__ids_release(&q->lanes);
     once_arena_release(&q->arena);
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_release(&q->columns[i]);
+    for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_array_release(&q->letters[i]);
     once_buf_release(&q->detail);
     free(q->all);
     free(q->lane_list);
@@ -807,6 +932,7 @@ static once_postgres *new_store(const once_store_options *options)
     q->swept = INT64_MIN;
     q->wait_ms = options->patience.over ? 0 : options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_init(&q->columns[i]);
+    for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_array_init(&q->letters[i]);
     once_buf_init(&q->detail, (size_t)1 << 30);
     return q;
 }

@@ -3,7 +3,8 @@
  *
  * BEGIN is not sent when a transaction begins but with the first thing that is asked in it: `prefetch` locks and loads all
  * entries and lanes of a batch in one round trip. A transaction holds its entries as slots in an arena; `save` only marks a
- * slot, and what changed is written in the round trip of the COMMIT, a statement per table.
+ * slot, and what changed is written in the round trip of the COMMIT, a statement per table; letters and facts with it, unless
+ * somebody asks for them before.
  *
  * Locks. The row in once_entry is the lock of a key, the row in once_lane that of a lane. Keys that are not there yet are
  * inserted by `prefetch`: the unique index then makes a second worker wait. They are inserted in the form that they most
@@ -88,12 +89,20 @@ enum once_pg_statement {
     PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_PUT,
     PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_GET,
     PG_DUE, PG_BY_TOKEN,
-    PG_LETTER_PUT, PG_LETTER_GET, PG_LETTER_DROP, PG_LETTERS, PG_AUDIT_PUT, PG_AUDITS,
+    PG_LETTERS_PUT, PG_LETTER_GET, PG_LETTER_DROP, PG_LETTERS, PG_AUDIT_PUT, PG_AUDITS,
     PG_STATS, PG_STATS_LETTERS, PG_LIST_LIVE, PG_LIST_FINISHED,
-    PG_FACT_GET, PG_FACT_SET, PG_FACT_DELETE,
+    PG_FACT_GET, PG_FACTS_SET, PG_FACTS_DELETE,
     PG_SWEEP_LOCK, PG_SWEEP, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
     PG_STATEMENTS
 };
+
+typedef struct once_pg_fact once_pg_fact;
+struct once_pg_fact {
+    once_pg_fact *next;
+    once_bytes name, value; /* empty: there is none */
+};
+
+enum { PG_LETTER_COLUMNS = 19 };
 
 typedef struct once_postgres {
     once_shelf shelf;
@@ -114,6 +123,8 @@ typedef struct once_postgres {
     once_pg_lane **lane_list;
     size_t n_lanes, lanes_size;
     once_pg_array columns[PG_COLUMNS]; /* of what is being sent */
+    once_pg_array letters[PG_LETTER_COLUMNS]; /* that commit has to write, if it has any */
+    once_pg_fact *facts;                      /* the same */
     once_buf detail;
 } once_postgres;
 

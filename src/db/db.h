@@ -70,6 +70,8 @@ struct once_db_ops {
     int (*mark_send)(once_db *db, bool release, once_error *err); /* NULL: where stmt_send is */
     int (*mark_gather)(once_db *db, once_error *err);
     void (*drop)(once_db *db);
+    int (*presume)(once_db *db, once_error *err);
+    int (*confirm)(once_db *db, once_error *err);
     bool (*defers)(once_db *db);
     bool (*owes)(once_db *db, once_fault *fault);
     int (*savepoint)(once_db *db, once_error *err);
@@ -103,6 +105,13 @@ bool once_db_sends(const once_db *db);
 int once_stmt_send(once_stmt *stmt, const once_value *values, size_t n, once_fault *fault);
 int once_stmt_gather(once_stmt *stmt, int64_t *rows, once_fault *fault);
 void once_db_drop(once_db *db);
+
+/* What was sent need not be gathered: once_db_presume says so, and the transaction goes on as if all of it had succeeded. Whatever
+ * asks the database next, the commit at the latest, shares its round trip and is told. When one of the statements has failed,
+ * that fails with ONCE_E_MESSAGE, nothing can be committed any more, and a run with savepoints finds out whose fault it was.
+ * (A fault that passes, or stops everything, is its own status.) once_db_confirm asks now. */
+int once_db_presume(once_db *db, once_error *err);
+int once_db_confirm(once_db *db, once_error *err);
 
 /* A savepoint around each message and its release may be sent with its statements. When one of those fails, the messages before it
  * stay, and once_db_savepoint_undo (behind once_db_drop) undoes what the failing one has done. */

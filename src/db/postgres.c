@@ -1,7 +1,8 @@
 /* A PostgreSQL connection in pipeline mode: connecting, sending, reading, values in binary form, and what a SQLSTATE means.
  *
  * Invariants
- *   - `pending` counts what was sent and not read; between rounds it is 0.
+ *   - `pending` counts what was sent in this round and not read; between rounds it is 0.
+ *   - What is presumed (`rides`) was sent before that, and is read before that.
  *   - A round that failed has been read to its Sync, so the connection can be used again (for ROLLBACK), or it was dropped. */
 #include "db/postgres.h"
 
@@ -192,7 +193,7 @@ void once__pg_drop(once_pg *pg)
 {
     if (pg->conn && !pg->borrowed) PQfinish(pg->conn);
     pg->conn = NULL;
-    pg->pending = pg->unsent = 0;
+    pg->pending = pg->unsent = pg->rides = 0;
     pg->synced = false;
     pg->savepoints = 0;
 }
@@ -442,8 +443,7 @@ once_bytes once__pg_bytes(const PGresult *result, int row, int column)
 
 /* ---- sending and reading ---- */
 
-/* The connection cannot be used any more. */
-static int lost(once_pg *pg, once_error *err)
+int once__pg_lost(once_pg *pg, once_error *err)
 {
     const int rc = once__pg_fail(pg, NULL, err);
     once__pg_drop(pg);
@@ -456,7 +456,7 @@ int once__pg_sent(once_pg *pg, size_t bytes, once_error *err)
     pg->unsent += bytes;
     if (pg->unsent < UNSENT_MAX || pg->borrowed) return ONCE_OK;
     pg->unsent = 0;
-    return once__pg_wait(pg, false) && once__pg_alive(pg) ? ONCE_OK : lost(pg, err);
+    return once__pg_wait(pg, false) && once__pg_alive(pg) ? ONCE_OK : once__pg_lost(pg, err);
 }
 
 int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, once_error *err)
@@ -484,28 +484,33 @@ int once__pg_send_text(once_pg *pg, const char *sql, once_error *err)
 int once__pg_sync(once_pg *pg, once_error *err)
 {
     assert(!pg->synced);
-    if (!once__pg_alive(pg) || !PQpipelineSync(pg->conn)) return lost(pg, err);
-    pg->synced = true;
+    if (!once__pg_alive(pg) || !PQpipelineSync(pg->conn)) return once__pg_lost(pg, err);
+    pg->synced = pg->asked = true;
     pg->unsent = 0;
     return ONCE_OK;
 }
 
-/* PQgetResult, but for the waiting. NULL: there is none, or we stopped waiting. */
-static PGresult *next_result(once_pg *pg) { return once__pg_alive(pg) && once__pg_wait(pg, true) ? PQgetResult(pg->conn) : NULL; }
+PGresult *once__pg_read(once_pg *pg)
+{
+    if (!once__pg_alive(pg) || !once__pg_wait(pg, true)) return NULL;
+    pg->trips += pg->asked;
+    pg->asked = false;
+    return PQgetResult(pg->conn);
+}
 
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err)
 {
-    assert(pg->pending && pg->synced);
-    PGresult *result = next_result(pg);
+    assert(pg->pending && pg->synced && !pg->rides);
+    PGresult *result = once__pg_read(pg);
     if (!result || !once__pg_alive(pg)) {
         if (result && PQstatus(pg->conn) != CONNECTION_OK) PQclear(result);
-        return lost(pg, err);
+        return once__pg_lost(pg, err);
     }
     PGresult *rest;
-    while ((rest = next_result(pg))) PQclear(rest); /* a statement has one result, and then the NULL that ends it */
+    while ((rest = once__pg_read(pg))) PQclear(rest); /* a statement has one result, and then the NULL that ends it */
     if (pg->silence[0]) {
         PQclear(result);
-        return lost(pg, err);
+        return once__pg_lost(pg, err);
     }
     pg->pending--;
     *out = result;
@@ -521,10 +526,10 @@ int once__pg_synced(once_pg *pg, once_error *err)
         PQclear(result);
     }
     if (!pg->synced) return ONCE_OK;
-    PGresult *end = next_result(pg);
+    PGresult *end = once__pg_read(pg);
     const bool fine = end && PQresultStatus(end) == PGRES_PIPELINE_SYNC;
     PQclear(end);
-    if (!fine) return lost(pg, err);
+    if (!fine) return once__pg_lost(pg, err);
     pg->synced = false;
     return ONCE_OK;
 }
@@ -545,6 +550,8 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
     assert(pg->pending == n || !once__pg_alive(pg));
     int rc = once__pg_sync(pg, err);
     if (rc != ONCE_OK) return rc;
+    rc = once__pg_confirm(pg, err);
+    if (!pg->conn) return rc;
     for (size_t i = 0; i < n; i++) {
         const int read = once__pg_next(pg, &results[i], rc == ONCE_OK ? err : NULL);
         if (read != ONCE_OK) { /* that is worse than what failed before */
@@ -567,9 +574,9 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
 int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
 {
     if (out) *out = NULL;
-    if (!once__pg_alive(pg) || !PQexitPipelineMode(pg->conn)) return lost(pg, err);
+    if (!once__pg_alive(pg) || !PQexitPipelineMode(pg->conn)) return once__pg_lost(pg, err);
     PGresult *result = once__pg_simple(pg, sql);
-    if (!result) return lost(pg, err);
+    if (!result) return once__pg_lost(pg, err);
     const ExecStatusType status = PQresultStatus(result);
     int rc = ONCE_OK;
     if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) rc = once__pg_fail(pg, result, err);
@@ -579,6 +586,6 @@ int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
         once__pg_drop(pg);
         return rc == ONCE_OK ? once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", pg->where) : rc;
     }
-    if (!PQenterPipelineMode(pg->conn)) return lost(pg, err);
+    if (!PQenterPipelineMode(pg->conn)) return once__pg_lost(pg, err);
     return rc;
 }

@@ -3,6 +3,13 @@
  * The connection is always in libpq's pipeline mode. Statements are sent, and one round (a Sync) brings all their results:
  * so BEGIN, locks and reads of a batch cost one round trip. Values travel in binary form; a batch is an array per column.
  *
+ * Statements of effects may be left behind a Sync of their own without waiting for it (once_db_presume). Their results are read
+ * before those of the next round. The Sync is there so that a worker that is stopped before its commit does not leave the server in
+ * the middle of a message: only between rounds does it notice that nobody talks to it any more. When one of them failed, the transaction is
+ * aborted, and a COMMIT that was sent behind them is a rollback.
+ *
+ * However much is sent at a time, neither side waits for the other to read: libpq takes in what comes while it cannot send.
+ *
  * One connection serves both the store and the user's statements, which is what makes SQL effects atomic.
  *
  * A connection that was lost stays so until once__pg_connect, which the store calls when a transaction begins. All prepared
@@ -44,6 +51,10 @@ typedef struct once_pg {
     size_t texts_size;
     size_t pending;          /* statements sent whose results have not been read */
     bool synced;             /* a Sync was sent behind them */
+    size_t rides;            /* groups of the user's statements before them, each with a Sync, that are presumed to have succeeded */
+    bool presumed;           /* there was such a group in the open transaction */
+    bool asked;              /* something was sent since the last answer was waited for */
+    uint64_t trips;          /* how often one was: round trips */
     bool stale;              /* a table has changed under a prepared statement: a new connection is needed */
     bool deferrable;         /* the database has constraints that are checked at commit */
     unsigned savepoints;     /* open ones */
@@ -150,6 +161,9 @@ int once__pg_next(once_pg *pg, PGresult **out, once_error *err); /* the next res
 int once__pg_sent(once_pg *pg, size_t bytes, once_error *err); /* a statement was; libpq does not pile up more than some of them */
 int once__pg_sync(once_pg *pg, once_error *err);
 int once__pg_synced(once_pg *pg, once_error *err); /* reads up to the end of the round */
+int once__pg_lost(once_pg *pg, once_error *err); /* the connection cannot be used any more */
+PGresult *once__pg_read(once_pg *pg); /* the next thing that comes; NULL also when the connection is gone, or we stopped waiting */
+int once__pg_confirm(once_pg *pg, once_error *err); /* what was presumed: once_db_confirm */
 /* Refuses what is not allowed in the user's SQL, by name. With `whole`: a script of several statements. */
 int once__pg_look(once_bytes sql, bool whole, once_error *err);
 

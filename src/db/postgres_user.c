@@ -408,8 +408,56 @@ static void user_drop(once_db *db)
     once_pg *pg = of(db);
     if (!once__pg_alive(pg) || (!pg->pending && !pg->synced)) return;
     if (!pg->synced && once__pg_sync(pg, NULL) != ONCE_OK) return;
+    (void)once__pg_confirm(pg, NULL);
     (void)once__pg_synced(pg, NULL);
 }
+
+static int user_presume(once_db *db, once_error *err)
+{
+    once_pg *pg = of(db);
+    if (!pg->pending) return ONCE_OK;
+    const int rc = once__pg_sync(pg, err);
+    if (rc != ONCE_OK) return rc;
+    pg->pending = 0;
+    pg->synced = false;
+    pg->rides++;
+    pg->presumed = true;
+    return ONCE_OK;
+}
+
+/* A statement that was presumed to succeed did not. What passes, or stops everything, is said as it is. The rest a run with
+ * savepoints will find again, and say whose it is. */
+static int disproved(once_pg *pg, const PGresult *result, once_error *err)
+{
+    once_fault fault;
+    const int rc = fault_of(pg, result, &fault);
+    const bool found_again = fault.kind == ONCE_FAULT_CONSTRAINT || fault.kind == ONCE_FAULT_DATA || fault.kind == ONCE_FAULT_PAUSE;
+    return once_fail(err, found_again ? ONCE_E_MESSAGE : rc, "%s: %s", pg->where, fault.text);
+}
+
+int once__pg_confirm(once_pg *pg, once_error *err)
+{
+    int rc = ONCE_OK;
+    while (pg->rides) {
+        PGresult *result = once__pg_read(pg);
+        if (!result || !once__pg_alive(pg)) {
+            PQclear(result);
+            const int lost = once__pg_lost(pg, rc == ONCE_OK ? err : NULL);
+            return rc == ONCE_OK ? lost : rc;
+        }
+        const ExecStatusType status = PQresultStatus(result);
+        if (status == PGRES_PIPELINE_SYNC) {
+            pg->rides--;
+        } else {
+            if (rc == ONCE_OK && status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) rc = disproved(pg, result, err);
+            for (PGresult *rest; (rest = once__pg_read(pg));) PQclear(rest);
+        }
+        PQclear(result);
+    }
+    return rc;
+}
+
+static int user_confirm(once_db *db, once_error *err) { return once__pg_confirm(of(db), err); }
 
 static int user_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
 {
@@ -555,6 +603,8 @@ const once_db_ops once__pg_ops = {
     .mark_send = user_mark_send,
     .mark_gather = user_mark_gather,
     .drop = user_drop,
+    .presume = user_presume,
+    .confirm = user_confirm,
     .defers = user_defers,
     .owes = user_owes,
     .savepoint = user_savepoint,

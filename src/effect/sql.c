@@ -200,25 +200,53 @@ static int run_together(once_effects *effects, once_item *const *items, size_t n
     return rc;
 }
 
-/* As many statements at a time as fit into the buffers of a connection without much waiting of either side. */
 static int run_sent(once_effects *effects, once_item *const *items, size_t n, once_arena *arena, bool *failed, once_error *err)
 {
-    enum { MESSAGES_AT_A_TIME = 512 };
-    int rc = ONCE_OK;
-    for (size_t at = 0, done; at < n && rc == ONCE_OK && !*failed; at += done)
-        rc = run_together(effects, items + at, n - at < MESSAGES_AT_A_TIME ? n - at : MESSAGES_AT_A_TIME, false, arena, &done, failed, err);
+    size_t done;
+    int rc = once_db_confirm(effects->db, err);
+    if (rc == ONCE_OK) rc = run_together(effects, items, n, false, arena, &done, failed, err);
     once_fault fault;
     if (rc == ONCE_OK && !*failed) *failed = once_db_owes(effects->db, &fault);
     return rc;
 }
 
-/* Whether it is known that a message did what it should as soon as its statements have run. */
-static bool is_plain(once_effects *effects, const once_item *item)
+/* Whether a message has done what it should when none of its statements fails. */
+static bool is_unconditional(const once_effects *effects, const once_item *item)
 {
     const sql_handler *handler = handler_of(effects, item);
     for (size_t i = 0; i < handler->spec->n_statements; i++)
         if (handler->spec->statements[i].rows >= 0) return false;
-    return !once_db_may_owe(effects->db);
+    return true;
+}
+
+static bool all_unconditional(const once_effects *effects, once_item *const *items, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!is_unconditional(effects, items[i])) return false;
+    return true;
+}
+
+/* Sends the statements and takes all of them for done, so that the commit shares their round trip: it cannot succeed when one of
+ * them failed, or when it finds that one owes something. Either is then found out by a careful pass. */
+static int run_presumed(once_effects *effects, once_item *const *items, size_t n, bool *failed, once_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        sent_item sent;
+        const int rc = send_one(effects, items[i], false, &sent, err);
+        if (rc != ONCE_OK) return rc;
+        begin_item(items[i]);
+        if (is_whole(&sent)) continue;
+        once_db_drop(effects->db);
+        *failed = true;
+        return ONCE_OK;
+    }
+    return once_db_presume(effects->db, err);
+}
+
+/* Whether it is known that a message did what it should as soon as its statements have run. */
+static bool is_plain(once_effects *effects, const once_item *item)
+{
+    return is_unconditional(effects, item) && !once_db_may_owe(effects->db);
 }
 
 /* From `items` on, as many plain ones as there are; the others are run one by one. */
@@ -241,7 +269,9 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
 {
     *failed = false;
     for (size_t i = 0; i < n; i++) once_sql_fill(items[i]);
-    if (!careful && once_db_sends(effects->db)) return run_sent(effects, items, n, arena, failed, err);
+    if (!careful && once_db_sends(effects->db))
+        return all_unconditional(effects, items, n) ? run_presumed(effects, items, n, failed, err)
+                                                    : run_sent(effects, items, n, arena, failed, err);
     for (size_t i = 0; i < n; i++) {
         bool dirty;
         if (once_db_sends(effects->db)) {

@@ -158,6 +158,7 @@ static void undo(once_postgres *q)
         once__pg_drop(q->pg);
         return;
     }
+    (void)once__pg_confirm(q->pg, NULL);
     int rc = once__pg_send_text(q->pg, q->nested ? "ROLLBACK TO once_store" : "ROLLBACK", NULL);
     if (rc == ONCE_OK && q->nested) rc = once__pg_send_text(q->pg, "RELEASE once_store", NULL);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, n, NULL);
@@ -174,6 +175,7 @@ static void tx_over(once_postgres *q, bool committed)
     q->letters[0].n = 0;
     q->facts = NULL;
     q->pg->savepoints = 0;
+    q->pg->presumed = false;
     q->open = q->write = q->begun = q->nested = false;
 }
 
@@ -284,12 +286,16 @@ static int facts_send(once_postgres *q, size_t *sent, once_error *err)
     return rc == ONCE_OK ? facts_send_some(q, false, sent, err) : rc;
 }
 
+/* A constraint that is checked at the end is the fault of a message, and so is a trigger, when nobody has asked for it before. */
 static int commit_failed(once_postgres *q, int rc, size_t commit_at, once_error *err)
 {
-    /* A constraint that is checked at the end is the fault of a message. */
-    if (q->pg->failed_at == commit_at && strncmp(q->pg->failed_state, "23", 2) == 0)
-        return once_fail(err, ONCE_E_MESSAGE, "%s", err ? err->text : "");
-    return rc;
+    once_pg *pg = q->pg;
+    const bool at_commit = pg->failed_state[0] && pg->failed_at == commit_at;
+    const bool of_message = pg->presumed ? once__pg_status(pg->failed_state) == ONCE_E_MESSAGE : strncmp(pg->failed_state, "23", 2) == 0;
+    if (!at_commit || !of_message) return rc;
+    pg->deferrable = true; /* if it was not known: it was made after we looked */
+    if (err) err->status = ONCE_E_MESSAGE;
+    return ONCE_E_MESSAGE;
 }
 
 static int write_send(once_postgres *q, size_t *sent, once_error *err)

@@ -4,7 +4,7 @@
  * BEGIN is not sent when a transaction begins but with the first thing that is asked in it: `prefetch` locks and loads all
  * entries and lanes of a batch in one round trip. A transaction holds its entries as slots in an arena; `save` only marks a
  * slot, and what changed is written in the round trip of the COMMIT, a statement per table; letters and facts with it, unless
- * somebody asks for them before.
+ * somebody asks for them before. SQL effects that were sent and not waited for (once_db_presume) share that round trip.
  *
  * Locks. The row in once_entry is the lock of a key, the row in once_lane that of a lane. Keys that are not there yet are
  * inserted by `prefetch`: the unique index then makes a second worker wait. They are inserted in the form that they most

@@ -120,6 +120,55 @@ def test_f03_a_deferred_constraint_is_its_messages_own(tmp_path):
     assert "line_head_fkey" in reasons(p)[0]
 
 
+def test_f03_a_deferred_trigger_is_asked_by_commit(tmp_path):
+    """The commit that shares the round trip of the effects says so first; a careful pass finds the message."""
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)", "UPDATE total SET n = n + 1"],'
+                         ' rejected: [P0001]}\n', TABLES + """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.amount = 7 THEN RAISE EXCEPTION ''no thanks''; END IF; RETURN NULL; END';
+        CREATE CONSTRAINT TRIGGER late AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()""")
+    p.write(*[{"id": f"m{i}", "amount": i} for i in range(20)])
+    counts(p.run(status=0), received=20, done=19, rejected=1)
+    exactly_once(p, 19)
+
+
+UNIQUE = 'key: "${/id}"\nhandler: {sql: ["UPDATE total SET n = n + 1", "INSERT INTO t(id, amount) VALUES (:id, :amount)"]%s}\n'
+
+
+@pytest.mark.parametrize("listed, status, outcome", [("", 1, "dead"), (", already: [one_amount]", 0, "already")], ids=["dead", "already"])
+@pytest.mark.parametrize("failing", [0, 500, 999])
+def test_f10_one_of_a_thousand_fails_under_the_commit(tmp_path, failing, listed, status, outcome):
+    """Effects and COMMIT were sent together. The commit cannot have happened, and the other 999 are done once."""
+    p = PostgresPipeline(tmp_path, UNIQUE % listed, TABLES + "CREATE UNIQUE INDEX one_amount ON t(amount); INSERT INTO t(id, amount) VALUES ('there', -1)")
+    p.write(*[{"id": f"m{i}", "amount": -1 if i == failing else i} for i in range(1000)])
+    counts(p.run(status=status), received=1000, done=999, attempts=1000, **{outcome: 1})
+    assert p.value("SELECT n FROM total") == 999 and p.value("SELECT count(*) FROM t") == 1000
+    assert p.rows(f"SELECT id FROM t WHERE id = 'm{failing}'") == []
+    counts(p.run(status=status), received=1000, duplicates=1000, attempts=0)
+
+
+def test_f10_lanes_and_equal_keys_of_a_batch_with_failures_among_them(tmp_path):
+    """Followers are claimed behind effects whose answers nobody has waited for."""
+    p = PostgresPipeline(tmp_path, 'order: "${/lane}"\n' + UNIQUE % "", TABLES + "CREATE UNIQUE INDEX one_amount ON t(amount)")
+    messages = [{"id": f"m{i}", "lane": i % 7, "amount": 5 if i in (5, 100, 401) else i} for i in range(600)]
+    p.write(*messages, *messages[:50])
+    counts(p.run(status=1), received=650, done=598, dead=2, duplicates=50)
+    exactly_once(p, 598)
+    ids = [int(i[1:]) for (i,) in p.rows("SELECT id FROM t ORDER BY n")]
+    for lane in range(7):
+        mine = [i for i in ids if i % 7 == lane]
+        assert mine == sorted(mine), f"lane {lane}"
+
+
+@pytest.mark.parametrize("condition", ["", ", rows: 1"], ids=["presumed", "waited for"])
+def test_a_large_batch_with_large_answers_does_not_stand_still(tmp_path, condition):
+    """Ten megabytes in each direction in one round trip: neither side may wait for the other to read."""
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO b(id, body) VALUES (:id, :body) RETURNING body || body",'
+                         ' {do: "SELECT body, body FROM b WHERE id = :id"%s}]}\n' % condition, "CREATE TABLE b(id text PRIMARY KEY, body text)")
+    p.write(*[{"id": f"m{i}", "body": chr(97 + i % 26) * 10000} for i in range(1024)])
+    counts(p.run(status=0), received=1024, done=1024)
+    assert p.rows("SELECT count(*) AS n, sum(length(body)) AS bytes FROM b") == [(1024, 10240000)]
+
+
 @pytest.mark.parametrize("sql, word", [
     ("COMMIT", "COMMIT"), ("/* x */ rollback", "rollback"), ("SET search_path = x", "SET"), ("ABORT", "ABORT"), ("PREPARE TRANSACTION 'x'", "PREPARE"),
     ("DELETE FROM once_entry", "once_entry"), ('DELETE FROM "once_meta"', "once_meta"), ("INSERT INTO t(id) VALUES (:id); COMMIT", "more than one"),
@@ -288,15 +337,41 @@ def test_f57_lanes_keep_their_order_over_processes(tmp_path):
 
 # ---- servers and networks that fail ----
 
-def behind_proxy(p, proxy):
-    p.configure(CONFIG, store=re.sub(r"@/", f"@127.0.0.1:{proxy.port}/", p.url.partition("?")[0]))
+def behind_proxy(p, proxy, config=CONFIG):
+    p.configure(config, store=re.sub(r"@/", f"@127.0.0.1:{proxy.port}/", p.url.partition("?")[0]))
 
 
 RUNS_AN_EFFECT = b"\0u0\0\0\0"  # the statement's name in a Bind message
+READY = b"Z\0\0\0\5I"           # the server has ended the transaction, and waits
 
 
 def socket_of(url):
     return os.path.join(re.search(r"host=([^&]*)", url).group(1), ".s.PGSQL.5432")
+
+
+def test_a_commit_does_not_wait_for_the_effects(tmp_path):
+    """No answer comes back between the first effect of a batch and its COMMIT; a client that waited for one would starve."""
+    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
+    p.write(*some(600))
+    with Proxy(socket_of(p.url)) as proxy:
+        behind_proxy(p, proxy)
+        proxy.hold_from, proxy.hold_until = RUNS_AN_EFFECT, b"COMMIT\0"
+        counts(p.run(status=0), received=600, done=600)
+        assert proxy.held and not proxy.starved
+    exactly_once(p, 600)
+
+
+def test_f06_the_reply_to_a_commit_behind_a_failed_effect_is_lost(tmp_path):
+    """That commit was a rollback, but nobody knows."""
+    p = PostgresPipeline(tmp_path, UNIQUE % "", TABLES + "CREATE UNIQUE INDEX one_amount ON t(amount)")
+    p.write(*[{"id": f"m{i}", "amount": 3 if i == 700 else i} for i in range(1000)])
+    with Proxy(socket_of(p.url)) as proxy:
+        behind_proxy(p, proxy, UNIQUE % "")
+        proxy.after, proxy.reply_ends = RUNS_AN_EFFECT, READY
+        proxy.lose_reply_to = b"COMMIT\0"
+        counts(p.run(status=1), received=1000, done=999, dead=1)
+        assert proxy.lost == 1
+    exactly_once(p, 999)
 
 
 @pytest.mark.parametrize("skip", [0, 1, 2])
@@ -307,6 +382,7 @@ def test_f06_the_reply_to_commit_is_lost(tmp_path, skip):
     with Proxy(socket_of(p.url)) as proxy:
         behind_proxy(p, proxy)
         proxy.after, proxy.skip = RUNS_AN_EFFECT, skip
+        proxy.reply_ends = READY
         proxy.lose_reply_to = b"COMMIT\0"
         counts(p.run(status=0), received=3000, done=3000)
         assert proxy.lost == 1

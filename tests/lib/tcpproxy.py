@@ -5,8 +5,14 @@ networks do.
         proxy.lose_reply_to = b"COMMIT\\0"      # of the next one: it reaches the server, its reply does not come back
         ... connect to 127.0.0.1:proxy.port ...
 
-Marks are bytes that a client sends in one piece. Every fault happens once and is counted in `lost`; those that are states last as
-long as they are set."""
+A client that needs no answers in between can be told from one that does:
+
+        proxy.hold_from, proxy.hold_until = b"first\\0", b"last\\0"     # no answers from the one on, until it has sent the other
+        ...
+        assert proxy.held and not proxy.starved
+
+Marks are bytes that a client sends. Every fault happens once and is counted in `lost`; those that are states last as long as they
+are set."""
 
 import select
 import socket
@@ -33,6 +39,10 @@ class Proxy:
         self.refuse = False        # new connections
         self.silent = False        # nothing passes in either direction, and nobody is told; later it does
         self.delay_s = 0           # of every piece
+        self.reply_ends = b""      # how a whole reply ends, for lose_reply_to; empty: any part of it will do
+        self.hold_from = self.hold_until = None
+        self.held = 0              # how often answers were held back until hold_until was sent
+        self.starved = 0           # how often it was not
         self._ending = False
         self._pairs = set()
         self._hushed = set()
@@ -118,30 +128,72 @@ class Proxy:
             setattr(self, name, None if left <= len(data) else left - len(data))
             return left if left <= len(data) else None
 
-    def _pass(self, source, sink, count_name, pair):
-        """One piece. False: that is the end of the connection."""
+    def _await_reply(self, server):
+        """It has answered: so it is done."""
+        reply = b""
+        while True:
+            part = server.recv(1 << 16)
+            reply = (reply + part)[-64:]
+            if not part or reply.endswith(self.reply_ends):
+                return
+
+    def _hold(self, client, server, data):
+        """Passes on what the client sends until it has sent hold_until, or waits for an answer, as it seems."""
+        tail = data.partition(self.hold_from)[2]
+        while self.hold_until not in tail:
+            if not select.select([client], [], [], 10)[0]:
+                self.starved += 1
+                return True
+            data = client.recv(1 << 16)
+            if not data:
+                return False
+            server.sendall(data)
+            tail = tail[-len(self.hold_until):] + data
+        self.held += 1
+        return True
+
+    def _read(self, source, sink, count_name):
+        """One piece, already passed on as far as it may; None: that is the end of the connection."""
         data = source.recv(1 << 16)
         if not data:
-            return False
+            return None
         if self.delay_s:
             time.sleep(self.delay_s)
         upto = self._count(count_name, data)
-        if upto is not None:
-            sink.sendall(data[:upto])
-            self.lost += 1
+        if upto is None:
+            return data
+        sink.sendall(data[:upto])
+        self.lost += 1
+        return None
+
+    def _pass_back(self, client, server):
+        data = self._read(server, client, "cut_after_received")
+        if data is not None:
+            client.sendall(data)
+        return data is not None
+
+    def _pass_on(self, pair, before):
+        """One piece of the client. False: that is the end of the connection. `before`: the piece before, as a mark may come in two."""
+        client, server = pair
+        data = self._read(client, server, "cut_after_sent")
+        if data is None:
             return False
-        from_client = source is pair[0]
-        if from_client and self._meets(self.cut_at, data):
+        longest = max(len(mark or b"") for mark in (self.cut_at, self.lose_reply_to, self.hush_after))
+        seen = before[0][len(before[0]) - min(len(before[0]), max(longest - 1, 0)):] + data
+        before[0] = data
+        if self._meets(self.cut_at, seen):
             self.cut_at = None
             self.lost += 1
             return False
-        sink.sendall(data)
-        if from_client and self._meets(self.lose_reply_to, data):
+        server.sendall(data)
+        if self.hold_from and self.hold_from in data and not self._hold(client, server, data):
+            return False
+        if self._meets(self.lose_reply_to, seen):
             self.lose_reply_to = None
-            sink.recv(1 << 16)  # it has answered: so it is done
+            self._await_reply(server)
             self.lost += 1
             return False
-        if from_client and self._meets(self.hush_after, data):
+        if self._meets(self.hush_after, seen):
             self.hush_after = None
             self._hushed.add(pair)
             self.lost += 1
@@ -149,6 +201,7 @@ class Proxy:
 
     def _carry(self, pair):
         client, server = pair
+        before = [b""]
         try:
             going = True
             while going:
@@ -159,9 +212,9 @@ class Proxy:
                     continue
                 ready, _, _ = select.select([client, server], [], [], 0.05)
                 if client in ready:
-                    going = self._pass(client, server, "cut_after_sent", pair)
+                    going = self._pass_on(pair, before)
                 if going and server in ready and not self.silent and pair not in self._hushed:
-                    going = self._pass(server, client, "cut_after_received", pair)
+                    going = self._pass_back(client, server)
         except (OSError, ValueError):
             pass
         with self._lock:

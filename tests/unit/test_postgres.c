@@ -356,6 +356,229 @@ static void f28_a_lane_is_held_by_one_transaction(void **state)
     once__store_close(two);
 }
 
+/* ---- round trips ---- */
+
+enum { BATCH = 1000 };
+
+static struct {
+    once_store *store;
+    once_pg *pg;
+    once_stmt *insert;
+    once_arena arena;
+    once_request requests[BATCH];
+    uint64_t trips, tokens;
+} many;
+
+static uint64_t trips_since(void)
+{
+    const uint64_t before = many.trips;
+    many.trips = many.pg->trips;
+    return many.trips - before;
+}
+
+static int with_many(void **state)
+{
+    const char *why;
+    with_schema(state);
+    if (!test_postgres_url(&why)) return 0;
+    many.store = open_one();
+    many.pg = ((once_postgres *)many.store)->pg;
+    once_error err;
+    assert_int_equal(once_db_script(&many.pg->db, ONCE_BYTES("CREATE TABLE t(n bigint CONSTRAINT t_n UNIQUE)"), &err), ONCE_OK);
+    assert_int_equal(once_db_prepare(&many.pg->db, ONCE_BYTES("INSERT INTO t VALUES (?1)"), &many.insert, &err), ONCE_OK);
+    return 0;
+}
+
+static int without_many(void **state)
+{
+    const char *why;
+    if (test_postgres_url(&why)) {
+        once_stmt_free(many.insert);
+        once_arena_release(&many.arena);
+        once__store_close(many.store);
+    }
+    return without_schema(state);
+}
+
+/* A batch of new keys, claimed. */
+static int claim_batch(const char *prefix)
+{
+    static once_decision decisions[BATCH];
+    const once_request *list[BATCH];
+    once_error err;
+    if (many.store->ops->begin(many.store, &err) != ONCE_OK) fail_msg("%s", err.text);
+    trips_since();
+    many.tokens++;
+    for (size_t i = 0; i < BATCH; i++) {
+        char *key = once_arena_alloc(&many.arena, 24);
+        snprintf(key, 24, "%s%zu", prefix, i);
+        many.requests[i] = ask(many.store, key, many.tokens);
+        many.requests[i].token.b = i;
+        list[i] = &many.requests[i];
+    }
+    const int rc = many.store->ops->claim(many.store, list, BATCH, decisions, &many.arena, &err);
+    for (size_t i = 0; rc == ONCE_OK && i < BATCH; i++) assert_int_equal(decisions[i].answer, ONCE_ANSWER_RUN);
+    return rc;
+}
+
+/* Its effects, sent and presumed; the one at `bad` repeats the one before. */
+static void send_batch(int64_t from, size_t bad)
+{
+    once_fault fault;
+    once_error err;
+    for (size_t i = 0; i < BATCH; i++) {
+        const once_value value = {.type = ONCE_VALUE_INTEGER, .integer = from + (int64_t)(i == bad ? i - 1 : i)};
+        assert_int_equal(once_stmt_send(many.insert, &value, 1, &fault), ONCE_OK);
+    }
+    if (once_db_presume(&many.pg->db, &err) != ONCE_OK) fail_msg("%s", err.text);
+}
+
+static void settle_batch(once_outcome outcome)
+{
+    static once_settlement settlements[BATCH];
+    static const once_message message = {.body = {"x", 1}, .sent_ms = ONCE_NO_TIME};
+    bool applied[BATCH];
+    once_error err;
+    for (size_t i = 0; i < BATCH; i++)
+        settlements[i] = (once_settlement){.request = &many.requests[i], .outcome = outcome, .message = outcome == ONCE_DEAD ? &message : NULL};
+    if (many.store->ops->settle(many.store, settlements, BATCH, applied, &err) != ONCE_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < BATCH; i++) assert_true(applied[i]);
+}
+
+static int64_t rows_of(const char *table)
+{
+    char sql[200];
+    PGresult *result;
+    once_error err;
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", table);
+    if (once__pg_exec(many.pg, sql, &result, &err) != ONCE_OK) fail_msg("%s", err.text);
+    const int64_t n = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+    PQclear(result);
+    return n;
+}
+
+/* The locks, and then effects, settlements, facts and COMMIT: two. Dead letters need none of their own. */
+static void a_batch_costs_two_round_trips(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_error err;
+    assert_int_equal(claim_batch("first"), ONCE_OK);
+    settle_batch(ONCE_DONE);
+    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_OK); /* names are known now */
+
+    assert_int_equal(claim_batch("a"), ONCE_OK);
+    assert_int_equal(trips_since(), 1);
+    send_batch(0, BATCH);
+    settle_batch(ONCE_DONE);
+    assert_int_equal(many.store->ops->fact_set(many.store, "cursor", ONCE_BYTES("17"), &err), ONCE_OK);
+    assert_int_equal(trips_since(), 0);
+    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_OK);
+    assert_int_equal(trips_since(), 1);
+    assert_int_equal(rows_of("t"), BATCH);
+
+    assert_int_equal(claim_batch("b"), ONCE_OK);
+    settle_batch(ONCE_DEAD);
+    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_OK);
+    assert_int_equal(trips_since(), 2);
+    assert_int_equal(rows_of("once_letter"), BATCH);
+
+    once_bytes value;
+    assert_int_equal(many.store->ops->fact_get(many.store, "cursor", &value, &many.arena, &err), ONCE_OK);
+    assert_true(value.len == 2 && memcmp(value.data, "17", 2) == 0);
+}
+
+/* Whoever asks next, or the commit, is told that a message is at fault; nothing is there; and the connection goes on. */
+static void f10_what_was_presumed_and_failed_is_not_committed(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_error err;
+    for (int step = 0; step < 6; step++) {
+        assert_int_equal(claim_batch("a"), ONCE_OK);
+        const PGconn *conn = many.pg->conn;
+        send_batch(0, 500);
+        settle_batch(step == 5 ? ONCE_DEAD : ONCE_DONE); /* with 5 the COMMIT is not alone in its round */
+        const once_request other = ask(many.store, "other", 9), *list = &other;
+        once_decision decision;
+        int rc = ONCE_E_BUG;
+        switch (step) {
+        case 0:
+        case 5: rc = many.store->ops->commit(many.store, &err); break;
+        case 1: rc = many.store->ops->claim(many.store, &list, 1, &decision, &many.arena, &err); break;
+        case 2: rc = once_db_confirm(&many.pg->db, &err); break;
+        case 3:
+            send_batch(BATCH, BATCH); /* a second group */
+            rc = many.store->ops->commit(many.store, &err);
+            break;
+        default: rc = ONCE_E_MESSAGE; /* a rollback that nobody was told the reason for */
+        }
+        assert_int_equal(rc, ONCE_E_MESSAGE);
+        many.store->ops->rollback(many.store);
+        assert_ptr_equal(many.pg->conn, conn);
+        assert_int_equal(rows_of("t"), 0);
+        assert_int_equal(rows_of("once_entry"), 0);
+        assert_int_equal(rows_of("once_letter"), 0);
+    }
+}
+
+/* What is only checked at commit is the message's fault, too; also when that was made after the statements were prepared. */
+static void f03_what_is_owed_to_the_commit_is_found_by_it(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_error err;
+    char sql[200];
+    snprintf(sql, sizeof sql, "ALTER TABLE %s.t DROP CONSTRAINT t_n; ALTER TABLE %s.t ADD CONSTRAINT t_n UNIQUE (n) DEFERRABLE INITIALLY DEFERRED", schema,
+             schema);
+    test_postgres_run(sql);
+    assert_false(once_db_may_owe(&many.pg->db));
+    assert_int_equal(claim_batch("a"), ONCE_OK);
+    send_batch(0, 500);
+    settle_batch(ONCE_DONE);
+    assert_int_equal(once_db_confirm(&many.pg->db, &err), ONCE_OK);
+    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_E_MESSAGE);
+    assert_true(once_db_may_owe(&many.pg->db));
+    assert_int_equal(rows_of("t"), 0);
+    assert_int_equal(rows_of("once_entry"), 0);
+}
+
+/* A thousand letters in one statement; of equal ones the first is new. */
+static void letters_of_a_batch_share_a_round_trip(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    static once_letter letters[BATCH];
+    static char points[BATCH][24];
+    bool fresh[BATCH];
+    once_error err;
+    for (size_t i = 0; i < BATCH; i++) {
+        snprintf(points[i], sizeof points[i], "%zu", i % 900);
+        letters[i] = (once_letter){.scope = scope, .reason = ONCE_BYTES("no JSON"), .kind = ONCE_ANSWER_DEAD,
+                                   .message = {.body = ONCE_BYTES("{"), .sent_ms = ONCE_NO_TIME, .at = {ONCE_BYTES("in"), {points[i], strlen(points[i])}}}};
+    }
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(many.store->ops->begin(many.store, &err), ONCE_OK);
+        trips_since();
+        if (many.store->ops->bury(many.store, letters, BATCH, fresh, &err) != ONCE_OK) fail_msg("%s", err.text);
+        assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_OK);
+        assert_int_equal(trips_since(), 3); /* BEGIN, letters, COMMIT */
+        for (size_t i = 0; i < BATCH; i++) assert_int_equal(fresh[i], !again && i < 900);
+        assert_int_equal(rows_of("once_letter"), 900);
+    }
+    static char large[1 << 20]; /* of these not all fit into one statement */
+    memset(large, 'x', sizeof large);
+    for (size_t i = 0; i < 40; i++) letters[i].message.body = (once_bytes){large, sizeof large};
+    if (many.store->ops->bury(many.store, letters, 40, fresh, &err) != ONCE_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < 40; i++) assert_true(fresh[i]);
+    assert_int_equal(rows_of("once_letter"), 940);
+    assert_int_equal(rows_of("(SELECT FROM once_letter WHERE id - (SELECT min(id) FROM once_letter) = encode(point, 'escape')::int AND length(body) = 1) AS ordered"), 900);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +589,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_sweep_passes_over_what_is_locked, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f28_a_lane_is_held_by_one_transaction, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(a_batch_costs_two_round_trips, with_many, without_many),
+        cmocka_unit_test_setup_teardown(f10_what_was_presumed_and_failed_is_not_committed, with_many, without_many),
+        cmocka_unit_test_setup_teardown(f03_what_is_owed_to_the_commit_is_found_by_it, with_many, without_many),
+        cmocka_unit_test_setup_teardown(letters_of_a_batch_share_a_round_trip, with_many, without_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,8 +159,9 @@ void sim_run(uint64_t seed, bool print, sim_result *result)
             sim_flights_tick(&world);
             const bool acted = anybody_acts(&world);
             if (result->failed) break;
+            const enum sim_phase phase = world.phase;
             if ((!acted || step % 16 == 0) && next_phase(&world)) break;
-            if (!acted) pass_time(&world);
+            if (!acted && world.phase == phase) pass_time(&world); /* who is told to stop notices it at once */
             if (step > world.step_limit || (world.phase != PHASE_FAULTS && world.now_ms > world.deadline_ms)) {
                 char why[200] = "the workers did not end";
                 (void)sim_books_over(&world, why, sizeof why);

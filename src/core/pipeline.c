@@ -22,7 +22,7 @@
 #define WAITING_POLL_MS 100      /* the same, while something of ours waits in the store */
 #define END_POLL_MS 250          /* the same, when it is all that is left to wait for */
 #define SWEEP_MS 60000           /* how often to drop what has expired */
-#define SWEEP_MORE_MS 100        /* the same, while there is more to drop */
+#define SWEEP_MORE_MS 100        /* the same, while there is more to drop and the store does not say when */
 #define OUTSTANDING 64           /* batches that may be on their way behind one that takes long */
 #define PARKED 2                 /* batches that may wait behind equal keys and lanes */
 #define LOOK_AHEAD 64            /* so many more than there are free slots are looked at: duplicates need none */
@@ -1167,6 +1167,12 @@ static void told_stats(once_pipe *pipe, const once_action *action, int64_t now_m
     pipe->stats_at_ms = now_ms + wait_ms + 1;
 }
 
+static void swept(once_pipe *pipe, const once_action *action, int64_t now_ms)
+{
+    const bool paced = action->wait_ms > 0 && !ONCE_PLANTED(sweep_rushes);
+    pipe->sweep_at_ms = now_ms + (!action->more ? SWEEP_MS : paced ? action->wait_ms : SWEEP_MORE_MS);
+}
+
 static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     if (action->kind == ONCE_ACT_COMMIT || action->kind == ONCE_ACT_ROLLBACK) pipe->in_tx = false;
@@ -1206,7 +1212,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         break;
     case ONCE_ACT_TAKE: took(pipe, action, now_ms); break;
     case ONCE_ACT_STATS: told_stats(pipe, action, now_ms); break;
-    case ONCE_ACT_SWEEP: pipe->sweep_at_ms = now_ms + (action->more ? SWEEP_MORE_MS : SWEEP_MS); break;
+    case ONCE_ACT_SWEEP: swept(pipe, action, now_ms); break;
     default: assert(false);
     }
 }

@@ -59,7 +59,7 @@ typedef enum once_action_kind {
     ONCE_ACT_ROLLBACK,
     ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
     ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
-    ONCE_ACT_SWEEP, /* a bounded step; -> more */
+    ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
     /* source executor */
     ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end. The executor may also do the
                      * intake (once_intake_batch with `intake`), so that the machine need not */

@@ -40,7 +40,8 @@
     X(repeats_hidden, "effects that repeat another are not counted")                                                  \
     X(flight_forgotten, "a message does not wait for the effect of an equal one that is under way")                   \
     X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                   \
-    X(presumption_kept, "a commit that failed because an effect had counts as committed")
+    X(presumption_kept, "a commit that failed because an effect had counts as committed")                             \
+    X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

@@ -181,8 +181,10 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
 {
     once_sweep_result swept;
     const int rc = x->store->ops->sweep(x->store, SWEEP_STEP, &swept, err);
-    if (rc == ONCE_OK) a->more = swept.more;
-    return rc;
+    if (rc != ONCE_OK) return rc;
+    a->more = swept.more;
+    a->wait_ms = swept.pause_ms;
+    return ONCE_OK;
 }
 
 const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME])

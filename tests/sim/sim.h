@@ -236,6 +236,7 @@ struct sim_worker {
     int64_t tx_ms, tx_paused_ms; /* the time in a transaction is that of its beginning */
     int64_t paused_ms;  /* all its pauses together */
     int64_t paused_until_ms; /* the last one */
+    int64_t sweep_not_before_ms; /* as the store said */
     int64_t trouble_ms; /* when it last paused, or a call to the store failed */
     int64_t no_start_until_ms;
     bool in_tx, tx_lost;

@@ -219,9 +219,18 @@ static int sim_sweep(once_store *store, size_t limit, once_sweep_result *out, on
     sim_worker *w = worker_of(store);
     int rc = arrive(w, SIM_store_fails, err);
     if (rc != ONCE_OK) return rc;
+    if (w->world->now_ms < w->sweep_not_before_ms)
+        sim_violation(w->world, "worker %d sweeps %lld ms before the store wants it to", w->index,
+                      (long long)(w->sweep_not_before_ms - w->world->now_ms));
     rc = w->real->ops->sweep(w->real, limit, out, err);
     if (rc == ONCE_OK) sim_fired(w->world, SIM_swept);
-    return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
+    const bool reply_lost = rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost);
+    if (rc == ONCE_OK && !reply_lost && !out->more && sim_random(w->world, 2)) { /* a store may always say so */
+        out->more = true;
+        out->pause_ms = 1 + (int64_t)sim_random(w->world, 2000);
+        w->sweep_not_before_ms = w->world->now_ms + out->pause_ms;
+    }
+    return leave(w, rc, reply_lost, err);
 }
 
 /* Facts are written on the way to a commit: when that fails, the commit has. */

@@ -116,7 +116,7 @@ void sim_worker_start(sim_worker *w)
     w->stopping = w->killed = w->failing = false;
     w->delivered_n = 0;
     w->acked = 0;
-    w->trouble_ms = w->no_start_until_ms = 0;
+    w->trouble_ms = w->no_start_until_ms = w->sweep_not_before_ms = 0;
     w->paused_until_ms = INT32_MIN;
     if (w->unclean) sim_fired(world, SIM_unclean);
     else world->clean_starts++;

@@ -196,6 +196,7 @@ void once__pg_drop(once_pg *pg)
     pg->pending = pg->unsent = pg->rides = 0;
     pg->synced = false;
     pg->savepoints = 0;
+    pg->session_lock = false;
 }
 
 void once__pg_free(once_pg *pg)
@@ -361,6 +362,8 @@ void once__pg_put_id(once_pg_array *array, once_hash id)
     id_bytes(id, bytes);
     put_value(array, bytes, 16);
 }
+
+void once__pg_put_tid(once_pg_array *array, const unsigned char tid[PG_TID_SIZE]) { put_value(array, tid, PG_TID_SIZE); }
 
 void once__pg_put_bytes(once_pg_array *array, once_bytes bytes) { put_value(array, bytes.len ? bytes.data : "", bytes.len); }
 

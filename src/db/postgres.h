@@ -58,6 +58,7 @@ typedef struct once_pg {
     bool stale;              /* a table has changed under a prepared statement: a new connection is needed */
     bool deferrable;         /* the database has constraints that are checked at commit */
     unsigned savepoints;     /* open ones */
+    bool session_lock;       /* the store's: this session holds an advisory lock, which ends with it */
     size_t failed_at;        /* the last round that failed: which statement ... */
     char failed_state[6];    /* ... and its SQLSTATE; empty: the connection did */
     struct once_pg_own *own; /* of a connection of its own (postgres_tx.c); NULL: the store's */
@@ -81,7 +82,9 @@ void once__pg_drop(once_pg *pg); /* whatever was open there is rolled back by th
 
 /* ---- values ---- */
 
-enum { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT2 = 21, PG_INT4 = 23, PG_UUID = 2950 };
+enum { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT2 = 21, PG_INT4 = 23, PG_TID = 27, PG_UUID = 2950 };
+
+enum { PG_TID_SIZE = 6 }; /* where a row is, as it travels */
 
 /* A column of a batch: appended to value by value, in memory of its own that is kept from batch to batch. */
 typedef struct once_pg_array {
@@ -98,6 +101,7 @@ void once__pg_put_int4(once_pg_array *array, int32_t value);
 void once__pg_put_int2(once_pg_array *array, int16_t value);
 void once__pg_put_bool(once_pg_array *array, bool value);
 void once__pg_put_id(once_pg_array *array, once_hash id);
+void once__pg_put_tid(once_pg_array *array, const unsigned char tid[PG_TID_SIZE]);
 void once__pg_put_bytes(once_pg_array *array, once_bytes bytes);
 void once__pg_put_null(once_pg_array *array);
 

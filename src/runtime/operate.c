@@ -24,7 +24,8 @@ enum {
     BATCH = 4096,          /* letters in one transaction */
     BATCH_BYTES = 4 << 20, /* of their messages: the letter that reaches it is the last of its transaction */
     PAGE = 16384,          /* letters looked at in one go */
-    SWEEP_STEP = 20000     /* records dropped in one step */
+    SWEEP_STEP = 20000,    /* records dropped in one step */
+    SWEEP_BUSY_MS = 100    /* how often to look whether somebody else has swept enough */
 };
 
 static once_bytes text_of(const char *text) { return (once_bytes){text, strlen(text)}; }
@@ -723,12 +724,13 @@ int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, 
     *dropped = 0;
     int rc = open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    while (rc == ONCE_OK && step.more && !atomic_load(&pipeline->stop)) {
+    while (rc == ONCE_OK && (step.more || step.busy) && !atomic_load(&pipeline->stop)) {
         rc = store->ops->sweep(store, SWEEP_STEP, &step, err);
         if (rc != ONCE_OK) break;
         *dropped += step.dropped;
         if (progress) progress(user, *dropped, (double)(once_env_mono_ns(pipeline->env) - begun_ns) / 1e9);
-        if (step.more && step.pause_ms) once_env_sleep_ms(pipeline->env, step.pause_ms);
+        const int64_t pause_ms = step.busy ? SWEEP_BUSY_MS : step.more ? step.pause_ms : 0;
+        if (pause_ms) once_env_sleep_ms(pipeline->env, pause_ms);
     }
     once__store_close(store);
     return rc;

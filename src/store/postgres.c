@@ -12,12 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "store/postgres_schema.h"
 #include "store/postgres_store.h"
 
 #include "base/banned.h"
 
-enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, SWEEP_LOCK_KEY = 1869505382, SWEEP_PAUSE = 4, LETTERS_KEPT = 16 << 20 };
+enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, SWEEP_LOCK_KEY = 1869505382, LETTERS_KEPT = 16 << 20 };
+enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step; steps that one look serves; pause after a step, in its lengths */
 
 #define NOW(param) "coalesce(" param "::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
 #define LIVE_COLUMNS                                                                                                  \
@@ -115,14 +117,17 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_FACTS_SET] = "INSERT INTO once_fact(name, value) SELECT * FROM unnest($1::bytea[], $2::bytea[]) ON CONFLICT (name) DO UPDATE"
                      " SET value = excluded.value",
     [PG_FACTS_DELETE] = "DELETE FROM once_fact WHERE name = ANY($1::bytea[])",
-    [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_xact_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
+    /* Of the session, and kept between the steps: otherwise somebody else would sweep in the pauses. */
+    [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
+    [PG_SWEEP_UNLOCK] = "SELECT pg_advisory_unlock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
     /* The index knows minutes, not milliseconds: equal keys of it share their space, and it needs a third less. */
-    [PG_SWEEP] = "WITH gone AS (DELETE FROM once_entry WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_entry WHERE expires_ms >> 16 >= $1::bigint"
-                 " AND expires_ms >> 16 <= $2::bigint >> 16 AND expires_ms <= $2::bigint AND expires_ms < 4611686018427387904"
-                 " ORDER BY expires_ms >> 16 LIMIT $3::bigint FOR UPDATE SKIP LOCKED)) RETURNING expires_ms >> 16 AS at)"
-                 " SELECT count(*), max(at) FROM gone",
-    [PG_SWEEP_LANES_LOCK] = "SELECT id, expires_ms <= $3::bigint FROM once_lane WHERE id > $1::uuid"
-                            " ORDER BY id LIMIT $2::bigint FOR UPDATE SKIP LOCKED",
+    [PG_SWEEP_LOOK] = "SELECT ctid, expires_ms >> 16 FROM once_entry WHERE expires_ms >> 16 >= $1::bigint AND expires_ms >> 16 <= $2::bigint >> 16"
+                      " AND expires_ms <= $2::bigint AND expires_ms < 4611686018427387904 ORDER BY expires_ms >> 16 LIMIT $3::bigint",
+    /* Another row may be there by now. If it has expired too, it may go as well. */
+    [PG_SWEEP] = "DELETE FROM once_entry WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_entry WHERE ctid = ANY($1::tid[])"
+                 " AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED))",
+    [PG_SWEEP_LANES_LOOK] = "SELECT id, expires_ms <= $3::bigint FROM once_lane WHERE id > $1::uuid ORDER BY id LIMIT $2::bigint",
+    [PG_SWEEP_LANES_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED",
     [PG_SWEEP_LANES] = "DELETE FROM once_lane l WHERE l.id = ANY($1::uuid[]) AND NOT EXISTS"
                        " (SELECT 1 FROM once_live e WHERE e.lane = l.id AND e.state < 4)",
 };
@@ -756,81 +761,144 @@ static int pg_stats(once_store *store, once_bytes consumer, once_stats *out, onc
 
 /* ---- sweep ---- */
 
-/* Finished entries that have expired, oldest first. The index has dead entries at its old end until a vacuum takes them away,
- * and to pass over them again and again is what makes sweeping slow: so the next step begins where the last one ended. When
- * nothing more is found from there, the next call begins at the front again: a row may have been locked, or come late. */
-static int sweep_entries(once_postgres *q, size_t limit, once_sweep_result *out, once_error *err)
+/* Finished entries that have expired, oldest first: looked for without a lock, then dropped a step at a time, wherever they are.
+ * The index has dead entries at its old end until a vacuum takes them away, and to pass over them again for every step is what
+ * makes sweeping slow. So one look serves many steps, and the next look begins where the last one ended. When nothing more is
+ * found from there, the next sweep begins at the front again: a row may have been locked, or come late. */
+static int sweep_look(once_postgres *q, size_t step, once_error *err)
 {
-    for (;;) {
-        once_pg_params params = {0};
-        PGresult *result;
-        const int64_t from = q->swept;
-        once__pg_param_int8(&params, from);
-        once__pg_param_int8(&params, q->shelf.now_ms);
-        once__pg_param_int8(&params, (int64_t)limit);
-        const int rc = ask(q, PG_SWEEP, &params, &result, err);
-        if (rc != ONCE_OK) return rc;
-        out->dropped = (uint64_t)once__pg_int(result, 0, 0);
-        out->more = out->dropped == limit;
-        q->swept = out->more ? once__pg_int(result, 0, 1) : INT64_MIN;
-        PQclear(result);
-        if (out->dropped || from == INT64_MIN) return ONCE_OK;
-    }
+    once_pg_sweep *sweep = &q->sweep;
+    once_pg_params params = {0};
+    PGresult *result;
+    once__pg_param_int8(&params, sweep->from);
+    once__pg_param_int8(&params, q->shelf.now_ms);
+    once__pg_param_int8(&params, (int64_t)(step * SWEEP_LOOK));
+    int rc = tell(q, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = ask(q, PG_SWEEP_LOOK, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    const int n = PQntuples(result);
+    once_buf_clear(&sweep->found);
+    for (int i = 0; i < n; i++) once_buf_append(&sweep->found, PQgetvalue(result, i, 0), PG_TID_SIZE);
+    sweep->at = 0;
+    sweep->full = (size_t)n == step * SWEEP_LOOK;
+    sweep->useful = false;
+    sweep->from = sweep->full ? once__pg_int(result, n - 1, 1) : INT64_MIN;
+    PQclear(result);
+    return sweep->found.failed ? no_memory(err) : ONCE_OK;
 }
 
-/* Lanes whose version has expired and that nobody stands in. Each call looks at the next `limit` of them, and begins anew at the
- * end. Locked first and looked at then: whoever stands in a lane has held its lock. */
-static int sweep_lanes(once_postgres *q, size_t limit, once_error *err)
+/* Lanes whose version has expired and that nobody stands in: each step looks at the next ones, and begins anew at the end. Those that
+ * have expired are locked before it is seen whether somebody stands there: whoever does has held that lock. */
+static int sweep_lanes(once_postgres *q, size_t step, const PGresult *seen, once_error *err)
 {
     once_pg_params params = {0};
     PGresult *result;
-    once__pg_param_id(&params, q->lane_cursor);
-    once__pg_param_int8(&params, (int64_t)limit);
-    once__pg_param_int8(&params, q->shelf.now_ms);
-    int rc = ask(q, PG_SWEEP_LANES_LOCK, &params, &result, err);
-    if (rc != ONCE_OK) return rc;
-    const int rows = PQntuples(result);
+    const int rows = PQntuples(seen);
     once__pg_array_begin(&q->columns[0], PG_UUID);
-    for (int i = 0; i < rows; i++) {
-        q->lane_cursor = once__pg_id(result, i, 0);
-        if (once__pg_int(result, i, 1)) once__pg_put_id(&q->columns[0], q->lane_cursor);
-    }
-    PQclear(result);
-    if ((size_t)rows < limit) q->lane_cursor = (once_hash){0};
+    for (int i = 0; i < rows; i++)
+        if (once__pg_int(seen, i, 1)) once__pg_put_id(&q->columns[0], once__pg_id(seen, i, 0));
+    q->sweep.lane = (size_t)rows < step ? (once_hash){0} : once__pg_id(seen, rows - 1, 0);
     if (q->columns[0].n == 0) return ONCE_OK;
+    once__pg_param_array(&params, &q->columns[0]);
+    once__pg_param_int8(&params, q->shelf.now_ms);
+    const int rc = ask(q, PG_SWEEP_LANES_LOCK, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (int i = 0; i < PQntuples(result); i++) once__pg_put_id(&q->columns[0], once__pg_id(result, i, 0));
+    PQclear(result);
     params = (once_pg_params){0};
     once__pg_param_array(&params, &q->columns[0]);
     return tell(q, PG_SWEEP_LANES, &params, err);
 }
 
-/* One sweeper at a time: the others find nothing to do. */
-static int sweep_alone(once_postgres *q, size_t limit, once_sweep_result *out, once_error *err)
+/* Drops entries and looks at lanes, in one round trip. */
+static int sweep_step(once_postgres *q, size_t step, uint64_t *dropped, once_error *err)
+{
+    once_pg_sweep *sweep = &q->sweep;
+    once_pg_params lanes = {0}, rows = {0};
+    PGresult *results[3];
+    once__pg_param_id(&lanes, sweep->lane);
+    once__pg_param_int8(&lanes, (int64_t)step);
+    once__pg_param_int8(&lanes, q->shelf.now_ms);
+    once__pg_array_begin(&q->columns[0], PG_TID);
+    for (size_t i = 0; i < step && sweep->at < sweep->found.len; i++, sweep->at += PG_TID_SIZE)
+        once__pg_put_tid(&q->columns[0], (const unsigned char *)sweep->found.data + sweep->at);
+    once__pg_param_array(&rows, &q->columns[0]);
+    once__pg_param_int8(&rows, q->shelf.now_ms);
+    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_SWEEP, &rows, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_SWEEP_LANES_LOOK, &lanes, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    if (rc != ONCE_OK) return rc;
+    *dropped = strtoull(PQcmdTuples(results[1]), NULL, 10);
+    sweep->useful |= *dropped > 0;
+    rc = sweep_lanes(q, step, results[2], err);
+    once__pg_clear(results, 3);
+    return rc;
+}
+
+static int sweep_some(once_postgres *q, size_t step, once_sweep_result *out, once_error *err)
+{
+    once_pg_sweep *sweep = &q->sweep;
+    int rc = ONCE_OK;
+    if (sweep->at == sweep->found.len) {
+        const bool at_front = sweep->from == INT64_MIN;
+        rc = sweep_look(q, step, err);
+        if (rc == ONCE_OK && !sweep->found.len && !at_front) rc = sweep_look(q, step, err);
+    }
+    if (rc == ONCE_OK) rc = sweep_step(q, step, &out->dropped, err);
+    if (rc == ONCE_OK && ONCE_FAIL_AT(sweep_between)) rc = once_fail(err, ONCE_E_IO, "failpoint sweep_between");
+    /* When all that was found is held by others, there is nothing to do now. */
+    out->more = sweep->at < sweep->found.len || (sweep->full && sweep->useful);
+    return rc;
+}
+
+/* One sweeper at a time, from its first step to its last. Whoever is not the one learns so in one round trip. The lock is the
+ * session's, so a sweeper that dies leaves nothing behind. */
+static int sweep_lock(once_postgres *q, bool *alone, once_error *err)
 {
     once_pg_params params = {0};
     PGresult *result;
+    int rc = once__pg_connect(q->pg, q->wait_ms, err);
+    *alone = rc == ONCE_OK && q->pg->session_lock;
+    if (rc != ONCE_OK || *alone) return rc;
     once__pg_param_int8(&params, SWEEP_LOCK_KEY);
-    int rc = ask(q, PG_SWEEP_LOCK, &params, &result, err);
+    rc = ask(q, PG_SWEEP_LOCK, &params, &result, err);
     if (rc != ONCE_OK) return rc;
-    const bool alone = once__pg_int(result, 0, 0) != 0;
+    *alone = q->pg->session_lock = once__pg_int(result, 0, 0) != 0;
     PQclear(result);
-    if (!alone) return ONCE_OK;
-    rc = tell(q, PG_PLAN, NULL, err);
-    if (rc == ONCE_OK) rc = sweep_entries(q, limit, out, err);
-    return rc == ONCE_OK ? sweep_lanes(q, limit, err) : rc;
+    once_buf_clear(&q->sweep.found); /* from the last time */
+    q->sweep.at = 0;
+    q->sweep.from = INT64_MIN;
+    return ONCE_OK;
+}
+
+static void sweep_unlock(once_postgres *q)
+{
+    once_pg_params params = {0};
+    if (!q->pg || !q->pg->session_lock) return;
+    once__pg_param_int8(&params, SWEEP_LOCK_KEY);
+    if (q->pg->pending || q->pg->synced || tell(q, PG_SWEEP_UNLOCK, &params, NULL) != ONCE_OK) once__pg_drop(q->pg);
+    q->pg->session_lock = false;
 }
 
 static int pg_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
+    const size_t step = limit < SWEEP_STEP ? limit : SWEEP_STEP;
+    bool alone;
+    assert(!q->pg->borrowed);
     if (q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "sweep runs in a transaction of its own");
-    const int64_t begun_ns = once_env_mono_ns(store->env);
-    int rc = ask_begin(q, true, err);
-    if (rc != ONCE_OK) return rc;
     *out = (once_sweep_result){0};
-    rc = sweep_alone(q, limit, out, err);
-    rc = ask_end(q, rc, err);
+    int rc = sweep_lock(q, &alone, err);
+    out->busy = rc == ONCE_OK && !alone;
+    if (!alone) return rc;
+    const int64_t begun_ns = once_env_mono_ns(store->env);
+    rc = ask_begin(q, true, err);
+    if (rc == ONCE_OK) rc = ask_end(q, sweep_some(q, step, out, err), err);
+    if (rc == ONCE_OK && ONCE_FAIL_AT(sweep_between)) rc = once_fail(err, ONCE_E_IO, "failpoint sweep_between");
     if (out->more) out->pause_ms = 1 + SWEEP_PAUSE * (once_env_mono_ns(store->env) - begun_ns) / 1000000;
-    if (rc != ONCE_OK) q->swept = INT64_MIN;
+    if (rc != ONCE_OK || !out->more) sweep_unlock(q);
     return rc;
 }
 
@@ -913,8 +981,10 @@ static const once_shelf_ops postgres_shelf = {
 static void pg_close(once_store *store)
 {
     once_postgres *q = (once_postgres *)store;
+    sweep_unlock(q);
     once__pg_names_clear(&q->names);
     once__pg_free(q->pg);
+    once_buf_release(&q->sweep.found);
     once__ids_release(&q->slots);
     once__ids_release(&q->lanes);
     once_arena_release(&q->arena);
@@ -935,7 +1005,7 @@ static once_postgres *new_store(const once_store_options *options)
     q->shelf.shelf = &postgres_shelf;
     q->shelf.own_clock = true;
     once__store_sign(&q->shelf.store);
-    q->swept = INT64_MIN;
+    once_buf_init(&q->sweep.found, SWEEP_STEP * SWEEP_LOOK * PG_TID_SIZE);
     q->wait_ms = options->patience.over ? 0 : options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_init(&q->columns[i]);
     for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_array_init(&q->letters[i]);

@@ -92,7 +92,7 @@ enum once_pg_statement {
     PG_LETTERS_PUT, PG_LETTER_GET, PG_LETTER_DROP, PG_LETTERS, PG_AUDIT_PUT, PG_AUDITS,
     PG_STATS, PG_STATS_LETTERS, PG_LIST_LIVE, PG_LIST_FINISHED,
     PG_FACT_GET, PG_FACTS_SET, PG_FACTS_DELETE,
-    PG_SWEEP_LOCK, PG_SWEEP, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
+    PG_SWEEP_LOCK, PG_SWEEP_UNLOCK, PG_SWEEP_LOOK, PG_SWEEP, PG_SWEEP_LANES_LOOK, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
     PG_STATEMENTS
 };
 
@@ -104,13 +104,22 @@ struct once_pg_fact {
 
 enum { PG_LETTER_COLUMNS = 19 };
 
+/* How far a sweep has come. */
+typedef struct once_pg_sweep {
+    once_hash lane; /* where that of lanes goes on */
+    int64_t from;   /* what expired before then (as the index counts time) is swept already, mostly */
+    once_buf found; /* rows that had expired when they were looked for: PG_TID_SIZE bytes each ... */
+    size_t at;      /* ... so many bytes of which are over */
+    bool full;      /* there are more than these */
+    bool useful;    /* some of these could be dropped */
+} once_pg_sweep;
+
 typedef struct once_postgres {
     once_shelf shelf;
     once_pg *pg;
     int64_t wait_ms; /* how long to try to reconnect */
     once_pg_names names;
-    once_hash lane_cursor; /* where the sweep of lanes goes on */
-    int64_t swept;         /* what expired before then (as the index counts time) is swept already, mostly */
+    once_pg_sweep sweep;
 
     /* the open transaction */
     bool open, write;

@@ -86,7 +86,8 @@ typedef struct once_stats {
 typedef struct once_sweep_result {
     uint64_t dropped;
     bool more; /* call again: the step was bounded */
-    int64_t pause_ms; /* after leaving the store to others for so long; only those who have nothing else to do need to wait */
+    bool busy; /* nothing was done, because somebody else sweeps; he also does the rest */
+    int64_t pause_ms; /* with more: after leaving the store to others for so long; 0: it does not matter */
 } once_sweep_result;
 
 typedef struct once_store_options {

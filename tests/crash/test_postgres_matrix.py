@@ -7,8 +7,8 @@ import pytest
 
 import postgres
 from crashes import Workload, at_once
-from harness import check_sum, counts, until
-from pgpipeline import need_postgres
+from harness import Running, check_sum, counts, until
+from pgpipeline import PostgresPipeline, need_postgres
 from test_matrix import ELSEWHERE, HITS, OPERATORS, POINTS, SILENT, name_of
 
 need_postgres()
@@ -76,3 +76,57 @@ def test_f25_f57_four_processes_killed_at_random(tmp_path):
     work.check_end()
     work.check_replay()
 
+
+EXPIRED = "FROM once_entry WHERE expires_ms <= extract(epoch FROM now()) * 1000"
+OLD = 40000  # ten steps of a sweep
+
+
+def test_f12_sweepers_are_killed_while_a_worker_runs(tmp_path):
+    """Two at a time, at failpoints and at any moment. What lives is still known, and what has expired goes in the end."""
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n', "CREATE TABLE t(id text)",
+                         source="{path: in.ndjson, follow: true}")
+    live = [{"id": f"live{i}"} for i in range(500)]
+    fresh = ({"id": f"fresh{i}"} for i in range(10**6))
+    p.append(*live)
+    sent = 0
+
+    def deliver_again():
+        nonlocal sent
+        p.append(*live, next(fresh))
+        sent += 1
+        until(lambda: p.value("SELECT count(*) FROM t") >= 500 + sent, what="the new message")
+
+    def sweeper(failpoint=None):
+        return Running(["sweep", "--json", p.name], p.folder, failpoint)
+
+    def left():
+        return p.value(f"SELECT count(*) {EXPIRED}")
+
+    with p.start() as worker:
+        until(lambda: p.has_table("t") and p.value("SELECT count(*) FROM t") == 500, what="what is to live")
+        # The worker has swept when it began and does so again in a minute: the old ones are for others.
+        p.execute("INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail) SELECT e.expires_ms - 8 * 86400000::bigint - g, gen_random_uuid(),"
+                  f" e.token, e.fingerprint, e.detail FROM generate_series(1, {OLD}) g, (SELECT * FROM once_entry LIMIT 1) e")
+        for hit in (1, 2, 3):
+            with sweeper(f"sweep_between:kill:{hit}") as one, sweeper(f"sweep_between:kill:{hit}") as two:
+                deliver_again()
+                assert one.end().killed and two.end().killed
+        assert left() == OLD - 4 * 4000, "what a killed sweeper had committed is gone, and nothing else"
+        for _ in range(2):
+            before = left()
+            with sweeper() as one:
+                until(lambda: left() < before, what="a step")
+                one.send(signal.SIGKILL)
+                deliver_again()
+        rest = left()
+        with sweeper() as one, sweeper() as two:
+            deliver_again()
+            ended = [one.end(), two.end()]
+        assert [e.status for e in ended] == [0, 0], ended
+        assert sum(e.json["dropped"] for e in ended) == rest
+        assert left() == 0
+        deliver_again()
+        worker.send(signal.SIGTERM)
+        counts(worker.end().json, received=500 + sent * 501, done=500 + sent, duplicates=sent * 500)
+    assert p.value("SELECT count(*) FROM once_entry") == 500 + sent
+    assert p.rows("SELECT count(*) AS a, count(DISTINCT id) AS b FROM t") == [(500 + sent, 500 + sent)]

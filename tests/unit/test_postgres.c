@@ -290,7 +290,7 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
     assert_int_equal(other.answer, ONCE_ANSWER_DUPLICATE);
 }
 
-/* Sweeping takes what has expired and passes over what another transaction holds; while one sweeps, another has nothing to do. */
+/* Sweeping takes what has expired and passes over what another transaction holds. */
 static void f12_sweep_passes_over_what_is_locked(void **state)
 {
     (void)state;
@@ -322,6 +322,83 @@ static void f12_sweep_passes_over_what_is_locked(void **state)
     assert_int_equal(swept.dropped, 0);
     held.token.a = 501;
     assert_int_equal(claim(one, &held), ONCE_ANSWER_DUPLICATE);
+    once__store_close(one);
+    once__store_close(two);
+}
+
+/* Rows are looked for once and dropped in several steps. Where an expired one was, another may be by then. */
+static void f12_what_took_the_place_of_an_expired_row_stays(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_store *one = open_one();
+    once_error err;
+    char key[8], sql[200];
+    for (int i = 0; i < 20; i++) {
+        snprintf(key, sizeof key, "a%d", i);
+        const once_request r = ask(one, key, 100 + (uint64_t)i);
+        assert_int_equal(claim(one, &r), ONCE_ANSWER_RUN);
+        settle(one, &r);
+    }
+    test_env_pass(&world, 5000);
+    once_sweep_result swept;
+    assert_int_equal(one->ops->sweep(one, 2, &swept, &err), ONCE_OK);
+    assert_true(swept.dropped == 2 && swept.more);
+    snprintf(sql, sizeof sql, "TRUNCATE %s.once_entry", schema);
+    test_postgres_run(sql);
+    for (int i = 0; i < 20; i++) {
+        snprintf(key, sizeof key, "b%d", i);
+        const once_request r = ask(one, key, 200 + (uint64_t)i);
+        assert_int_equal(claim(one, &r), ONCE_ANSWER_RUN);
+        settle(one, &r);
+    }
+    while (swept.more) {
+        assert_int_equal(one->ops->sweep(one, 2, &swept, &err), ONCE_OK);
+        assert_int_equal(swept.dropped, 0);
+    }
+    for (int i = 0; i < 20; i++) {
+        snprintf(key, sizeof key, "b%d", i);
+        const once_request r = ask(one, key, 300 + (uint64_t)i);
+        assert_int_equal(claim(one, &r), ONCE_ANSWER_DUPLICATE);
+    }
+    once__store_close(one);
+}
+
+/* From its first step to its last there is one sweeper, also in the pauses between them; a closed one leaves the field at once. */
+static void f12_one_sweeps_and_the_others_know(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_store *one = open_one(), *two = open_one();
+    once_error err;
+    for (int i = 0; i < 100; i++) {
+        char key[8];
+        snprintf(key, sizeof key, "o%d", i);
+        const once_request r = ask(one, key, 100 + (uint64_t)i);
+        assert_int_equal(claim(one, &r), ONCE_ANSWER_RUN);
+        settle(one, &r);
+    }
+    test_env_pass(&world, 5000);
+    once_sweep_result swept;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(one->ops->sweep(one, 2, &swept, &err), ONCE_OK);
+        assert_true(swept.dropped == 2 && swept.more && swept.pause_ms > 0 && !swept.busy);
+        assert_int_equal(two->ops->sweep(two, 2, &swept, &err), ONCE_OK);
+        assert_true(swept.dropped == 0 && !swept.more && swept.busy);
+    }
+    once__store_close(one);
+    uint64_t dropped = 0;
+    do {
+        assert_int_equal(two->ops->sweep(two, 3, &swept, &err), ONCE_OK);
+        assert_false(swept.busy);
+        dropped += swept.dropped;
+    } while (swept.more);
+    assert_int_equal(dropped, 94);
+    one = open_one();
+    assert_int_equal(one->ops->sweep(one, 2, &swept, &err), ONCE_OK); /* two is through, and does not stand in the way */
+    assert_true(swept.dropped == 0 && !swept.more && !swept.busy);
     once__store_close(one);
     once__store_close(two);
 }
@@ -588,6 +665,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_that_are_inserted_ahead_go_with_the_transaction, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_sweep_passes_over_what_is_locked, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f12_what_took_the_place_of_an_expired_row_stays, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f12_one_sweeps_and_the_others_know, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f28_a_lane_is_held_by_one_transaction, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(a_batch_costs_two_round_trips, with_many, without_many),
         cmocka_unit_test_setup_teardown(f10_what_was_presumed_and_failed_is_not_committed, with_many, without_many),

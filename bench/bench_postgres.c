@@ -13,17 +13,15 @@
  * turns; figures are medians over the rounds, ratios the medians of each round's ratios.
  *
  * Ends with 0 whatever the figures are, and when there is no server to be had; 3 when something could not be measured. */
-#include <fcntl.h>
 #include <libpq-fe.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "postgres/server.h"
 #include "process.h"
 #include "scene.h"
 #include "table.h"
@@ -35,94 +33,24 @@ enum { A_CLASSIC, B_CLASSIC_16, C_ONCE, D_ONCE_AGAIN, E_FAILING, ENTRANTS };
 enum { CLASSIC_MESSAGES = 10000, CLASSIC_16_MESSAGES = 40000, CONNECTIONS = 16, FAILING_PERMILLE = 10 };
 
 static scene_asked asked = {.messages = 200000, .full_messages = 2000000, .rounds = 3};
-static char server_url[200];
-static pid_t server_pid;
-static int server_stdin;
-
-/* ---- the server ---- */
-
-static void end_server(void)
-{
-    if (!server_pid || getpid() == server_pid) return;
-    close(server_stdin); /* which ends it */
-    waitpid(server_pid, NULL, 0);
-    server_pid = 0;
-}
-
-static bool start_server(void)
-{
-    int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) bench_die_errno("cannot make a pipe");
-    server_pid = fork();
-    if (server_pid == 0) {
-        dup2(in[0], 0);
-        dup2(out[1], 1);
-        execl("/usr/bin/python3", "python3", ONCE_SOURCE_ROOT "/tests/lib/postgres.py", "serve", "fsync=on", "full_page_writes=on",
-              "shared_buffers=512MB", "max_wal_size=4GB", "autovacuum_naptime=60s", "deadlock_timeout=1s", (char *)NULL);
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    server_stdin = in[1];
-    size_t len = 0;
-    while (len + 1 < sizeof server_url && read(out[0], server_url + len, 1) == 1 && server_url[len] != '\n') len++;
-    server_url[len] = '\0';
-    close(out[0]);
-    return len > 0;
-}
-
-/* "postgres" or "postgresql" with the database's name instead of the server's own. */
-static const char *url_of(const char *scheme, const char *database, char out[300])
-{
-    const char *rest = strstr(server_url, "://"), *query = strchr(server_url, '?'), *slash = memrchr(server_url, '/', (size_t)(query - server_url));
-    snprintf(out, 300, "%s%.*s/%s%s", scheme, (int)(slash - rest), rest, database, query);
-    return out;
-}
-
-static PGconn *connect_to(const char *database)
-{
-    char url[300];
-    PGconn *conn = PQconnectdb(url_of("postgresql", database, url));
-    if (PQstatus(conn) != CONNECTION_OK) bench_die(PQerrorMessage(conn));
-    return conn;
-}
-
-static void say(PGconn *conn, const char *sql)
-{
-    PGresult *result = PQexec(conn, sql);
-    const ExecStatusType status = PQresultStatus(result);
-    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
-    PQclear(result);
-}
-
-static double ask(const char *database, const char *sql)
-{
-    PGconn *conn = connect_to(database);
-    PGresult *result = PQexec(conn, sql);
-    if (PQresultStatus(result) != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
-    const double value = strtod(PQgetvalue(result, 0, 0), NULL);
-    PQclear(result);
-    PQfinish(conn);
-    return value;
-}
 
 static void make_database(const char *name)
 {
     char sql[200];
-    PGconn *conn = connect_to("postgres");
+    PGconn *conn = server_connect("postgres");
     snprintf(sql, sizeof sql, "DROP DATABASE IF EXISTS %s", name);
-    say(conn, "SET client_min_messages = error");
-    say(conn, sql);
+    server_say(conn, "SET client_min_messages = error");
+    server_say(conn, sql);
     snprintf(sql, sizeof sql, "CREATE DATABASE %s", name);
-    say(conn, sql);
+    server_say(conn, sql);
     PQfinish(conn);
-    conn = connect_to(name);
-    say(conn, "CREATE TABLE processed_messages(key text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());"
-              "CREATE TABLE payments(id text PRIMARY KEY, order_id bigint NOT NULL, amount bigint NOT NULL);"
-              "CREATE TABLE orders(id bigint PRIMARY KEY, paid bigint NOT NULL, last_amount bigint CHECK (last_amount > 0));"
-              "INSERT INTO orders SELECT g, 0, NULL FROM generate_series(1, 10000) g");
-    say(conn, "VACUUM ANALYZE");
-    say(conn, "CHECKPOINT");
+    conn = server_connect(name);
+    server_say(conn, "CREATE TABLE processed_messages(key text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());"
+                     "CREATE TABLE payments(id text PRIMARY KEY, order_id bigint NOT NULL, amount bigint NOT NULL);"
+                     "CREATE TABLE orders(id bigint PRIMARY KEY, paid bigint NOT NULL, last_amount bigint CHECK (last_amount > 0));"
+                     "INSERT INTO orders SELECT g, 0, NULL FROM generate_series(1, 10000) g");
+    server_say(conn, "VACUUM ANALYZE");
+    server_say(conn, "CHECKPOINT");
     PQfinish(conn);
     sync();
 }
@@ -170,7 +98,7 @@ static void handle(PGconn *conn, const payment *p)
 static void *consume(void *arg)
 {
     classic *c = arg;
-    PGconn *conn = connect_to(c->database);
+    PGconn *conn = server_connect(c->database);
     prepare(conn, "begin", "BEGIN");
     prepare(conn, "see", "INSERT INTO processed_messages(key) VALUES ($1) ON CONFLICT DO NOTHING");
     prepare(conn, "pay", "INSERT INTO payments(id, order_id, amount) VALUES ($1, $2, $3)");
@@ -204,12 +132,12 @@ static double run_once(const char *label, const char *database, const char *mess
              "consumer: payments\nstore: \"%s\"\nsource: {file: {path: \"%s\"}}\nkey: \"${/payment_id}\"\nhandler:\n  sql:\n"
              "    - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
              "    - UPDATE orders SET paid = paid + :amount, last_amount = :amount WHERE id = :order_id\n",
-             url_of("postgres", database, url), messages);
+             server_url("postgres", database, url), messages);
     scene_write_file(config, text);
     scene_once(label, (const char *const[]){"run", "--json", config, NULL}, sums->failing ? 1 : 0, messages, WORKLOAD_BYTES + 1, asked.messages, &result);
     const int64_t fresh = again ? 0 : (int64_t)(sums->keys - sums->failing);
     if (scene_said("/received") != (int64_t)asked.messages || scene_said("/done") != fresh) bench_die("once counted other messages than there are");
-    if (ask(database, "SELECT sum(amount) FROM payments") != (double)sums->amount) bench_die("once paid another sum");
+    if (server_ask(database, "SELECT sum(amount) FROM payments") != (double)sums->amount) bench_die("once paid another sum");
     return (double)asked.messages / result.seconds;
 }
 
@@ -219,7 +147,7 @@ static double bytes_per_key(const char *database, const char *relation)
 {
     char sql[200];
     snprintf(sql, sizeof sql, "SELECT pg_total_relation_size('%s')::float / count(*) FROM %s", relation, relation);
-    return ask(database, sql);
+    return server_ask(database, sql);
 }
 
 static void add_rate(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int entrant, const char *name, const char *label)
@@ -240,11 +168,10 @@ int main(int argc, char **argv)
 {
     scene_parse(argc, argv, &asked);
     process_prepare();
-    if (!start_server()) {
+    if (!server_start((const char *const[]){NULL})) {
         fprintf(stderr, "bench_postgres: not measured: there is no PostgreSQL server to be had here\n");
         return 0;
     }
-    atexit(end_server);
     scene_open(&asked.scene);
 
     workload_sums sums, failing_sums;
@@ -266,8 +193,8 @@ int main(int argc, char **argv)
         rates[E_FAILING][round] = run_once("e: once run, failures", "failing", failing, &failing_sums, false);
     }
     /* The same keys in both tables, so that the sizes can be compared. */
-    PGconn *conn = connect_to("once");
-    say(conn, "INSERT INTO processed_messages(key) SELECT id FROM payments ORDER BY random()");
+    PGconn *conn = server_connect("once");
+    server_say(conn, "INSERT INTO processed_messages(key) SELECT id FROM payments ORDER BY random()");
     PQfinish(conn);
 
     table t = {.columns = {"PostgreSQL"}, .names = {"postgres"}};

@@ -69,6 +69,12 @@ void process_prepare(void)
     sigaction(SIGHUP, &action, NULL);
 }
 
+void process_pause(int ms)
+{
+    poll(NULL, 0, ms);
+    if (stopped) bench_die("stopped");
+}
+
 /* In a child: as if nobody had asked for signals. */
 static void forget_signals(void)
 {

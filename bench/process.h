@@ -27,6 +27,8 @@ typedef struct process_result {
 
 /* From now on a signal that asks us to end kills the child at work and lets exit handlers run. */
 void process_prepare(void);
+/* For those who wait without one: ends the program if such a signal came. */
+void process_pause(int ms);
 
 /* Memory that a child shares with its parent; zeroed. */
 void *process_share(size_t size);

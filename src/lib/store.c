@@ -53,6 +53,15 @@ static int read_sized(const char *name, const void *from, size_t size, void *to,
     return ONCE_OK;
 }
 
+/* A dead letter or an unknown is the only copy of its message once the caller was told to ack it. */
+static int check_owns(const once_store *inner, once_error *err)
+{
+    char kept[400] = "";
+    if (inner->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;
+    if (inner->ops->describe) inner->ops->describe(inner, kept, sizeof kept);
+    return once_fail(err, ONCE_E_CONFIG, "store '%s:' could lose messages that it was given (%s)", inner->ops->scheme, kept);
+}
+
 int once_store_open(const char *url, const once_open_options *options, once_store **out, once_error *err)
 {
     once_open_options how = {0};
@@ -64,8 +73,12 @@ int once_store_open(const char *url, const once_open_options *options, once_stor
     if (how.busy_ms < 0) return once_fail(err, ONCE_E_USAGE, "busy_ms is negative");
     const once_store_options inside = {.size = sizeof inside, .create = !how.must_exist, .busy_ms = how.busy_ms};
     once_store *inner;
-    const int rc = once__store_open(url, &inside, &inner, err);
-    return rc == ONCE_OK ? once__store_guard(inner, out, err) : rc;
+    int rc = once__store_open(url, &inside, &inner, err);
+    if (rc != ONCE_OK) return rc;
+    rc = check_owns(inner, err);
+    if (rc == ONCE_OK) return once__store_guard(inner, out, err);
+    once__store_close(inner);
+    return rc;
 }
 
 void once_store_close(once_store *store)

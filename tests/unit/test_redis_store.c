@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "once/handle.h"
 #include "redisserver.h"
 #include "store/store.h"
 
@@ -531,6 +532,37 @@ static void f47_no_answer_before_the_replicas_have_it(void **state)
     assert_int_equal(claim(f, f->a, &other), ONCE_ANSWER_BUSY);
 }
 
+static once_outcome count_call(void *user, const once_call *call, once_reply *reply)
+{
+    (void)call;
+    assert_int_equal(once_reply_result(reply, ONCE_BYTES("r")), ONCE_OK);
+    ++*(int *)user;
+    return ONCE_DONE;
+}
+
+static void f47_the_library_takes_it_only_when_it_is_durable(void **state)
+{
+    fixture *f = begun(state);
+    const once_delivery delivery = {.size = sizeof delivery, .key = ONCE_BYTES("k"), .body = ONCE_BYTES("{}")};
+    once_store *store;
+    once_verdict verdict;
+    int calls = 0;
+    run_command(f, "CONFIG SET appendfsync everysec");
+    const int rc = once_store_open(f->url, NULL, &store, &f->err);
+    run_command(f, "CONFIG SET appendfsync always");
+    assert_int_equal(rc, ONCE_E_CONFIG);
+    assert_non_null(strstr(f->err.text, "could lose messages"));
+    assert_ok(f, once_store_open(f->url, NULL, &store, &f->err));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(f, once_handle(store, &f->scope, &delivery, count_call, &calls, &verdict, &f->err));
+        assert_int_equal(verdict.answer, i == 0 ? ONCE_ANSWER_RUN : ONCE_ANSWER_DUPLICATE);
+        assert_true(verdict.ack && verdict.result.len == 1);
+        once_verdict_release(&verdict);
+    }
+    assert_int_equal(calls, 1);
+    once_store_close(store);
+}
+
 static void f55_damaged_values_are_not_read_as_absent(void **state)
 {
     fixture *f = begun(state);
@@ -619,6 +651,7 @@ int main(void)
         WITH(f47_settings_that_change_are_noticed_by_the_next_commit),
         WITH(f47_forgotten_commits_are_noticed),
         WITH(f47_no_answer_before_the_replicas_have_it),
+        WITH(f47_the_library_takes_it_only_when_it_is_durable),
         WITH(f55_damaged_values_are_not_read_as_absent),
         cmocka_unit_test(urls),
         cmocka_unit_test(passwords_are_not_shown),

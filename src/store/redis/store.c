@@ -365,9 +365,9 @@ static int rediss_open(const char *rest, const once_store_options *options, once
     return open_any(true, rest, options, out, err);
 }
 
-static void redis_describe(once_store *store, char *out, size_t size)
+static void redis_describe(const once_store *store, char *out, size_t size)
 {
-    const once_redis *r = self(store);
+    const once_redis *r = (const once_redis *)store;
     if (!r->durable) (void)snprintf(out, size, "%s; " MAKE_DURABLE, r->durability);
     else (void)snprintf(out, size, "%s; a failover to a replica that was behind forgets the last commits: messages that redis had been given"
                         " are lost then, and effects may run again%s", r->durability,

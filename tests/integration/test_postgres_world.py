@@ -137,14 +137,17 @@ def test_f48_serialization_failures_are_repeated(tmp_path):
 
 SLOW_DDL = """
 CREATE SEQUENCE public.made;
-CREATE FUNCTION public.slow() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN IF nextval(''public.made'') = %d THEN PERFORM pg_sleep(60); END IF; END';
+CREATE FUNCTION public.late() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END';
+CREATE FUNCTION public.slow() RETURNS event_trigger LANGUAGE plpgsql AS 'DECLARE n bigint := nextval(''public.made''); BEGIN
+    IF n = %d THEN PERFORM pg_sleep(60); END IF;
+    IF n = 17 THEN EXECUTE ''CREATE TRIGGER late BEFORE INSERT ON once_meta FOR EACH ROW EXECUTE FUNCTION public.late()''; END IF; END';
 CREATE EVENT TRIGGER slow ON ddl_command_end EXECUTE FUNCTION public.slow();
 """
 
 
-@pytest.mark.parametrize("at", [1, 9, 17])
+@pytest.mark.parametrize("at", [1, 9, 99], ids=["first_table", "some_tables", "all_tables_but_no_version"])
 def test_f13_killed_while_the_tables_are_made(tmp_path, at):
-    """In the middle of making them: all of them or none. The server ends the statement of somebody who is gone."""
+    """All of them or none. The server ends the statement of somebody who is gone."""
     p = PostgresPipeline(str(tmp_path), CONFIG, TABLES)
     p.execute(SLOW_DDL % at)
     p.configure(CONFIG, store=p.url + "&options=-cclient_connection_check_interval%3D100ms")
@@ -163,7 +166,7 @@ def test_f13_killed_while_the_tables_are_made(tmp_path, at):
 
 def test_f13_f57_five_make_the_tables_and_one_of_them_is_killed(tmp_path):
     p = PostgresPipeline(str(tmp_path), CONFIG, TABLES)
-    p.execute(SLOW_DDL % 5)
+    p.execute(SLOW_DDL % 5 + "DROP FUNCTION public.late; CREATE FUNCTION public.late() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
     p.configure(CONFIG, store=p.url + "&options=-cclient_connection_check_interval%3D100ms")
     p.write(*some(100))
     who = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"

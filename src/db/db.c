@@ -62,10 +62,6 @@ int once_db_identity(once_db *db, char *out, size_t len, once_error *err) { retu
 int once_db_begin(once_db *db, once_error *err) { return db->ops->begin(db, err); }
 int once_db_commit(once_db *db, bool *maybe, once_fault *fault) { return db->ops->commit(db, maybe, fault); }
 void once_db_rollback(once_db *db) { db->ops->rollback(db); }
-void once_db_interrupt(once_db *db)
-{
-    if (db->ops->interrupt) db->ops->interrupt(db);
-}
 
 void once_db_close(once_db *db)
 {

@@ -3,7 +3,7 @@
  * Two kinds of statements: our own, and the user's. The user's cannot end the transaction, attach databases, change
  * settings, or touch our tables (`once_...`): SQLite is asked by an authorizer; for PostgreSQL their words are looked at.
  *
- * Thread rule: one thread at a time, as the store that the connection belongs to; but for once_db_interrupt. */
+ * Thread rule: one thread at a time, as the store that the connection belongs to. */
 #ifndef ONCE_DB_DB_H
 #define ONCE_DB_DB_H
 
@@ -83,7 +83,6 @@ struct once_db_ops {
     int (*begin)(once_db *db, once_error *err);
     int (*commit)(once_db *db, bool *maybe, once_fault *fault);
     void (*rollback)(once_db *db);
-    void (*interrupt)(once_db *db); /* NULL: what waits looks at `stop` by itself */
     void (*close)(once_db *db);
 };
 
@@ -143,7 +142,7 @@ int once_db_identity(once_db *db, char *out, size_t len, once_error *err);
 typedef struct once_db_options {
     const once_env *env;
     int busy_ms;             /* SQLite: how long to wait for the lock of another connection */
-    const atomic_bool *stop; /* true: nothing may run any more; see once_db_interrupt. It outlives the connection */
+    const atomic_bool *stop; /* set to true by any thread: what runs or waits comes back soon, as a failure. It outlives the connection */
 } once_db_options;
 
 /* Whether it is the URL of a database that this build can connect to: ONCE_E_CONFIG or ONCE_E_UNSUPPORTED. Shows no more of it than
@@ -160,8 +159,5 @@ int once_db_begin(once_db *db, once_error *err);
  * once_db_rollback comes next. */
 int once_db_commit(once_db *db, bool *maybe, once_fault *fault);
 void once_db_rollback(once_db *db); /* also after a failure, and when the connection is gone */
-
-/* From any thread, after `stop` was set to true: what waits for the database comes back soon, as a failure. */
-void once_db_interrupt(once_db *db);
 
 #endif

@@ -611,6 +611,5 @@ static const once_db_ops sqlite_ops = {
     .begin = once__sqlite_tx_begin,
     .commit = once__sqlite_tx_commit,
     .rollback = once__sqlite_tx_rollback,
-    .interrupt = once__sqlite_interrupt,
     .close = once__sqlite_close_other,
 };

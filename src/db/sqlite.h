@@ -62,7 +62,6 @@ int once__sqlite_open_other(const char *path, const once_db_options *options, on
 int once__sqlite_tx_begin(once_db *db, once_error *err);
 int once__sqlite_tx_commit(once_db *db, bool *maybe, once_fault *fault);
 void once__sqlite_tx_rollback(once_db *db);
-void once__sqlite_interrupt(once_db *db);
 int once__sqlite_identity(once_db *db, char *out, size_t len, once_error *err);
 void once__sqlite_close_other(once_db *db);
 

@@ -14,7 +14,7 @@ static once_sqlite_db *of(once_db *db) { return (once_sqlite_db *)db; }
 
 static int told_to_stop(void *user) { return atomic_load(((const once_sqlite_db *)user)->stop); }
 
-/* Besides sqlite3_interrupt, which ends what runs at that moment, and not what is about to run. */
+/* Instead of sqlite3_interrupt, which ends what runs at that moment, and not what is about to run. */
 static void heed_stop(once_sqlite_db *db, bool on) { sqlite3_progress_handler(db->handle, STEPS_BETWEEN_LOOKS, on ? told_to_stop : NULL, db); }
 
 int once__sqlite_open_other(const char *path, const once_db_options *options, once_db **out, once_error *err)
@@ -54,7 +54,7 @@ int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
     if (code == SQLITE_OK) return ONCE_OK;
     /* These leave the transaction as it was. After anything else (an error of the disk) its end may be in the file all the same. */
     const int kind = code & 0xff;
-    const bool refused = kind == SQLITE_BUSY || kind == SQLITE_LOCKED || kind == SQLITE_CONSTRAINT || kind == SQLITE_INTERRUPT;
+    const bool refused = kind == SQLITE_BUSY || kind == SQLITE_LOCKED || kind == SQLITE_CONSTRAINT;
     *maybe = !refused || sqlite3_get_autocommit(db->handle);
     return once__sqlite_fault(db, code, fault);
 }
@@ -62,11 +62,8 @@ int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
 void once__sqlite_tx_rollback(once_db *base)
 {
     sqlite3 *handle = of(base)->handle;
-    /* More than once, because an interrupt that comes late may hit this one. */
-    for (int i = 0; i < 3 && !sqlite3_get_autocommit(handle); i++) sqlite3_exec(handle, "ROLLBACK", NULL, NULL, NULL);
+    if (!sqlite3_get_autocommit(handle)) sqlite3_exec(handle, "ROLLBACK", NULL, NULL, NULL);
 }
-
-void once__sqlite_interrupt(once_db *db) { sqlite3_interrupt(of(db)->handle); }
 
 int once__sqlite_identity(once_db *db, char *out, size_t len, once_error *err)
 {

@@ -222,7 +222,6 @@ static int64_t sql_end(once_threads *threads, once_job *job, int64_t now_ms)
     }
     job->ended = true;
     atomic_store(&s->stop, true);
-    if (s->db) once_db_interrupt(s->db);
     return ONCE_NEVER;
 }
 

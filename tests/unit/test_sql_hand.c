@@ -300,7 +300,7 @@ static void a_lock_of_others_is_nobodys_fault(void **state)
     says(f, "BEGIN IMMEDIATE");
     is_trouble(run(f, "{\"id\": \"a\"}"), ONCE_CLASS_RETRY, "p.yaml:9: file '");
     once_hands_close(f->hands);
-    f->handler.timeout_ms = PATIENCE_MS;
+    f->handler.timeout_ms = 10 * PATIENCE_MS;
     assert_int_equal(try_open(f), ONCE_OK);
     once_item *item = start(f, 0, "{\"id\": \"a\"}");
     usleep(10000);

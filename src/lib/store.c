@@ -54,7 +54,7 @@ static int read_sized(const char *name, const void *from, size_t size, void *to,
 }
 
 /* A dead letter or an unknown is the only copy of its message once the caller was told to ack it. */
-static int check_owns(const once_store *inner, once_error *err)
+static int check_owns(once_store *inner, once_error *err)
 {
     char kept[400] = "";
     if (inner->ops->bits & ONCE_STORE_OWNS) return ONCE_OK;

@@ -133,7 +133,7 @@ typedef struct once_store_ops {
     void (*rollback)(once_store *store);
     once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */
     /* One plain sentence for `once check`: what this server keeps, and what can be lost nevertheless. May be NULL. */
-    void (*describe)(const once_store *store, char *out, size_t size);
+    void (*describe)(once_store *store, char *out, size_t size);
 
     int (*bury)(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
     int (*exhume)(once_store *store, uint64_t letter, bool *found, once_error *err);

@@ -365,7 +365,7 @@ static int rediss_open(const char *rest, const once_store_options *options, once
     return open_any(true, rest, options, out, err);
 }
 
-static void redis_describe(const once_store *store, char *out, size_t size)
+static void redis_describe(once_store *store, char *out, size_t size)
 {
     const once_redis *r = (const once_redis *)store;
     if (!r->durable) (void)snprintf(out, size, "%s; " MAKE_DURABLE, r->durability);

@@ -15,6 +15,7 @@
 
 #include "base/banned.h"
 
+#define BLAME_AFTER 3            /* a work that was rolled back so often by the database itself looks for whose fault it is */
 #define CAREFUL_BATCHES 16       /* after an effect failed, so many batches keep their savepoints */
 #define CAUTIOUS_LEAST 64        /* after an unclean end, so many effects run one by one, or a whole batch if that is more */
 #define FINITE_TRIES 5           /* a finite source gives up after so many failures of the store in a row, when its patience is over, too */
@@ -89,6 +90,7 @@ struct once_pipe {
     bool preclaim;      /* the claim that is out is such a durable one */
     bool claim_first;   /* after the rollback, such a claim */
     unsigned tries;
+    unsigned rolled_back; /* of these in a row: by the database itself */
     int64_t failing_since_ms; /* the first of them */
     int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms;
     once_token take_token;
@@ -964,6 +966,7 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             if (n) {
                 once_action *run = emit(pipe, ONCE_ACT_RUN, n);
                 run->careful = pipe->careful_left > 0;
+                run->blame = run->careful && pipe->rolled_back >= BLAME_AFTER;
                 return run;
             }
             pipe->next = NEXT_SETTLE;
@@ -1005,6 +1008,9 @@ static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (pipe->tries == 0) pipe->failing_since_ms = now_ms;
     if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, pipe->failing_since_ms, now_ms))
         pipe->store_gone = true;
+    if (pipe->work_n && (action->status == ONCE_E_ABORTED || action->status == ONCE_E_BUSY)) pipe->rolled_back++;
+    else pipe->rolled_back = 0;
+    if (pipe->rolled_back >= BLAME_AFTER && !ONCE_PLANTED(nobody_blamed)) pipe->careful_left = CAREFUL_BATCHES;
     const bool preclaim = pipe->preclaim; /* repeated with the same token: it may have happened */
     pipe->preclaim = false;
     for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work_n; i++) pipe->work[i]->unsure = true;
@@ -1186,7 +1192,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         store_failed(pipe, action, now_ms);
         return;
     }
-    if (!pipe->in_tx && action->kind != ONCE_ACT_BEGIN && action->kind != ONCE_ACT_ROLLBACK) pipe->tries = 0; /* the store is there */
+    if (!pipe->in_tx && action->kind != ONCE_ACT_BEGIN && action->kind != ONCE_ACT_ROLLBACK) pipe->tries = pipe->rolled_back = 0; /* the store is there */
     switch (action->kind) {
     case ONCE_ACT_BEGIN:
         pipe->in_tx = true;

@@ -41,7 +41,8 @@
     X(flight_forgotten, "a message does not wait for the effect of an equal one that is under way")                   \
     X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                   \
     X(presumption_kept, "a commit that failed because an effect had counts as committed")                             \
-    X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")
+    X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")                          \
+    X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

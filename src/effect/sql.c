@@ -22,6 +22,7 @@ struct once_effects {
     const once_spec *spec;
     once_db *db;
     sql_handler *handlers; /* as spec->handlers */
+    bool blame;            /* as once_effects_run was told */
 };
 
 /* --- what an answer means --- */
@@ -37,7 +38,11 @@ static int judge(const once_effects *effects, const sql_handler *handler, const 
                  once_item *item, once_arena *arena, once_error *err)
 {
     once_outcome outcome = ONCE_DEAD;
-    const bool answers = once_sql_judge(handler->spec, fault, &outcome);
+    bool answers = once_sql_judge(handler->spec, fault, &outcome);
+    if (effects->blame && fault->kind == ONCE_FAULT_RETRY && (rc == ONCE_E_ABORTED || rc == ONCE_E_BUSY)) {
+        answers = true;
+        outcome = ONCE_RETRY;
+    }
     if (fault->aborted && fault->kind == ONCE_FAULT_CONSTRAINT) { /* RAISE(ROLLBACK): everybody's transaction is gone */
         item->verdict = true;
         fail_item(item, outcome, &item->batch->arena, fault->text);
@@ -264,10 +269,11 @@ static int run_plain(once_effects *effects, once_item *const *items, size_t n, o
     return once_db_savepoint_undo(effects->db, err);
 }
 
-int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
+int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
                      once_error *err)
 {
     *failed = false;
+    effects->blame = blame;
     for (size_t i = 0; i < n; i++) once_sql_fill(items[i]);
     if (!careful && once_db_sends(effects->db))
         return all_unconditional(effects, items, n) ? run_presumed(effects, items, n, failed, err)

@@ -259,7 +259,7 @@ void once_execute_store(once_executor *x, once_action *a)
         break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
     case ONCE_ACT_EXTEND: a->status = do_extend(x, a, err); break;
-    case ONCE_ACT_RUN: a->status = x->run(x->user, a->items, a->n, a->careful, &x->arena, &a->failed, err); break;
+    case ONCE_ACT_RUN: a->status = x->run(x->user, a->items, a->n, a->careful, a->blame, &x->arena, &a->failed, err); break;
     case ONCE_ACT_SETTLE: a->status = do_settle(x, a, err); break;
     case ONCE_ACT_ACCEPT: a->status = do_accept(x, a, err); break;
     case ONCE_ACT_BURY: a->status = do_bury(x, a, err); break;

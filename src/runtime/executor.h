@@ -10,7 +10,7 @@
 #include "store/store.h"
 
 /* As once_effects_run. */
-typedef int once_run_effects(void *user, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
+typedef int once_run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
                              once_error *err);
 
 typedef struct once_executor {

@@ -235,9 +235,9 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
     return rc == 0 ? once_pipe_status(r->pipe, err) : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", strerror(rc));
 }
 
-static int run_effects(void *user, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed, once_error *err)
+static int run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed, once_error *err)
 {
-    return once_effects_run(user, items, n, careful, arena, failed, err);
+    return once_effects_run(user, items, n, careful, blame, arena, failed, err);
 }
 
 /* What the store has to know before the first message and after the last. */

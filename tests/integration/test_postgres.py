@@ -522,6 +522,20 @@ def test_f48_deadlocks_are_repeated(tmp_path):
     until(lambda: p.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") > 0, what="a deadlock")
 
 
+@pytest.mark.parametrize("poison", ["SELECT pg_sleep(30) WHERE :bad = 1", "SELECT gone() WHERE :bad = 1"], ids=["too_slow", "rolled_back"])
+def test_f31_f48_a_message_that_is_rolled_back_each_time_spends_its_own_attempts(tmp_path, poison):
+    """A timeout of statements, or a function that says it was a deadlock: it passes for others, so it is tried again, but not for ever."""
+    p = PostgresPipeline(tmp_path, "", TABLES + "CREATE FUNCTION gone() RETURNS int LANGUAGE plpgsql AS"
+                         " 'BEGIN RAISE EXCEPTION ''again'' USING ERRCODE = ''40P01''; END';")
+    p.configure(f'key: "${{/id}}"\nretry: {{attempts: 2, backoff: 1ms..10ms}}\nhandler:\n  sql:\n    - INSERT INTO t(id) VALUES (:id)\n'
+                f'    - UPDATE total SET n = n + 1\n    - {poison}\n', store=p.url + "&options=-cstatement_timeout%3D500ms")
+    p.write(*[{"id": f"m{i}", "bad": int(i == 7)} for i in range(20)])
+    summary = p.run(status=1)
+    counts(summary, received=20, done=19, dead=1)
+    exactly_once(p, 19)
+    assert [line for line, _ in p.letters()] == [8]
+
+
 def test_f70_operators_on_postgres(tmp_path):
     p = PostgresPipeline(tmp_path, 'key: "${/id}"\nretry: {attempts: 1}\nhandler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}\n', TABLES)
     p.write({"id": "a", "amount": 1}, {"id": "b", "amount": "x"}, {"id": "c", "amount": "y"}, "not json")

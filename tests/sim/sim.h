@@ -113,6 +113,7 @@ typedef struct sim_handler {
 typedef struct sim_key {
     sim_fate fate;
     uint32_t fails;
+    bool rolls_back; /* when it fails, it takes its transaction with it, until somebody asks whose fault it is */
     int lane; /* -1: none */
     int64_t version;
     int op; /* the business operation; two keys may share one */

@@ -47,7 +47,7 @@ static int die_here(sim_worker *w, sim_fault fault)
 }
 
 /* As once_effects_run. */
-static int run_effects(void *user, once_item *const *items, size_t n, bool careful, once_arena *arena, bool *failed,
+static int run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
                        once_error *err)
 {
     (void)arena;
@@ -71,6 +71,7 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         }
         if (sim_fires(world, SIM_effects_fail)) return once_fail(err, ONCE_E_ABORTED, "simulated");
         item->outcome = outcome_of(w, k);
+        if (k->rolls_back && !blame && item->outcome == ONCE_RETRY) return once_fail(err, ONCE_E_ABORTED, "simulated: rolled back");
         item->result = ONCE_BYTES("fine");
         item->failure = item->outcome == ONCE_DONE ? (once_bytes){0} : ONCE_BYTES("simulated");
         sim_trace(world, w->index, careful ? "  runs carefully:" : "  runs:", once_outcome_name(item->outcome), key,

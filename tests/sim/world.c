@@ -182,6 +182,7 @@ static void make_keys(sim_world *world)
         k->handler = (int)sim_random(world, (uint64_t)world->handlers_n);
         if (k->fate == FATE_FAILS && world->attempts < 2) k->fate = FATE_FINE;
         if (k->fate == FATE_FAILS) k->fails = 1 + (uint32_t)sim_random(world, world->attempts - 1);
+        k->rolls_back = (k->fate == FATE_FAILS || k->fate == FATE_POISON) && sim_chance(world, 3);
         if (k->fate == FATE_POISON) sim_fired(world, SIM_poison);
         if (k->fate == FATE_FAILS) sim_fired(world, SIM_failing);
         if (killers && i == world->keys_n / 2) k->fate = FATE_KILLER;

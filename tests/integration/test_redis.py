@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fenced import Fenced
+from fenced import CONFIG, Fenced
 from harness import Pipeline, check_sum, counts, until
 from redisserver import RedisServer, free_port, needs_redis
 from tcpproxy import Proxy
@@ -93,13 +93,59 @@ def test_f50_a_slow_network(tmp_path, redis, harm):
 
 
 def test_f45_not_there_at_the_start(tmp_path, redis):
-    work = fenced(tmp_path, redis, n=3)
+    work = fenced(tmp_path, redis, n=3, config=CONFIG + "patience: 1s\n")
     redis.kill()
     ended = work.p.try_run()
     assert ended.status == 3 and "redis at '127.0.0.1:" in ended.err, ended
     assert work.effects() == []
     redis.start()
     counts(work.p.run(status=0), received=3, done=3)
+
+
+def follow(p):
+    path = os.path.join(p.folder, p.name)
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(text.replace("{path: in.ndjson}", "{path: in.ndjson, follow: true}"))
+
+
+def test_f45_an_endless_source_waits_for_its_store(tmp_path, redis):
+    work = fenced(tmp_path, redis, n=5)
+    follow(work.p)
+    redis.kill()
+    said = open(tmp_path / "stderr", "w+")
+    with work.p.start(stderr=said) as running:
+        until(lambda: "store_away" in open(tmp_path / "stderr").read(), what="it says that it waits")
+        assert work.effects() == []
+        redis.start()
+        until(lambda: len(work.effects()) == 5, what="the effects")
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert ended.status == 0, ended
+    counts(ended.json, received=5, done=5)
+
+
+@pytest.mark.parametrize("away", ["killed", "paused"])
+def test_f46_f59_a_stop_ends_the_wait(tmp_path, redis, away):
+    """Long before the server's own timeout."""
+    work = Fenced(tmp_path, n=40, store=redis.url(more="&timeout=60"), config=CONFIG + "drain: 1s\n")
+    follow(work.p)
+    with work.p.start() as running:
+        until(lambda: len(work.effects()) >= 3, what="effects")
+        if away == "killed":
+            redis.kill()
+        else:
+            redis.send(signal.SIGSTOP)
+        begun = time.monotonic()
+        running.send(signal.SIGTERM)
+        ended = running.end()
+        assert time.monotonic() - begun < 20
+    if away == "paused":
+        redis.send(signal.SIGCONT)
+    else:
+        redis.start()
+    assert ended.status == 3 and ended.json["stopped"], ended
 
 
 def test_f06_cut_in_the_middle_of_anything(tmp_path, redis):

@@ -447,7 +447,7 @@ static void run_command(fixture *f, const char *words)
     once_redis_link *link;
     once_redis_pipe pipe;
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
-    assert_ok(f, once__redis_link_open(&url, once_env_real(), 1000, &link, &f->err));
+    assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
     once__redis_words(&pipe, words);
     assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
@@ -574,7 +574,7 @@ static void f55_damaged_values_are_not_read_as_absent(void **state)
     once_redis_link *link;
     once_redis_pipe pipe;
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
-    assert_ok(f, once__redis_link_open(&url, once_env_real(), 1000, &link, &f->err));
+    assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
     char key[64];
     const uint64_t words[2] = {__builtin_bswap64(r.id.a), __builtin_bswap64(r.id.b)};

@@ -14,16 +14,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "store/redis/tls.h"
-
 #include "base/banned.h"
 
-enum { COMMAND_MAX = 1 << 30, REDIRECTS = 5, CONNECT_TRIES = 4, READ_STEP = 64 * 1024 };
+enum { COMMAND_MAX = 1 << 30, REDIRECTS = 5, CONNECT_TRIES = 4, READ_STEP = 64 * 1024, NAP_MS = 50 };
 
 struct once_redis_link {
     once_redis_url url;
     const once_env *env;
-    int timeout_ms;
+    once_redis_waiting waiting;
     int fd; /* -1: not connected */
     once_redis_tls *tls;
     bool silent; /* the last failure was that it did not answer at all: trying again at once would only take as long */
@@ -31,6 +29,7 @@ struct once_redis_link {
     unsigned connections;
     char host[ONCE_REDIS_HOST]; /* the node that has our slot; at first the one of the URL */
     unsigned port;
+    char chunk[READ_STEP]; /* what was read last */
 };
 
 /* --- commands --- */
@@ -145,25 +144,28 @@ static int lost(once_redis_link *link, once_error *err, const char *what, const 
 
 static int lost_by(once_redis_link *link, once_error *err, const char *what, int why)
 {
-    link->silent = why == ETIMEDOUT;
-    return lost(link, err, what, strerror(why));
+    link->silent = why == ETIMEDOUT || why == ECANCELED;
+    return lost(link, err, what, why == ECANCELED ? "told to stop while it was waited for" : strerror(why));
 }
 
-/* 0: it is ready; otherwise an errno. The wait ends when nothing moves for the timeout. */
-static int wait_for(int fd, short events, int timeout_ms)
+int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events)
 {
     struct pollfd poller = {.fd = fd, .events = events};
-    int n;
-    do n = poll(&poller, 1, timeout_ms);
-    while (n < 0 && errno == EINTR);
-    return n < 0 ? errno : n == 0 ? ETIMEDOUT : 0;
+    for (int waited_ms = 0; waited_ms < waiting->timeout_ms; waited_ms += NAP_MS) {
+        const int left_ms = waiting->timeout_ms - waited_ms;
+        const int n = poll(&poller, 1, left_ms < NAP_MS ? left_ms : NAP_MS);
+        if (n > 0) return 0;
+        if (n < 0 && errno != EINTR) return errno;
+        if (once_patience_over(&waiting->patience)) return ECANCELED;
+    }
+    return ETIMEDOUT;
 }
 
-static int connect_socket(int fd, const struct sockaddr *to, socklen_t len, int timeout_ms)
+static int connect_socket(const once_redis_link *link, int fd, const struct sockaddr *to, socklen_t len)
 {
     if (connect(fd, to, len) == 0) return 0;
     if (errno != EINPROGRESS) return errno;
-    int why = wait_for(fd, POLLOUT, timeout_ms);
+    int why = once__redis_wait_for(&link->waiting, fd, POLLOUT);
     socklen_t size = sizeof why;
     if (why == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) < 0) why = errno;
     return why;
@@ -176,7 +178,7 @@ static int dial_path(once_redis_link *link, int *why)
     if (len >= sizeof to.sun_path) return *why = ENAMETOOLONG, -1;
     memcpy(to.sun_path, link->host, len + 1);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    *why = fd < 0 ? errno : connect_socket(fd, (const struct sockaddr *)&to, sizeof to, link->timeout_ms);
+    *why = fd < 0 ? errno : connect_socket(link, fd, (const struct sockaddr *)&to, sizeof to);
     if (*why == 0) return fd;
     if (fd >= 0) (void)close(fd);
     return -1;
@@ -198,7 +200,7 @@ static int dial(once_redis_link *link, once_error *err)
     int why = EADDRNOTAVAIL;
     for (const struct addrinfo *to = found; to && link->fd < 0; to = to->ai_next) {
         const int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        why = fd < 0 ? errno : connect_socket(fd, to->ai_addr, to->ai_addrlen, link->timeout_ms);
+        why = fd < 0 ? errno : connect_socket(link, fd, to->ai_addr, to->ai_addrlen);
         if (why == 0) link->fd = fd;
         else if (fd >= 0) (void)close(fd);
     }
@@ -218,7 +220,7 @@ static int send_all(once_redis_link *link, once_bytes bytes, once_error *err)
             bytes.data += n;
             bytes.len -= (size_t)n;
         } else if (errno == EAGAIN) {
-            const int why = wait_for(link->fd, POLLOUT, link->timeout_ms);
+            const int why = once__redis_wait_for(&link->waiting, link->fd, POLLOUT);
             if (why) return lost_by(link, err, "talking to", why);
         } else if (errno != EINTR) {
             return lost_by(link, err, "talking to", errno);
@@ -229,7 +231,6 @@ static int send_all(once_redis_link *link, once_bytes bytes, once_error *err)
 
 static int receive(once_redis_link *link, redisReply **out, once_error *err)
 {
-    char chunk[READ_STEP];
     for (;;) {
         void *reply = NULL;
         if (redisReaderGetReply(link->reader, &reply) != REDIS_OK) return lost(link, err, "listening to", link->reader->errstr);
@@ -237,13 +238,13 @@ static int receive(once_redis_link *link, redisReply **out, once_error *err)
             *out = reply;
             return ONCE_OK;
         }
-        const ssize_t n = link->tls ? once__redis_tls_receive(link->tls, chunk, sizeof chunk) : recv(link->fd, chunk, sizeof chunk, 0);
+        const ssize_t n = link->tls ? once__redis_tls_receive(link->tls, link->chunk, sizeof link->chunk) : recv(link->fd, link->chunk, sizeof link->chunk, 0);
         if (n > 0) {
-            if (redisReaderFeed(link->reader, chunk, (size_t)n) != REDIS_OK) return lost(link, err, "listening to", link->reader->errstr);
+            if (redisReaderFeed(link->reader, link->chunk, (size_t)n) != REDIS_OK) return lost(link, err, "listening to", link->reader->errstr);
         } else if (n == 0) {
             return lost(link, err, "listening to", "it closed the connection");
         } else if (errno == EAGAIN) {
-            const int why = wait_for(link->fd, POLLIN, link->timeout_ms);
+            const int why = once__redis_wait_for(&link->waiting, link->fd, POLLIN);
             if (why) return lost_by(link, err, "listening to", why);
         } else if (errno != EINTR) {
             return lost_by(link, err, "listening to", errno);
@@ -359,7 +360,7 @@ static int connect_once(once_redis_link *link, once_error *err)
     int rc = dial(link, err);
     if (rc == ONCE_OK && link->url.tls) {
         once_error why = {0};
-        link->tls = once__redis_tls_start(link->fd, &link->url, link->host, link->timeout_ms, &why);
+        link->tls = once__redis_tls_start(link->fd, &link->url, link->host, &link->waiting, &why);
         if (!link->tls) {
             link->silent = errno == ETIMEDOUT;
             hang_up(link);
@@ -451,13 +452,13 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
     return rc;
 }
 
-int once__redis_link_open(const once_redis_url *url, const once_env *env, int timeout_ms, once_redis_link **out, once_error *err)
+int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting, once_redis_link **out, once_error *err)
 {
     once_redis_link *link = calloc(1, sizeof *link);
     if (!link) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
     link->url = *url;
     link->env = env;
-    link->timeout_ms = timeout_ms;
+    link->waiting = waiting;
     link->fd = -1;
     memcpy(link->host, url->host, sizeof link->host);
     link->port = url->port;

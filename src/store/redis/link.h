@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 #include "base/env.h"
-#include "store/redis/url.h"
+#include "store/redis/tls.h"
 
 /* Commands that will go out together. */
 typedef struct once_redis_pipe {
@@ -38,7 +38,7 @@ void once__redis_raw(once_redis_pipe *pipe, const once_buf *encoded);
 
 typedef struct once_redis_link once_redis_link;
 
-int once__redis_link_open(const once_redis_url *url, const once_env *env, int timeout_ms, once_redis_link **out, once_error *err);
+int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting, once_redis_link **out, once_error *err);
 void once__redis_link_close(once_redis_link *link); /* NULL is fine */
 
 /* Sends the pipe's commands and waits for all replies. An error reply makes the exchange fail with its meaning; `refused`

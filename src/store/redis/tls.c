@@ -18,7 +18,8 @@ struct once_redis_tls {
     BIO_METHOD *method;
     SSL_CTX *context;
     SSL *ssl;
-    int fd, timeout_ms;
+    int fd;
+    once_redis_waiting waiting;
 };
 
 static void explain(int status, const char *host, const char *what, once_error *err)
@@ -77,12 +78,9 @@ static bool wait_for_ssl(once_redis_tls *tls, int result)
         if (wants != SSL_ERROR_SYSCALL || errno == 0 || errno == EAGAIN) errno = EPROTO;
         return false;
     }
-    struct pollfd poller = {.fd = tls->fd, .events = wants == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT};
-    int n;
-    do n = poll(&poller, 1, tls->timeout_ms);
-    while (n < 0 && errno == EINTR);
-    if (n == 0) errno = ETIMEDOUT;
-    return n > 0;
+    const int why = once__redis_wait_for(&tls->waiting, tls->fd, wants == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT);
+    if (why) errno = why;
+    return why == 0;
 }
 
 static bool trust(SSL_CTX *context, const once_redis_url *url)
@@ -100,12 +98,12 @@ static bool expect_host(SSL *ssl, const char *host)
     return SSL_set_tlsext_host_name(ssl, host) == 1 && SSL_set1_host(ssl, host) == 1;
 }
 
-once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host, int timeout_ms, once_error *err)
+once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host, const once_redis_waiting *waiting, once_error *err)
 {
     once_redis_tls *tls = calloc(1, sizeof *tls);
     if (!tls) return (void)once_fail(err, ONCE_E_NOMEM, "out of memory for a connection"), NULL;
     tls->fd = fd;
-    tls->timeout_ms = timeout_ms;
+    tls->waiting = *waiting;
     tls->context = SSL_CTX_new(TLS_client_method());
     bool fine = tls->context && SSL_CTX_set_min_proto_version(tls->context, TLS1_2_VERSION) == 1 && trust(tls->context, url);
     if (fine) {

@@ -5,13 +5,23 @@
 
 #include <sys/types.h>
 
+#include "base/patience.h"
 #include "store/redis/url.h"
+
+/* How to wait for a server: until nothing has moved for the timeout, or the caller does not want to any more. */
+typedef struct once_redis_waiting {
+    int timeout_ms;
+    once_patience patience;
+} once_redis_waiting;
+
+/* 0: it is ready; otherwise an errno: ETIMEDOUT, ECANCELED... */
+int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events); /* link.c */
 
 typedef struct once_redis_tls once_redis_tls;
 
 /* `fd` is connected and stays the caller's. `host` is who it should be. NULL: `err` says what failed: E_DENIED when somebody must
  * act (certificates), E_UNAVAILABLE otherwise. */
-once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host, int timeout_ms, once_error *err);
+once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host, const once_redis_waiting *waiting, once_error *err);
 void once__redis_tls_free(once_redis_tls *tls); /* NULL is fine */
 
 /* As send and recv: bytes, 0 at the end, or -1 with errno; they wait for as long as the timeout. */

@@ -94,7 +94,8 @@ int once_db_check_url(once_bytes url, once_error *err)
 #endif
     }
     const size_t len = (size_t)(colon - url.data);
-    return once_fail(err, ONCE_E_CONFIG, "no database '%.*s:' is known; write postgres://... or sqlite:PATH", len < 20 ? (int)len : 20, url.data);
+    return once_fail(err, ONCE_E_CONFIG, "no database '%.*s:' is known; write postgres://... or sqlite:PATH", len < 20 ? (int)len : 20,
+                     url.data);
 }
 
 int once_db_open(const char *url, const once_db_options *options, once_db **out, once_error *err)

@@ -66,7 +66,9 @@ static int begin(once_pg *pg, once_error *err)
     PGresult *results[2];
     int rc = once__pg_send_text(pg, "BEGIN READ WRITE", err);
     if (rc == ONCE_OK)
-        rc = once__pg_send_text(pg, "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+        rc = once__pg_send_text(pg,
+                                "SELECT set_config('synchronous_commit', 'on', true)"
+                                " WHERE current_setting('synchronous_commit') IN ('off', 'local')",
                                 err);
     if (rc == ONCE_OK) rc = once__pg_round(pg, results, 2, err);
     if (rc == ONCE_OK) once__pg_clear(results, 2);
@@ -137,8 +139,9 @@ int once__pg_identity(once_db *db, char *out, size_t len, once_error *err)
 {
     PGresult *result;
     const int rc = once__pg_exec(of(db),
-                                 "SELECT extract(epoch FROM pg_postmaster_start_time()), oid FROM pg_database WHERE datname = current_database()", &result,
-                                 err);
+                                 "SELECT extract(epoch FROM pg_postmaster_start_time()), oid FROM pg_database"
+                                 " WHERE datname = current_database()",
+                                 &result, err);
     if (rc != ONCE_OK) return rc;
     snprintf(out, len, "postgres %s:%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1));
     PQclear(result);

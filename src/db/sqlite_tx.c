@@ -15,7 +15,10 @@ static once_sqlite_db *of(once_db *db) { return (once_sqlite_db *)db; }
 static int told_to_stop(void *user) { return atomic_load(((const once_sqlite_db *)user)->stop); }
 
 /* Instead of sqlite3_interrupt, which ends what runs at that moment, and not what is about to run. */
-static void heed_stop(once_sqlite_db *db, bool on) { sqlite3_progress_handler(db->handle, STEPS_BETWEEN_LOOKS, on ? told_to_stop : NULL, db); }
+static void heed_stop(once_sqlite_db *db, bool on)
+{
+    sqlite3_progress_handler(db->handle, STEPS_BETWEEN_LOOKS, on ? told_to_stop : NULL, db);
+}
 
 int once__sqlite_open_other(const char *path, const once_db_options *options, once_db **out, once_error *err)
 {
@@ -24,13 +27,15 @@ int once__sqlite_open_other(const char *path, const once_db_options *options, on
     struct stat file;
     int64_t tables;
     if (stat(path, &file) != 0 && errno == ENOENT)
-        return once_fail(err, ONCE_E_CONFIG, "file '%s': does not exist; nothing is made in a database that is not the store's, make it first", path);
+        return once_fail(err, ONCE_E_CONFIG,
+                         "file '%s': does not exist; nothing is made in a database that is not the store's, make it first", path);
     int rc = once__sqlite_open(path, &how, &db, err);
     if (rc != ONCE_OK) return rc;
     db->stop = options->stop;
     heed_stop(db, true);
     rc = once__sqlite_exec(db, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", err);
-    if (rc == ONCE_OK) rc = once__sqlite_integer(db, "SELECT count(*) FROM sqlite_schema", 0, &tables, err); /* the first look into the file */
+    /* The first look into the file. */
+    if (rc == ONCE_OK) rc = once__sqlite_integer(db, "SELECT count(*) FROM sqlite_schema", 0, &tables, err);
     if (rc == ONCE_OK) *out = &db->db;
     else once__sqlite_close(db);
     return rc;

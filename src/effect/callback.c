@@ -62,7 +62,8 @@ static int64_t callback_end(once_threads *threads, once_job *job, int64_t now_ms
 
 static void callback_close(once_threads *threads) { free(threads); }
 
-static const once_threads_ops callback_ops = {.what = "the callback", .run = callback_run, .end = callback_end, .close = callback_close};
+static const once_threads_ops callback_ops = {
+    .what = "the callback", .run = callback_run, .end = callback_end, .close = callback_close};
 
 int once_hand_open_callback(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback, once_hand **out,
                             once_error *err)

@@ -376,7 +376,8 @@ static int open_hand(once_hands *hands, const once_handler_spec *handler, once_h
 
 once_db *once_hands_db(once_hands *hands, const once_handler_spec *handler)
 {
-    return handler->effect == ONCE_EFFECT_SQL && once_handler_external(handler) ? once_hand_sql_db(hands->of[handler - hands->options.spec->handlers]) : NULL;
+    once_hand *hand = hands->of[handler - hands->options.spec->handlers];
+    return hand && handler->effect == ONCE_EFFECT_SQL ? once_hand_sql_db(hand) : NULL;
 }
 
 static int open_loop(once_hands *hands, once_error *err)

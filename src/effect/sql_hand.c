@@ -43,21 +43,31 @@ static int at_url(const sql_hand *hand, int rc, const char *why, once_error *err
     return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, hand->threads.hand.handler->sql_url_line, why);
 }
 
+static void publish(sql_hand *hand, seat *s, once_db *db)
+{
+    pthread_mutex_lock(&hand->threads.lock);
+    s->db = db;
+    pthread_mutex_unlock(&hand->threads.lock);
+}
+
 /* Connects and prepares, where that was not done yet. */
 static int take_seat(sql_hand *hand, seat *s, once_error *err)
 {
     const once_handler_spec *handler = hand->threads.hand.handler;
+    if (s->db) return ONCE_OK;
     const once_db_options options = {.env = once_hands_options_of(hand->threads.hand.hands)->env,
                                      .busy_ms = handler->timeout_ms < INT_MAX ? (int)handler->timeout_ms : INT_MAX,
                                      .stop = &s->stop};
     once_error why;
-    once_db *db = s->db;
-    int rc = db ? ONCE_OK : once_db_open(hand->url, &options, &db, &why);
+    once_db *db;
+    int rc = once_db_open(hand->url, &options, &db, &why);
     if (rc != ONCE_OK) return at_url(hand, rc, why.text, err);
-    pthread_mutex_lock(&hand->threads.lock);
-    s->db = db;
-    pthread_mutex_unlock(&hand->threads.lock);
-    return s->statements ? ONCE_OK : once_sql_open(spec_of(hand), handler, db, &s->statements, err);
+    publish(hand, s, db); /* preparing may have to wait, too */
+    rc = once_sql_open(spec_of(hand), handler, db, &s->statements, err);
+    if (rc == ONCE_OK) return rc;
+    publish(hand, s, NULL);
+    once_db_close(db);
+    return rc;
 }
 
 /* ---- one message, in its thread ---- */

@@ -226,7 +226,8 @@ static void threads_close(once_hand *base)
     threads->ops->close(threads);
 }
 
-static const once_hand_ops threads_ops = {.start = threads_start, .kill = threads_kill, .tick = threads_tick, .close = threads_close};
+static const once_hand_ops threads_ops = {
+    .start = threads_start, .kill = threads_kill, .tick = threads_tick, .close = threads_close};
 
 int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_hands *hands, const once_handler_spec *handler,
                       once_error *err)

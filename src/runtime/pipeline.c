@@ -278,10 +278,15 @@ static void describe_external(const once_handler_spec *h, char *out, size_t size
     out[0] = 0;
     if (!once_handler_external(h)) return;
     once_buf_init(&url, 4096);
-    const char *kind = h->effect == ONCE_EFFECT_SQL ? "SQL in" : h->effect != ONCE_EFFECT_EXEC ? "callback" : h->exec.stream ? "stream command" : "command";
-    const once_bytes name = h->effect == ONCE_EFFECT_SQL    ? show_url(h, &url) ? once_buf_bytes(&url) : ONCE_BYTES("another database")
-                            : h->effect == ONCE_EFFECT_EXEC ? once_template_text(h->exec.argv[0])
-                                                            : h->callback;
+    const char *kind = "callback";
+    once_bytes name = h->callback;
+    if (h->effect == ONCE_EFFECT_EXEC) {
+        kind = h->exec.stream ? "stream command" : "command";
+        name = once_template_text(h->exec.argv[0]);
+    } else if (h->effect == ONCE_EFFECT_SQL) {
+        kind = "SQL in";
+        name = show_url(h, &url) ? once_buf_bytes(&url) : ONCE_BYTES("another database");
+    }
     snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", kind, name.len < 120 ? (int)name.len : 120, name.data, h->slots,
              once_duration_format(h->timeout_ms, timeout));
     once_buf_release(&url);

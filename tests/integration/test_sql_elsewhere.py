@@ -9,7 +9,7 @@ import pytest
 
 import postgres
 from harness import Pipeline, counts, until
-from pgpipeline import Session, has_postgres, new_name, psql
+from pgpipeline import PostgresPipeline, Session, has_postgres, new_name, psql
 from tcpproxy import Proxy
 
 CONFIG = """
@@ -332,9 +332,12 @@ def test_commits_elsewhere_are_synchronous_whatever_the_default(other):
 
 def test_locked_rows_are_waited_for(other):
     """Nobody else's lock makes an attempt fail before the timeout."""
-    with Session(other.url, "BEGIN; LOCK TABLE t") as session:
+    here = "pid IN (SELECT pid FROM pg_locks WHERE relation = 't'::regclass AND pid <> pg_backend_pid())"
+    other.query("CREATE UNIQUE INDEX ON t(id)")
+    with Session(other.url, "BEGIN; INSERT INTO t(id) VALUES ('m0'), ('m1'), ('m2')") as session:
+        until(lambda: other.query(f"SELECT count(DISTINCT pid) FROM pg_locks WHERE {here}") == "1", what="the lock")
         with other.p.start() as running:
-            until(lambda: other.query("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 't'::regclass") == "3", what="three that wait")
+            until(lambda: other.query(f"SELECT count(*) FROM pg_locks WHERE NOT granted AND {here}") == "3", what="three that wait")
             session.end()
             ended = running.end()
     assert ended.status == 0, ended
@@ -363,3 +366,19 @@ def test_a_password_in_a_url_is_in_no_output(tmp_path, other):
     other.p.configure(config(gone))
     ended = other.p.try_run()
     assert ended.status == 3 and "p.yaml:12: " in ended.err and secret not in ended.out + ended.err, ended
+
+
+# ---- at home ----
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_what_once_knows_is_bound_in_the_stores_database_too(tmp_path, store):
+    """One file serves both ways: only `url` comes or goes."""
+    sql = "INSERT INTO t(id, key, attempt) VALUES (:once_key, :once_idempotency_key, :once_attempt)"
+    handler = f'key: "${{/id}}"\nhandler: {{sql: ["{sql}"]}}\n'
+    if store == "postgres" and not has_postgres():
+        pytest.skip("this build has no postgres")
+    p = PostgresPipeline(tmp_path, handler, TABLES) if store == "postgres" else Pipeline(tmp_path, handler, TABLES)
+    p.write(*some(3))
+    counts(p.run(status=0), received=3, done=3)
+    assert p.rows("SELECT id, length(key) AS n, attempt FROM t ORDER BY id") == [(f"m{i}", 32, 1) for i in range(3)]
+    assert p.value("SELECT count(DISTINCT key) AS n FROM t") == 3

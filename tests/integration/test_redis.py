@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fenced import CONFIG, Fenced
+from fenced import CONFIG as COMMANDS, Fenced
 from harness import Pipeline, check_sum, counts, until
 from redisserver import RedisServer, free_port, needs_redis
 from tcpproxy import Proxy
@@ -93,7 +93,7 @@ def test_f50_a_slow_network(tmp_path, redis, harm):
 
 
 def test_f45_not_there_at_the_start(tmp_path, redis):
-    work = fenced(tmp_path, redis, n=3, config=CONFIG + "patience: 1s\n")
+    work = fenced(tmp_path, redis, n=3, config=COMMANDS + "patience: 1s\n")
     redis.kill()
     ended = work.p.try_run()
     assert ended.status == 3 and "redis at '127.0.0.1:" in ended.err, ended
@@ -129,7 +129,7 @@ def test_f45_an_endless_source_waits_for_its_store(tmp_path, redis):
 @pytest.mark.parametrize("away", ["killed", "paused"])
 def test_f46_f59_a_stop_ends_the_wait(tmp_path, redis, away):
     """Long before the server's own timeout."""
-    work = Fenced(tmp_path, n=40, store=redis.url(more="&timeout=60"), config=CONFIG + "drain: 1s\n")
+    work = Fenced(tmp_path, n=2000, store=redis.url(more="&timeout=60"), config=COMMANDS + "drain: 1s\n")
     follow(work.p)
     with work.p.start() as running:
         until(lambda: len(work.effects()) >= 3, what="effects")

@@ -2,6 +2,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 300
 export JOBS
 
 all: ## build once, libonce.a and libonce.so into build/ (the default)
@@ -31,6 +32,11 @@ bench-full: all ## the same with ten times as many messages: memory and cost as 
 	@tools/build build -- --quiet benches
 	@build/bench/bench_run --full
 
+soak: all ## the long runs: SOAK_SECONDS (300) of seeds and of kills each, then a sweep of 5 of 20 million entries
+	@tools/setup check
+	@tools/build build -- --quiet all tests benches
+	@tools/soak $(SOAK_SECONDS)
+
 coverage: ## lines and branches that unit, conform and sim reach
 	@tools/setup coverage
 	@/usr/bin/python3 tools/check --coverage
@@ -46,4 +52,4 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
 
-.PHONY: all demo check sim fuzz bench bench-full coverage install clean help
+.PHONY: all demo check sim fuzz bench bench-full soak coverage install clean help

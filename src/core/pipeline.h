@@ -106,7 +106,7 @@ typedef struct once_pipe_options {
     once_secret secret;
     uint64_t run;
     once_prepare *prepare;
-    bool unclean;  /* the last run of this consumer did not end cleanly */
+    bool unclean;  /* the last run of this consumer did not end cleanly, or another one goes on: nobody can tell */
     bool finite;   /* the source ends */
 } once_pipe_options;
 

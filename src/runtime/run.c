@@ -276,7 +276,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     int rc = once__persist(pipeline, begin, &b, err);
     summary->stopped = rc != ONCE_OK && atomic_load(&pipeline->stop);
     if (rc != ONCE_OK) return rc;
-    if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
+    if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "another run goes on, or the last one did not end cleanly; the first messages run one by one");
 
     running r = {.pipeline = pipeline, .from = parts->source, .hands = parts->hands, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
     const once_pipe_options pipe_options = {

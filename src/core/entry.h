@@ -2,8 +2,8 @@
  *
  * An entry is what a store knows about a key. Every change of its state happens in `entry_move` (entry.c), and is decided
  * by one of the rules below: pure functions of (entry, lane, request, time) without I/O. Drivers that keep entries
- * themselves (memory, sqlite, postgres, ledger) call these rules through store/engine.h; drivers with a server that decides
- * natively (redis, dynamodb) must give the same answers and are fuzzed against the memory driver.
+ * themselves (memory, sqlite, postgres, redis, ledger) call these rules through store/engine.h; drivers with a server that decides
+ * natively (dynamodb) must give the same answers and are fuzzed against the memory driver.
  *
  *   absent --claim--> claimed --settle--> done | already | rejected | stale --remember over--> absent
  *     |                |  |  lease over: the next claim or take continues (attempt + 1, failures + 1), or, when the

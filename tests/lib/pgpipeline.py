@@ -1,4 +1,4 @@
-"""A pipeline whose store is a PostgreSQL database of the test's own. Tables are read with psql, never through the product."""
+"""A pipeline whose store is a PostgreSQL database of the test's own. Tables are read with libpq, never through the product."""
 
 import itertools
 import json
@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 import postgres
+import pq
 from harness import Pipeline, once
 
 _numbers = itertools.count()
@@ -32,10 +33,8 @@ def need_postgres():
 
 
 def psql(url, sql):
-    argv = ["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", url.replace("postgres://", "postgresql://", 1), "-c", sql]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """What psql would print: a line for each row, columns joined by '|'."""
+    return "".join("|".join(row) + "\n" for row in pq.once(url, sql))
 
 
 class Session:
@@ -64,6 +63,7 @@ class PostgresPipeline(Pipeline):
         os.makedirs(folder, exist_ok=True)
         self.server = server or postgres.shared()
         self.url = url or self.server.database(new_name())
+        self.sql = pq.Connection(self.url)
         self.source = os.path.join(folder, "in.ndjson")
         if not os.path.exists(self.source):
             open(self.source, "wb").close()
@@ -75,13 +75,13 @@ class PostgresPipeline(Pipeline):
         super().configure(config, consumer, store or self.url, source)
 
     def execute(self, script):
-        psql(self.url, script)
+        self.sql.rows(script)
 
     def rows(self, sql, *parameters):
         for value in parameters:
             sql = sql.replace("?", repr(value), 1)
-        lines = psql(self.url, f"SELECT row_to_json(rows) FROM ({sql}) AS rows").splitlines()
-        return [tuple(json.loads(line).values()) for line in lines]
+        found = self.sql.rows(f"SELECT row_to_json(rows) FROM ({sql}) AS rows")
+        return [tuple(json.loads(row).values()) for row, in found]
 
     def has_table(self, name):
         return self.value(f"SELECT to_regclass('{name}') IS NOT NULL")

@@ -224,12 +224,16 @@ static bool write_entries(once_redis *r)
     for (size_t i = 0; i < r->slots.n; i++) {
         const once_redis_slot *slot = r->slots.at[i];
         const once_entry *e = &slot->entry;
-        if (!slot->dirty) continue;
+        if (!slot->dirty) {
+            if (slot->assumed) put_value(r, "e", e->id, slot->stored, KEEP, 0);
+            continue;
+        }
         const bool finished = once_state_finished(e->state), absent = e->state == ONCE_STATE_ABSENT;
         once_buf_clear(&r->value);
         if (finished && !write_finished(r, e, before, &names)) return false;
         if (finished) before = e;
         if (!finished && !absent) once__redis_write_open(&r->value, e, r->stamp);
+        once__redis_kept_note(r, e, once_buf_bytes(&r->value));
         put_value(r, "e", e->id, slot->stored, !absent ? WRITE : slot->stored.len ? DELETE : KEEP, finished ? e->expires_ms : ONCE_NEVER);
     }
     return true;

@@ -31,6 +31,7 @@ int once__redis_damaged(const once_redis *r, const char *what, once_error *err)
 int once__redis_conflict(once_redis *r, once_error *err)
 {
     r->conflict = true;
+    once__redis_kept_clear(r);
     return once_fail(err, ONCE_E_ABORTED, "somebody else changed the same entries of the redis store at the same moment");
 }
 
@@ -71,7 +72,10 @@ int once__redis_ask(once_redis *r, once_error *err)
 {
     int rc = once__redis_exchange(r->link, &r->pipe, NULL, err);
     if (rc == ONCE_E_UNAVAILABLE && !once__redis_silent(r->link)) rc = once__redis_exchange(r->link, &r->pipe, NULL, err); /* the server was started anew, perhaps */
-    if (once__redis_connections(r->link) != r->connections) once__redis_names_forget(r); /* it may be another server */
+    if (once__redis_connections(r->link) != r->connections) { /* it may be another server */
+        once__redis_names_forget(r);
+        once__redis_kept_clear(r);
+    }
     return rc;
 }
 
@@ -149,11 +153,12 @@ static once_redis_slot *new_slot(once_redis *r, once_hash id)
     return slot;
 }
 
-static int fill_slot(once_redis *r, once_hash id, const redisReply *reply, once_error *err)
+static int fill_slot(once_redis *r, once_hash id, once_bytes value, bool assumed, once_error *err)
 {
     once_redis_slot *slot = new_slot(r, id);
     if (!slot) return once__redis_nomem(err);
-    const once_bytes value = once__redis_bytes(reply);
+    slot->assumed = assumed;
+    r->assumed |= assumed;
     if (value.len == 0) return ONCE_OK;
     if (!once_arena_copy(&r->arena, value, &slot->stored)) return once__redis_nomem(err);
     if (!once__redis_read_entry(slot->stored, id, &slot->entry, &slot->names)) return once__redis_damaged(r, "an entry", err);
@@ -165,6 +170,11 @@ static int fill_slot(once_redis *r, once_hash id, const redisReply *reply, once_
     slot->lane = e->lane;
     slot->order = e->order;
     return ONCE_OK;
+}
+
+int once__redis_assume(once_redis *r, once_hash id, once_bytes value, once_error *err)
+{
+    return known_slot(r, id) ? ONCE_OK : fill_slot(r, id, value, true, err);
 }
 
 /* --- names of finished entries --- */
@@ -277,7 +287,7 @@ static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_
     redisReply **reply = r->pipe.replies;
     if (n) {
         if ((*reply)->elements != n) return once__redis_damaged(r, "a reply", err);
-        for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_slot(r, ids[i], (*reply)->element[i], err);
+        for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_slot(r, ids[i], once__redis_bytes((*reply)->element[i]), false, err);
         reply++;
     }
     if (n_names) {

@@ -39,6 +39,7 @@ typedef struct once_redis_slot {
     once_bytes stored; /* the value as it was read; empty: absent */
     once_redis_finished names;
     bool dirty;
+    bool assumed; /* not read: the commit compares it, written or not (kept.c) */
     /* where the indexes have it, as it was read */
     char index;
     once_bytes consumer;
@@ -79,6 +80,13 @@ typedef struct once_redis_fact {
     bool read, written;
     once_bytes was, value;
 } once_redis_fact;
+
+/* A claim that this handle wrote, as it is in the server unless somebody else came. */
+typedef struct once_redis_kept {
+    once_hash id;
+    once_token token;
+    once_bytes value; /* empty: not any more */
+} once_redis_kept;
 
 typedef struct once_redis_name {
     uint64_t id;
@@ -137,6 +145,7 @@ typedef struct once_redis {
     ONCE_REDIS_LIST(uint64_t) dropped;        /* letters */
     ONCE_REDIS_LIST(once_hash) dropped_uniques;
     uint64_t stamp; /* of everything that this transaction writes */
+    bool assumed;   /* something was not read */
 
     /* arguments of the commit script, encoded */
     once_buf fresh, pairs;       /* values where none was: keys; keys and values */
@@ -144,6 +153,12 @@ typedef struct once_redis {
     once_buf fields, commands, letters;
     size_t n_fresh, n_fields, n_commands, n_command_args, n_letters;
     once_buf value; /* whatever is being written */
+
+    ONCE_REDIS_LIST(once_redis_kept) kept;
+    size_t kept_live; /* of these, not given up */
+    once_redis_map kept_map;
+    once_arena kept_arena;
+    unsigned new_batches; /* batches of claims in a row in which every key was new */
 
     ONCE_REDIS_LIST(once_redis_name) names;
     once_redis_map name_map;
@@ -188,6 +203,8 @@ void once__redis_names_forget(once_redis *r);
 
 /* --- entries and lanes of the transaction (load.c, lanes.c) --- */
 
+/* An entry that is not read: `value`, or nothing at all, is assumed. */
+int once__redis_assume(once_redis *r, once_hash id, once_bytes value, once_error *err);
 /* Everything that claims, settlements... of these ids and lanes will look at, in two or three round trips. */
 int once__redis_prefetch(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes, bool heads, once_error *err);
 int once__redis_slot(once_redis *r, once_hash id, once_redis_slot **out, once_error *err); /* loads it when it must */
@@ -204,6 +221,14 @@ int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except
 int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out, once_error *err);
 /* The slot was saved: its lanes learn about it. */
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err);
+
+/* --- what need not be read (kept.c) --- */
+
+void once__redis_kept_note(once_redis *r, const once_entry *entry, once_bytes value); /* the entry is about to become that */
+once_bytes once__redis_kept_value(once_redis *r, once_hash id, once_token token); /* empty: read it */
+void once__redis_kept_clear(once_redis *r); /* what was noted is perhaps not so */
+bool once__redis_kept_new(const once_redis *r); /* keys that are claimed are mostly new */
+void once__redis_kept_count(once_redis *r);     /* how it was in this batch of claims */
 
 /* --- commit (commit.c) --- */
 

@@ -33,6 +33,7 @@ void once__redis_pause(once_redis *r, int64_t max_ms)
 static void tx_over(once_redis *r)
 {
     r->slots.n = r->lanes.n = r->facts.n = r->uniques.n = r->dropped.n = r->dropped_uniques.n = 0;
+    r->assumed = false;
     once__redis_map_clear(&r->slot_map);
     once__redis_map_clear(&r->lane_map);
     once__redis_commit_clear(r);
@@ -138,7 +139,9 @@ static int redis_commit(once_shelf *shelf, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     const int rc = once__redis_apply(r, err);
-    r->losses = r->conflict ? r->losses + 1 : 0;
+    if (rc != ONCE_OK) once__redis_kept_clear(r);
+    if (!r->conflict) r->losses = 0;
+    else if (!r->assumed) r->losses++; /* otherwise it was not a race but a guess */
 #ifdef ONCE_TEST_BUILD
     if (rc == ONCE_OK && r->n_commands) r->stored_clock = shelf->clock; /* which was one of the commands */
 #endif
@@ -149,11 +152,25 @@ static int redis_commit(once_shelf *shelf, once_error *err)
 static void redis_rollback(once_shelf *shelf)
 {
     once_redis *r = once__redis_of(shelf);
-    if (r->conflict) r->losses++;
+    if (r->conflict && !r->assumed) r->losses++;
     tx_over(r); /* a turn that was not used ends by itself */
 }
 
 /* --- entries --- */
+
+/* Our own claims, and keys that are new, as all were for a while. The latter not in the caller's transaction, which would have to begin
+ * anew as a whole. */
+static int assume(once_redis *r, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
+{
+    const bool own = purpose == ONCE_FOR_SETTLE || purpose == ONCE_FOR_EXTEND;
+    const bool fresh = purpose == ONCE_FOR_CLAIM && !r->shelf.in_tx && once__redis_kept_new(r);
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < n && (own || fresh) && rc == ONCE_OK; i++) {
+        const once_bytes value = own ? once__redis_kept_value(r, requests[i]->id, requests[i]->token) : (once_bytes){0};
+        if (fresh || value.len) rc = once__redis_assume(r, requests[i]->id, value, err);
+    }
+    return rc;
+}
 
 static int redis_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
@@ -165,7 +182,10 @@ static int redis_prefetch(once_shelf *shelf, const once_request *const *requests
         ids[i] = requests[i]->id;
         lanes[i] = requests[i]->lane.id;
     }
-    return once__redis_prefetch(r, ids, n, lanes, n, purpose == ONCE_FOR_SETTLE, err);
+    int rc = assume(r, requests, n, purpose, err);
+    if (rc == ONCE_OK) rc = once__redis_prefetch(r, ids, n, lanes, n, purpose == ONCE_FOR_SETTLE, err);
+    if (rc == ONCE_OK && purpose == ONCE_FOR_CLAIM) once__redis_kept_count(r);
+    return rc;
 }
 
 static int redis_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)

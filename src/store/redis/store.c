@@ -26,7 +26,7 @@ static once_redis *self(once_store *store) { return (once_redis *)store; }
 static bool once_more(once_redis *r, int rc, int *races)
 {
     if (rc == ONCE_OK || !r->conflict || r->shelf.in_tx || ++*races >= RACES) return false;
-    once__redis_pause(r, INT64_C(1) << (*races < 6 ? *races : 6));
+    if (r->losses) once__redis_pause(r, INT64_C(1) << (*races < 6 ? *races : 6)); /* otherwise a guess was wrong */
     return true;
 }
 
@@ -296,10 +296,11 @@ static void redis_close(once_store *store)
     once__redis_pipe_release(&r->pipe);
     once_arena_release(&r->arena);
     once_arena_release(&r->name_arena);
+    once_arena_release(&r->kept_arena);
     once__redis_commit_each(r, once_buf_release);
     once_buf_release(&r->value);
     void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->uniques.at, r->dropped.at, r->dropped_uniques.at, r->names.at,
-                           r->slot_map.at, r->lane_map.at, r->name_map.at};
+                           r->slot_map.at, r->lane_map.at, r->name_map.at, r->kept.at, r->kept_map.at};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
     explicit_bzero(&r->url, sizeof r->url);
     free(r);

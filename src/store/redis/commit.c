@@ -2,35 +2,33 @@
 #include <assert.h>
 #include <endian.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/redis/redis.h"
 
 #include "base/banned.h"
 
-/* ARGV: the secret. Then new values, which most are: how many; all keys, which must be absent; keys and values by turns. Then other
- * values: how many, how many of them (the last ones) are large; all keys; what each must begin with now
- * (empty: absent); what it becomes; and how: empty for good, a number until that time, "d" deleted, "-" only compared. Then hashes, fields
- * and the values that they must have (empty: absent). Then commands, each behind the number of its arguments. Then letters, which
- * get their numbers here so that they stand in the order of commits: key without the number, index, hash of what makes them unique,
- * that, and the value. Answers 0 written, 1 something has changed, 2 this is not the store it was. */
+/* ARGV: the secret. Then values that exist already: how many, how many of them (the last ones) are large; all keys; what each must
+ * begin with now (empty: absent); what it becomes; and how: empty for good, a number until that time, "d" deleted, "-" only compared.
+ * Then hashes, fields and the values that they must have (empty: absent). Then new values, which must be absent and stay for good: how
+ * many, keys and values by turns. Then commands, each behind the number of its arguments. Then groups that some leave: their set, their
+ * hash, which one, how many leave it; the last one ends it. Then letters, which get their numbers here so that they stand in the order
+ * of commits: key without the number, index, hash of what makes them unique, that, and the value. Answers 0 written, 1 something has
+ * changed, 2 this is not the store it was.
+ *
+ * MSETNX compares and writes in one; where there are too many for one call, an earlier one is taken back. */
 static const char script[] =
     "local head, a, i = KEYS[1], ARGV, 2\n"
-    "if redis.call('HGET', head, 'secret') ~= a[1] then return 2 end\n"
+    "local call, find, min = redis.call, string.find, math.min\n"
+    "if call('HGET', head, 'secret') ~= a[1] then return 2 end\n"
     "local function count() i = i + 1 return tonumber(a[i - 1]) end\n"
-    "local call, find = redis.call, string.find\n"
-    "local fresh = count()\n"
-    "for at = i, i + fresh - 1, 4000 do\n"
-    "  if call('EXISTS', unpack(a, at, math.min(at + 3999, i + fresh - 1))) ~= 0 then return 1 end\n"
-    "end\n"
-    "local pairs_ = i + fresh\n"
-    "i = pairs_ + 2 * fresh\n"
     "local n = count()\n"
     "local small = n - count()\n"
     "local keys, was, new, how = i - 1, i + n - 1, i + 2 * n - 1, i + 3 * n - 1\n"
     "i = i + 4 * n\n"
     "for at = 1, small, 4000 do\n"
-    "  local last = math.min(at + 3999, small)\n"
+    "  local last = min(at + 3999, small)\n"
     "  local there = call('MGET', unpack(a, keys + at, keys + last))\n"
     "  for k = at, last do\n"
     "    local now, then_ = there[k - at + 1] or '', a[was + k]\n"
@@ -38,15 +36,20 @@ static const char script[] =
     "  end\n"
     "end\n"
     "for k = small + 1, n do\n"
-    "  if redis.call('GETRANGE', a[keys + k], 0, #a[was + k] - 1) ~= a[was + k] then return 1 end\n"
+    "  if call('GETRANGE', a[keys + k], 0, #a[was + k] - 1) ~= a[was + k] then return 1 end\n"
     "end\n"
     "for _ = 1, count() do\n"
-    "  if (redis.call('HGET', a[i], a[i + 1]) or '') ~= a[i + 2] then return 1 end\n"
+    "  if (call('HGET', a[i], a[i + 1]) or '') ~= a[i + 2] then return 1 end\n"
     "  i = i + 3\n"
     "end\n"
-    "for at = pairs_, pairs_ + 2 * fresh - 1, 4000 do\n"
-    "  call('MSET', unpack(a, at, math.min(at + 3999, pairs_ + 2 * fresh - 1)))\n"
+    "local last = 2 * count() + i - 1\n"
+    "for at = i, last, 4000 do\n"
+    "  if call('MSETNX', unpack(a, at, min(at + 3999, last))) == 0 then\n"
+    "    for k = i, at - 1, 2 do call('DEL', a[k]) end\n"
+    "    return 1\n"
+    "  end\n"
     "end\n"
+    "i = last + 1\n"
     "local set, m = {}, 0\n"
     "for k = 1, n do\n"
     "  local what = a[how + k]\n"
@@ -54,23 +57,32 @@ static const char script[] =
     "    set[m + 1], set[m + 2] = a[keys + k], a[new + k]\n"
     "    m = m + 2\n"
     "    if m == 4000 then\n"
-    "      redis.call('MSET', unpack(set, 1, m))\n"
+    "      call('MSET', unpack(set, 1, m))\n"
     "      m = 0\n"
     "    end\n"
-    "  elseif what == 'd' then redis.call('DEL', a[keys + k])\n"
+    "  elseif what == 'd' then call('DEL', a[keys + k])\n"
     "  elseif what ~= '-' then call('SET', a[keys + k], a[new + k], 'PXAT', what) end\n"
     "end\n"
-    "if m > 0 then redis.call('MSET', unpack(set, 1, m)) end\n"
+    "if m > 0 then call('MSET', unpack(set, 1, m)) end\n"
     "for _ = 1, count() do\n"
     "  local m = count()\n"
-    "  redis.call(unpack(a, i, i + m - 1))\n"
+    "  call(unpack(a, i, i + m - 1))\n"
     "  i = i + m\n"
     "end\n"
     "for _ = 1, count() do\n"
-    "  local number = string.format('%.0f', redis.call('HINCRBY', head, 'letters', 1))\n"
-    "  redis.call('SET', a[i] .. number, a[i + 4])\n"
-    "  redis.call('ZADD', a[i + 1], number, number)\n"
-    "  redis.call('HSET', a[i + 2], a[i + 3], number)\n"
+    "  if tonumber(call('ZSCORE', a[i], a[i + 2]) or 0) > tonumber(a[i + 3]) then\n"
+    "    call('ZINCRBY', a[i], '-' .. a[i + 3], a[i + 2])\n"
+    "  else\n"
+    "    call('ZREM', a[i], a[i + 2])\n"
+    "    call('HDEL', a[i + 1], a[i + 2])\n"
+    "  end\n"
+    "  i = i + 4\n"
+    "end\n"
+    "for _ = 1, count() do\n"
+    "  local number = string.format('%.0f', call('HINCRBY', head, 'letters', 1))\n"
+    "  call('SET', a[i] .. number, a[i + 4])\n"
+    "  call('ZADD', a[i + 1], number, number)\n"
+    "  call('HSET', a[i + 2], a[i + 3], number)\n"
     "  i = i + 5\n"
     "end\n"
     "return 0\n";
@@ -163,10 +175,9 @@ static void put_value(once_redis *r, const char *kind, once_hash id, once_bytes 
     const size_t time_len = what == WRITE && expires_by_itself(r, expires_ms) ? number_text(expires_ms, time) : 0;
     if (r->value.failed) to->keys.failed = true;
     if (stored.len == 0 && what == WRITE && time_len == 0) {
-        once__redis_encode(&r->fresh, key, len);
         once__redis_encode(&r->pairs, key, len);
         once__redis_encode(&r->pairs, r->value.data, r->value.len);
-        r->n_fresh++;
+        r->n_pairs++;
         return;
     }
     once__redis_encode(&to->keys, key, len);
@@ -241,27 +252,52 @@ static bool write_entries(once_redis *r)
 
 /* --- indexes --- */
 
+/* An entry that leaves or enters an index, or a group of claims. */
 typedef struct change {
-    char index; /* which one it leaves or enters */
-    once_bytes consumer;
+    char index;
     bool enters;
+    once_bytes consumer;
+    int64_t due_ms; /* and stamp: of the group */
+    uint64_t stamp;
+    const once_entry *entry;
 } change;
 
-/* What slot `i` changes: up to two. */
-static size_t changes_of(const once_redis_slot *slot, change out[2])
+static uint64_t stamp_of(once_bytes stored)
+{
+    uint64_t stamp;
+    assert(stored.len >= ONCE_REDIS_STAMPED);
+    memcpy(&stamp, stored.data + 1, sizeof stamp);
+    return le64toh(stamp);
+}
+
+/* What a slot changes: up to two. A claim without a body changes its group whenever it is written, because it gets another stamp. */
+static size_t changes_of(const once_redis *r, const once_redis_slot *slot, change out[2])
 {
     size_t n = 0;
     if (!slot->dirty) return 0;
-    const char now = once__redis_index_of(&slot->entry);
-    const bool stays = now == slot->index && same(slot->consumer, slot->entry.scope.consumer);
-    if (slot->index && !stays) out[n++] = (change){slot->index, slot->consumer, false};
-    if (now && (!stays || slot->entry.due_ms != slot->due_ms)) out[n++] = (change){now, slot->entry.scope.consumer, true};
+    const once_entry *e = &slot->entry;
+    const char now = once__redis_index_of(e);
+    const bool stays = now == slot->index && now != ONCE_REDIS_CLAIMED_BARE && same(slot->consumer, e->scope.consumer);
+    if (slot->index && !stays) {
+        out[n++] = (change){slot->index, false, slot->consumer, 0, 0, e};
+        if (slot->index == ONCE_REDIS_CLAIMED_BARE) out[n - 1].due_ms = slot->due_ms, out[n - 1].stamp = stamp_of(slot->stored);
+    }
+    if (now && (!stays || e->due_ms != slot->due_ms)) {
+        out[n++] = (change){now, true, e->scope.consumer, 0, 0, e};
+        if (now == ONCE_REDIS_CLAIMED_BARE) out[n - 1].due_ms = e->due_ms, out[n - 1].stamp = r->stamp;
+    }
     return n;
 }
 
-static bool same_group(const change *x, const change *y)
+static int by_group(const void *left, const void *right)
 {
-    return x->index == y->index && x->enters == y->enters && same(x->consumer, y->consumer);
+    const change *x = left, *y = right;
+    if (x->index != y->index) return x->index < y->index ? -1 : 1;
+    if (x->enters != y->enters) return x->enters ? 1 : -1;
+    if (x->due_ms != y->due_ms) return x->due_ms < y->due_ms ? -1 : 1;
+    if (x->stamp != y->stamp) return x->stamp < y->stamp ? -1 : 1;
+    if (x->consumer.len != y->consumer.len) return x->consumer.len < y->consumer.len ? -1 : 1;
+    return x->consumer.data == y->consumer.data || x->consumer.len == 0 ? 0 : memcmp(x->consumer.data, y->consumer.data, x->consumer.len);
 }
 
 static void put_score(once_redis *r, int64_t due_ms)
@@ -270,56 +306,71 @@ static void put_score(once_redis *r, int64_t due_ms)
     else put_number(r, due_ms);
 }
 
-static void write_group(once_redis *r, const change *group, const uint32_t *slots, size_t n)
+static void write_claims(once_redis *r, const change *list, size_t n)
 {
-    const char kind[] = {'i', group->index, 0};
-    const size_t each = group->enters ? 2 : 1;
+    unsigned char group[16];
+    once__redis_group_write(list->due_ms, list->stamp, group);
+    if (!list->enters) {
+        encode_key(r, &r->leaves, "c", list->consumer.data, list->consumer.len);
+        encode_key(r, &r->leaves, "g", list->consumer.data, list->consumer.len);
+        once__redis_encode(&r->leaves, group, sizeof group);
+        put_count(&r->leaves, n);
+        r->n_leaves++;
+        return;
+    }
+    once__redis_do(r, 4);
+    put_text(r, "ZADD");
+    once__redis_do_key(r, "c", list->consumer.data, list->consumer.len);
+    put_count(&r->commands, n);
+    once__redis_put(r, group, sizeof group);
+    once__redis_do(r, 4);
+    put_text(r, "HSET");
+    once__redis_do_key(r, "g", list->consumer.data, list->consumer.len);
+    once__redis_put(r, group, sizeof group);
+    once_buf_clear(&r->value);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char id[16];
+        once__redis_id_write(list[i].entry->id, id);
+        once_buf_append(&r->value, id, sizeof id);
+    }
+    if (r->value.failed) r->commands.failed = true;
+    else once__redis_put(r, r->value.data, r->value.len);
+}
+
+static void write_group(once_redis *r, const change *list, size_t n)
+{
+    const char kind[] = {'i', list->index, 0};
+    const size_t each = list->enters ? 2 : 1;
     for (size_t at = 0; at < n; at += ARGS_MAX / 2) {
         const size_t count = n - at < ARGS_MAX / 2 ? n - at : ARGS_MAX / 2;
         once__redis_do(r, 2 + count * each);
-        put_text(r, group->enters ? "ZADD" : "ZREM");
-        once__redis_do_key(r, kind, group->consumer.data, group->consumer.len);
+        put_text(r, list->enters ? "ZADD" : "ZREM");
+        once__redis_do_key(r, kind, list->consumer.data, list->consumer.len);
         for (size_t i = at; i < at + count; i++) {
-            const once_entry *e = &r->slots.at[slots[i]]->entry;
             unsigned char id[16];
-            once__redis_id_write(e->id, id);
-            if (group->enters) put_score(r, e->due_ms);
+            once__redis_id_write(list[i].entry->id, id);
+            if (list->enters) put_score(r, list[i].entry->due_ms);
             once__redis_put(r, id, sizeof id);
         }
     }
 }
 
-/* All that leave or enter one index go with one call. There are few indexes: mostly one consumer, and two of its kinds. */
+/* All that leave or enter one index go with one call. */
 static bool write_indexes(once_redis *r)
 {
-    change *groups = NULL, changes[2];
-    size_t n_groups = 0, groups_room = 0;
-    uint32_t *members = once_arena_alloc(&r->arena, (r->slots.n + 1) * sizeof *members);
-    if (!members) return false;
+    change *list = once_arena_alloc(&r->arena, (2 * r->slots.n + 1) * sizeof *list);
+    if (!list) return false;
+    size_t n = 0;
+    bool sorted = true; /* as it mostly is: all do the same */
     for (size_t i = 0; i < r->slots.n; i++) {
-        const size_t n = changes_of(r->slots.at[i], changes);
-        for (size_t k = 0; k < n; k++) {
-            size_t g = 0;
-            while (g < n_groups && !same_group(&groups[g], &changes[k])) g++;
-            if (g < n_groups) continue;
-            if (n_groups == groups_room) {
-                change *grown = once_arena_alloc(&r->arena, (groups_room * 2 + 8) * sizeof *grown);
-                if (!grown) return false;
-                if (n_groups) memcpy(grown, groups, n_groups * sizeof *groups);
-                groups = grown;
-                groups_room = groups_room * 2 + 8;
-            }
-            groups[n_groups++] = changes[k];
-        }
+        const size_t before = n;
+        n += changes_of(r, r->slots.at[i], list + n);
+        for (size_t k = before ? before : 1; k < n && sorted; k++) sorted = by_group(&list[k - 1], &list[k]) <= 0;
     }
-    for (size_t g = 0; g < n_groups; g++) {
-        size_t n = 0;
-        for (size_t i = 0; i < r->slots.n; i++) {
-            const size_t count = changes_of(r->slots.at[i], changes);
-            for (size_t k = 0; k < count; k++)
-                if (same_group(&groups[g], &changes[k])) members[n++] = (uint32_t)i;
-        }
-        write_group(r, &groups[g], members, n);
+    if (!sorted) qsort(list, n, sizeof *list, by_group);
+    for (size_t at = 0, end; at < n; at = end) {
+        for (end = at + 1; end < n && by_group(&list[at], &list[end]) == 0;) end++;
+        (list[at].index == ONCE_REDIS_CLAIMED_BARE ? write_claims : write_group)(r, list + at, end - at);
     }
     return true;
 }
@@ -449,15 +500,12 @@ static void build(once_redis *r, bool whole)
     const size_t n = r->values[0].n + r->values[1].n;
     once_redis_pipe *pipe = &r->pipe;
     once__redis_pipe_clear(pipe);
-    once__redis_command(pipe, 4 + 1 + 6 + 3 * r->n_fresh + 4 * n + 3 * r->n_fields + r->n_command_args + 5 * r->n_letters);
+    once__redis_command(pipe, 4 + 1 + 7 + 4 * n + 3 * r->n_fields + 2 * r->n_pairs + r->n_command_args + 4 * r->n_leaves + 5 * r->n_letters);
     once__redis_text(pipe, whole ? "EVAL" : "EVALSHA");
     once__redis_text(pipe, whole ? script : r->sha);
     once__redis_text(pipe, "1");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_arg(pipe, &r->shelf.store.secret, sizeof r->shelf.store.secret);
-    once__redis_number(pipe, (int64_t)r->n_fresh);
-    once__redis_raw(pipe, &r->fresh);
-    once__redis_raw(pipe, &r->pairs);
     once__redis_number(pipe, (int64_t)n);
     once__redis_number(pipe, (int64_t)r->values[1].n);
     for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].keys);
@@ -466,8 +514,12 @@ static void build(once_redis *r, bool whole)
     for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].how);
     once__redis_number(pipe, (int64_t)r->n_fields);
     once__redis_raw(pipe, &r->fields);
+    once__redis_number(pipe, (int64_t)r->n_pairs);
+    once__redis_raw(pipe, &r->pairs);
     once__redis_number(pipe, (int64_t)r->n_commands);
     once__redis_raw(pipe, &r->commands);
+    once__redis_number(pipe, (int64_t)r->n_leaves);
+    once__redis_raw(pipe, &r->leaves);
     once__redis_number(pipe, (int64_t)r->n_letters);
     once__redis_raw(pipe, &r->letters);
     ask_promises(r);
@@ -509,7 +561,7 @@ int once__redis_apply(once_redis *r, once_error *err)
 {
     if (!write_entries(r) || !write_indexes(r)) return once__redis_nomem(err);
     write_facts(r);
-    if (r->n_fresh + r->values[0].n + r->values[1].n + r->n_commands + r->n_letters == 0)
+    if (r->n_pairs + r->values[0].n + r->values[1].n + r->n_commands + r->n_letters == 0)
         return r->url.wait && r->writes && r->slots.n ? wait_for_what_was_read(r, err) : ONCE_OK;
     if (!write_lanes(r)) return once__redis_nomem(err);
     write_new_names(r);
@@ -532,17 +584,17 @@ void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf))
         visit(&r->values[i].now);
         visit(&r->values[i].how);
     }
-    visit(&r->fresh);
     visit(&r->pairs);
     visit(&r->fields);
     visit(&r->commands);
+    visit(&r->leaves);
     visit(&r->letters);
 }
 
 void once__redis_commit_clear(once_redis *r)
 {
     once__redis_commit_each(r, once_buf_clear);
-    r->n_fresh = r->values[0].n = r->values[1].n = r->n_fields = r->n_commands = r->n_command_args = r->n_letters = 0;
+    r->n_pairs = r->values[0].n = r->values[1].n = r->n_fields = r->n_commands = r->n_command_args = r->n_leaves = r->n_letters = 0;
 }
 
 int once__redis_load_script(once_redis *r, once_error *err)

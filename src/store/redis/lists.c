@@ -1,4 +1,5 @@
 /* What is asked about many entries: due ones, lists, counts. Outside of the verbs nothing here needs to be one moment. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,17 +31,6 @@ static int ask_values(once_redis *r, const once_hash *ids, size_t n, once_error 
     once__redis_text(&r->pipe, "MGET");
     for (size_t i = 0; i < n; i++) once__redis_put_id_key(r, "e", ids[i]);
     return once__redis_ask(r, err);
-}
-
-static int read_ids(once_redis *r, const redisReply *reply, once_hash *out, size_t max, size_t *n, once_error *err)
-{
-    *n = 0;
-    for (size_t i = 0; i < reply->elements && *n < max; i++) {
-        const once_bytes id = once__redis_bytes(reply->element[i]);
-        if (id.len != 16) return once__redis_damaged(r, "an index", err);
-        out[(*n)++] = once__redis_id_read(id.data);
-    }
-    return ONCE_OK;
 }
 
 /* --- due --- */
@@ -97,6 +87,59 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
     return once__redis_prefetch(r, out, *n, NULL, 0, false, err);
 }
 
+/* --- open entries --- */
+
+static int by_id(const void *x, const void *y) { return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y); }
+
+static size_t sort_ids(once_hash *ids, size_t n)
+{
+    size_t unique = 0;
+    if (n) qsort(ids, n, sizeof *ids, by_id);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || !once_hash_equal(ids[i], ids[unique - 1])) ids[unique++] = ids[i];
+    return unique;
+}
+
+/* Entries that may be of the state: they move while we look, and groups of claims also name those that have left. Each once; free *out. */
+static int open_ids(once_redis *r, once_bytes consumer, once_state state, once_hash **out, size_t *n, once_error *err)
+{
+    static const struct {
+        once_state state;
+        const char indexes[3];
+    } where[] = {{ONCE_STATE_WAITING, {ONCE_REDIS_WAITING, ONCE_REDIS_WAITING_BARE}},
+                 {ONCE_STATE_CLAIMED, {ONCE_REDIS_CLAIMED}},
+                 {ONCE_STATE_UNKNOWN, {ONCE_REDIS_UNKNOWN}},
+                 {ONCE_STATE_DEAD, {ONCE_REDIS_DEAD}}};
+    once__redis_pipe_clear(&r->pipe);
+    for (size_t i = 0; i < sizeof where / sizeof *where; i++)
+        for (const char *index = where[i].indexes; where[i].state == state && *index; index++) ask_range(r, *index, consumer, 0, -1);
+    if (state == ONCE_STATE_CLAIMED) {
+        once__redis_command(&r->pipe, 2);
+        once__redis_text(&r->pipe, "HVALS");
+        once__redis_put_key(r, "g", consumer.data, consumer.len);
+    }
+    assert(r->pipe.n > 0);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    size_t room = 1, count = 0;
+    for (size_t i = 0; i < r->pipe.n; i++)
+        for (size_t k = 0; k < r->pipe.replies[i]->elements; k++) {
+            const size_t len = once__redis_bytes(r->pipe.replies[i]->element[k]).len;
+            if (len == 0 || len % 16) return once__redis_damaged(r, "an index", err);
+            room += len / 16;
+        }
+    once_hash *ids = calloc(room, sizeof *ids);
+    if (!ids) return once__redis_nomem(err);
+    for (size_t i = 0; i < r->pipe.n; i++)
+        for (size_t k = 0; k < r->pipe.replies[i]->elements; k++) {
+            const once_bytes some = once__redis_bytes(r->pipe.replies[i]->element[k]);
+            for (size_t at = 0; at < some.len; at += 16) ids[count++] = once__redis_id_read(some.data + at);
+        }
+    *out = ids;
+    *n = sort_ids(ids, count);
+    return ONCE_OK;
+}
+
 /* --- by token --- */
 
 typedef struct claim {
@@ -113,34 +156,29 @@ static int by_number(const void *x, const void *y)
 /* A take whose reply was lost: rare, so all claims of the consumer are looked at. */
 int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err)
 {
-    static const char indexes[] = {ONCE_REDIS_CLAIMED, ONCE_REDIS_CLAIMED_BARE};
     once_redis *r = once__redis_of(shelf);
     ONCE_REDIS_LIST(claim) found = {0};
-    int rc = ONCE_OK;
+    once_hash *ids = NULL;
+    size_t n_ids = 0;
+    int rc = open_ids(r, consumer, ONCE_STATE_CLAIMED, &ids, &n_ids, err);
     *n = 0;
-    for (size_t i = 0; i < sizeof indexes && rc == ONCE_OK; i++) {
-        size_t count = PAGE;
-        for (int64_t at = 0; count == PAGE && rc == ONCE_OK; at += PAGE) {
-            once_hash ids[PAGE];
-            once__redis_pipe_clear(&r->pipe);
-            ask_range(r, indexes[i], consumer, at, at + PAGE - 1);
-            rc = once__redis_ask(r, err);
-            if (rc == ONCE_OK) rc = read_ids(r, r->pipe.replies[0], ids, PAGE, &count, err);
-            if (rc == ONCE_OK && count) rc = ask_values(r, ids, count, err);
-            for (size_t k = 0; k < count && rc == ONCE_OK; k++) {
-                once_entry entry;
-                once_redis_finished names;
-                const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[k]);
-                if (!value.len || !once__redis_read_entry(value, ids[k], &entry, &names)) continue; /* gone meanwhile */
-                if (entry.state != ONCE_STATE_CLAIMED || entry.token.a != token_a) continue;
-                if (!ONCE_REDIS_ROOM(found)) rc = once__redis_nomem(err);
-                else found.at[found.n++] = (claim){entry.token.b, ids[k]};
-            }
+    for (size_t at = 0; at < n_ids && rc == ONCE_OK; at += PAGE) {
+        const size_t count = n_ids - at < PAGE ? n_ids - at : PAGE;
+        rc = ask_values(r, ids + at, count, err);
+        for (size_t k = 0; k < count && rc == ONCE_OK; k++) {
+            once_entry entry;
+            once_redis_finished names;
+            const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[k]);
+            if (!value.len || !once__redis_read_entry(value, ids[at + k], &entry, &names)) continue; /* gone meanwhile */
+            if (entry.state != ONCE_STATE_CLAIMED || entry.token.a != token_a) continue;
+            if (!ONCE_REDIS_ROOM(found)) rc = once__redis_nomem(err);
+            else found.at[found.n++] = (claim){entry.token.b, ids[at + k]};
         }
     }
     if (found.n) qsort(found.at, found.n, sizeof *found.at, by_number);
     for (size_t i = 0; i < found.n && *n < max; i++) out[(*n)++] = found.at[i].id;
     free(found.at);
+    free(ids);
     return rc == ONCE_OK ? once__redis_prefetch(r, out, *n, NULL, 0, false, err) : rc;
 }
 
@@ -192,30 +230,11 @@ static int show(listing *list, const once_hash *ids, size_t n, once_error *err)
     return rc;
 }
 
-/* From the indexes, whose members may move while we look: each is shown once. */
 static int list_open(listing *list, once_error *err)
 {
-    static const struct {
-        once_state state;
-        const char indexes[3];
-    } where[] = {{ONCE_STATE_WAITING, {ONCE_REDIS_WAITING, ONCE_REDIS_WAITING_BARE}},
-                 {ONCE_STATE_CLAIMED, {ONCE_REDIS_CLAIMED, ONCE_REDIS_CLAIMED_BARE}},
-                 {ONCE_STATE_UNKNOWN, {ONCE_REDIS_UNKNOWN}},
-                 {ONCE_STATE_DEAD, {ONCE_REDIS_DEAD}}};
-    once_redis *r = list->r;
-    const char *indexes = "";
-    for (size_t i = 0; i < sizeof where / sizeof *where; i++)
-        if (where[i].state == list->state) indexes = where[i].indexes;
-    once__redis_pipe_clear(&r->pipe);
-    for (const char *index = indexes; *index; index++) ask_range(r, *index, list->consumer, 0, -1);
-    if (r->pipe.n == 0) return ONCE_OK;
-    int rc = once__redis_ask(r, err);
-    if (rc != ONCE_OK) return rc;
-    size_t room = 1, n = 0, count;
-    for (size_t i = 0; i < r->pipe.n; i++) room += r->pipe.replies[i]->elements;
-    once_hash *ids = calloc(room, sizeof *ids);
-    if (!ids) return once__redis_nomem(err);
-    for (size_t i = 0; i < r->pipe.n && rc == ONCE_OK; i++, n += count) rc = read_ids(r, r->pipe.replies[i], ids + n, room - n, &count, err);
+    once_hash *ids = NULL;
+    size_t n = 0;
+    int rc = open_ids(list->r, list->consumer, list->state, &ids, &n, err);
     for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += PAGE) rc = show(list, ids + at, n - at < PAGE ? n - at : PAGE, err);
     free(ids);
     return rc;
@@ -259,8 +278,6 @@ static int scan(once_redis *r, char cursor[24], once_hash *ids, size_t max, size
     return ONCE_OK;
 }
 
-static int by_id(const void *x, const void *y) { return once_hash_compare(*(const once_hash *)x, *(const once_hash *)y); }
-
 static int list_finished(listing *list, once_error *err)
 {
     enum { SCAN_MAX = PAGE * 16 };
@@ -277,10 +294,7 @@ static int list_finished(listing *list, once_error *err)
         }
     } while (rc == ONCE_OK && strcmp(cursor, "0") != 0);
     free(page);
-    size_t n = 0;
-    if (all.n) qsort(all.at, all.n, sizeof *all.at, by_id);
-    for (size_t i = 0; i < all.n; i++)
-        if (i == 0 || !once_hash_equal(all.at[i], all.at[n - 1])) all.at[n++] = all.at[i];
+    const size_t n = sort_ids(all.at, all.n);
     for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += PAGE) rc = show(list, all.at + at, n - at < PAGE ? n - at : PAGE, err);
     free(all.at);
     return rc;
@@ -379,13 +393,12 @@ static void ask_card(once_redis *r, const char *kind, once_bytes consumer)
     once__redis_put_key(r, kind, consumer.data, consumer.len);
 }
 
-/* The first one due after `from`. */
-static void ask_first(once_redis *r, const char *kind, once_bytes consumer, const char *from)
+static void ask_first(once_redis *r, const char *kind, once_bytes consumer)
 {
     once__redis_command(&r->pipe, 8);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
     once__redis_put_key(r, kind, consumer.data, consumer.len);
-    once__redis_text(&r->pipe, from);
+    once__redis_text(&r->pipe, "-inf");
     once__redis_text(&r->pipe, "+inf");
     once__redis_text(&r->pipe, "WITHSCORES");
     once__redis_text(&r->pipe, "LIMIT");
@@ -404,37 +417,43 @@ int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, o
 {
     once_redis *r = (once_redis *)store;
     int64_t now_ms;
-    char after_now[32];
     int rc = now_of(r, &now_ms, err);
     if (rc != ONCE_OK) return rc;
-    (void)snprintf(after_now, sizeof after_now, "(%lld", (long long)now_ms);
     once__redis_pipe_clear(&r->pipe);
     ask_card(r, "iW", consumer);
     ask_card(r, "iw", consumer);
     ask_card(r, "iC", consumer);
-    once__redis_command(&r->pipe, 4); /* a claim without a body counts until its lease is over */
-    once__redis_text(&r->pipe, "ZCOUNT");
-    once__redis_put_key(r, "ic", consumer.data, consumer.len);
-    once__redis_text(&r->pipe, after_now);
-    once__redis_text(&r->pipe, "+inf");
     ask_card(r, "iu", consumer);
     ask_card(r, "d", consumer);
-    ask_first(r, "iW", consumer, "-inf");
-    ask_first(r, "iC", consumer, "-inf");
-    ask_first(r, "ic", consumer, after_now);
+    ask_first(r, "iW", consumer);
+    ask_first(r, "iC", consumer);
+    once__redis_command(&r->pipe, 5);
+    once__redis_text(&r->pipe, "ZRANGE");
+    once__redis_put_key(r, "c", consumer.data, consumer.len);
+    once__redis_text(&r->pipe, "0");
+    once__redis_text(&r->pipe, "-1");
+    once__redis_text(&r->pipe, "WITHSCORES");
     rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     redisReply *const *reply = r->pipe.replies;
     *out = (once_stats){
         .waiting = (uint64_t)(reply[0]->integer + reply[1]->integer),
-        .claimed = (uint64_t)(reply[2]->integer + reply[3]->integer),
-        .unknown = (uint64_t)reply[4]->integer,
-        .dead = (uint64_t)reply[5]->integer,
+        .claimed = (uint64_t)reply[2]->integer,
+        .unknown = (uint64_t)reply[3]->integer,
+        .dead = (uint64_t)reply[4]->integer,
         .wait_ms = ONCE_NEVER,
     };
     int64_t next_ms = ONCE_NEVER;
-    for (size_t i = 6; i < 9; i++)
+    for (size_t i = 5; i < 7; i++)
         if (first_due(reply[i]) < next_ms) next_ms = first_due(reply[i]);
+    for (size_t i = 0; i + 1 < reply[7]->elements; i += 2) { /* a claim without a body counts until its lease is over */
+        const once_bytes group = once__redis_bytes(reply[7]->element[i]);
+        if (group.len != 16) return once__redis_damaged(r, "an index", err);
+        const int64_t due_ms = once__redis_group_due(group.data);
+        if (due_ms <= now_ms) continue;
+        out->claimed += strtoull(reply[7]->element[i + 1]->str, NULL, 10);
+        if (due_ms < next_ms) next_ms = due_ms;
+    }
     if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > now_ms ? next_ms - now_ms : 0;
     return ONCE_OK;
 }

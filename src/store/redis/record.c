@@ -25,6 +25,19 @@ once_hash once__redis_id_read(const void *in)
     return (once_hash){be64toh(words[0]), be64toh(words[1])};
 }
 
+void once__redis_group_write(int64_t due_ms, uint64_t stamp, unsigned char out[16])
+{
+    const uint64_t words[2] = {htobe64((uint64_t)due_ms), htole64(stamp)};
+    memcpy(out, words, 16);
+}
+
+int64_t once__redis_group_due(const void *group)
+{
+    uint64_t word;
+    memcpy(&word, group, sizeof word);
+    return (int64_t)be64toh(word);
+}
+
 /* --- writing --- */
 
 static void put_byte(once_buf *to, unsigned value)

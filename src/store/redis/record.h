@@ -38,6 +38,9 @@ enum { ONCE_REDIS_STAMPED = 9 }; /* bytes that hold kind and stamp */
 void once__redis_id_write(once_hash id, unsigned char out[16]);
 once_hash once__redis_id_read(const void *in);
 
+void once__redis_group_write(int64_t due_ms, uint64_t stamp, unsigned char out[16]);
+int64_t once__redis_group_due(const void *group);
+
 /* All writers append; a failure shows in the buffer. */
 void once__redis_write_finished(once_buf *to, const once_entry *entry, once_redis_finished names);
 void once__redis_write_open(once_buf *to, const once_entry *entry, uint64_t stamp);

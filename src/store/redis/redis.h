@@ -10,6 +10,9 @@
  *   {NAME}o ID           sorted set of a lane's unfinished entries: order (8, big-endian) and id, all with score 0
  *   {NAME}L NUMBER       a letter                      {NAME}U      hash: what makes a letter the same one -> its number
  *   {NAME}i KIND CONSUMER sorted set of open entries by due time; the kinds are below
+ *   {NAME}c CONSUMER     sorted set of groups of claims without a body, with how many are left of each; a group is what one
+ *                        commit claimed with one due time: due (8, big-endian) and stamp (8)
+ *   {NAME}g CONSUMER     hash: group -> ids of those that were claimed in it, of which some may have left it
  *   {NAME}d CONSUMER     sorted set of letters by number
  *   {NAME}a CONSUMER     list of audits
  *   {NAME}turn           somebody lost a race and goes first now
@@ -28,7 +31,7 @@ enum once_redis_index {
     ONCE_REDIS_WAITING = 'W',      /* with a body: for take */
     ONCE_REDIS_WAITING_BARE = 'w', /* without one */
     ONCE_REDIS_CLAIMED = 'C',
-    ONCE_REDIS_CLAIMED_BARE = 'c',
+    ONCE_REDIS_CLAIMED_BARE = 'c', /* in groups: many come and go together, and nobody takes them by time */
     ONCE_REDIS_UNKNOWN = 'u',
     ONCE_REDIS_DEAD = 'x'
 };
@@ -148,10 +151,10 @@ typedef struct once_redis {
     bool assumed;   /* something was not read */
 
     /* arguments of the commit script, encoded */
-    once_buf fresh, pairs;       /* values where none was: keys; keys and values */
+    once_buf pairs;              /* values where none was: keys and values */
     once_redis_values values[2]; /* the others; the second ones are large */
-    once_buf fields, commands, letters;
-    size_t n_fresh, n_fields, n_commands, n_command_args, n_letters;
+    once_buf fields, commands, leaves, letters;
+    size_t n_pairs, n_fields, n_commands, n_command_args, n_leaves, n_letters;
     once_buf value; /* whatever is being written */
 
     ONCE_REDIS_LIST(once_redis_kept) kept;

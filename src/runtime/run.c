@@ -93,9 +93,11 @@ static bool concerns_both(once_action_kind kind)
     }
 }
 
-/* What failed, when it goes on; otherwise the caller is told. A server may be away for days. */
+/* What failed, when it goes on; otherwise the caller is told. A server may be away for days. A message's fault is in its own outcome, not
+ * here: a commit may be where it shows first. */
 static void report(worker *w, const once_action *done) /* @locks: lock */
 {
+    if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
         if (!concerns_both(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
         if (w->failures > 1) once_log(ONCE_LOG_WARN, w->trouble, "%s: works again, after %u failures", once_action_name(done->kind), w->failures);

@@ -140,7 +140,9 @@ def test_f10_one_of_a_thousand_fails_under_the_commit(tmp_path, failing, listed,
     """Effects and COMMIT were sent together. The commit cannot have happened, and the other 999 are done once."""
     p = PostgresPipeline(tmp_path, UNIQUE % listed, TABLES + "CREATE UNIQUE INDEX one_amount ON t(amount); INSERT INTO t(id, amount) VALUES ('there', -1)")
     p.write(*[{"id": f"m{i}", "amount": -1 if i == failing else i} for i in range(1000)])
-    counts(p.run(status=status), received=1000, done=999, attempts=1000, **{outcome: 1})
+    ended = p.try_run()
+    assert ended.status == status and not ended.err, "a failing message is not a failing store"
+    counts(ended.json, received=1000, done=999, attempts=1000, **{outcome: 1})
     assert p.value("SELECT n FROM total") == 999 and p.value("SELECT count(*) FROM t") == 1000
     assert p.rows(f"SELECT id FROM t WHERE id = 'm{failing}'") == []
     counts(p.run(status=status), received=1000, duplicates=1000, attempts=0)

@@ -590,6 +590,200 @@ static void f55_damaged_values_are_not_read_as_absent(void **state)
     assert_int_equal(f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err), ONCE_E_CORRUPT);
 }
 
+/* --- what need not be read --- */
+
+enum { MANY = 8 };
+
+static void claim_all(fixture *f, once_store *store, const once_request *requests, size_t n, once_answer expected)
+{
+    const once_request *list[MANY];
+    once_decision d[MANY];
+    for (size_t i = 0; i < n; i++) list[i] = &requests[i];
+    assert_ok(f, store->ops->claim(store, list, n, d, &f->arena, &f->err));
+    for (size_t i = 0; i < n; i++) assert_int_equal(d[i].answer, expected);
+}
+
+static void settle_all(fixture *f, once_store *store, const once_request *requests, size_t n, bool *applied)
+{
+    once_settlement settlements[MANY];
+    for (size_t i = 0; i < n; i++) settlements[i] = (once_settlement){.request = &requests[i], .outcome = ONCE_DONE};
+    assert_ok(f, store->ops->settle(store, settlements, n, applied, &f->err));
+}
+
+/* After a few batches of nothing but new entries the next are thought to be new. */
+static void meet_new_ones(fixture *f, once_store *store)
+{
+    for (int i = 0; i < 5; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "new %llu", (unsigned long long)f->tokens);
+        const once_request r = ask(f, key, NULL);
+        assert_int_equal(claim(f, store, &r), ONCE_ANSWER_RUN);
+        assert_true(settle(f, store, &r, ONCE_DONE));
+    }
+}
+
+static void ask_all(fixture *f, once_request *out, size_t n, int64_t lease_ms)
+{
+    static const char *const keys[MANY] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"};
+    for (size_t i = 0; i < n; i++) out[i] = ask(f, keys[i], NULL), out[i].lease_ms = lease_ms;
+}
+
+static uint64_t claimed(fixture *f)
+{
+    once_stats stats;
+    assert_ok(f, f->b->ops->stats(f->b, f->scope.consumer, &stats, &f->err));
+    return stats.claimed;
+}
+
+/* The number behind the first `what` in the reply to a command. */
+static unsigned long long number_in(fixture *f, const char *words, const char *what)
+{
+    once_redis_url url;
+    once_redis_link *link;
+    once_redis_pipe pipe;
+    assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
+    assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
+    once__redis_pipe_init(&pipe);
+    once__redis_words(&pipe, words);
+    assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
+    const redisReply *reply = pipe.replies[0];
+    const char *at = what && reply->str ? strstr(reply->str, what) : NULL;
+    const unsigned long long n = what ? at ? strtoull(at + strlen(what), NULL, 10) : 0 : reply->elements + (unsigned long long)reply->integer;
+    once__redis_pipe_release(&pipe);
+    once__redis_link_close(link);
+    return n;
+}
+
+static unsigned long long groups(fixture *f)
+{
+    char words[80];
+    snprintf(words, sizeof words, "ZCARD {t%u}cc", names);
+    return number_in(f, words, NULL);
+}
+
+static void new_claims_and_their_settlements_are_not_read(void **state)
+{
+    fixture *f = begun(state);
+    once_request r[MANY];
+    bool applied[MANY];
+    meet_new_ones(f, f->a);
+    run_command(f, "CONFIG RESETSTAT");
+    ask_all(f, r, MANY, LEASE);
+    claim_all(f, f->a, r, MANY, ONCE_ANSWER_RUN);
+    assert_int_equal(number_in(f, "INFO commandstats", "cmdstat_mget:calls="), 0);
+    assert_int_equal(claimed(f), MANY);
+    settle_all(f, f->a, r, 3, applied);
+    assert_int_equal(claimed(f), MANY - 3);
+    settle_all(f, f->a, r + 3, MANY - 3, applied);
+    assert_int_equal(claimed(f), 0);
+    assert_int_equal(groups(f), 0);
+    assert_int_equal(number_in(f, "INFO commandstats", "cmdstat_mget:calls="), 2); /* the script's own, which compares */
+    for (size_t i = 0; i < MANY; i++) assert_int_equal(state_of(f, r[i].id), ONCE_STATE_DONE);
+    assert_int_equal(number_in(f, "INFO commandstats", "cmdstat_evalsha:calls="), 3);
+}
+
+static void f25_what_was_thought_to_be_new_is_not(void **state)
+{
+    fixture *f = begun(state);
+    once_request r[3], theirs;
+    once_decision d[3];
+    meet_new_ones(f, f->a);
+    ask_all(f, r, 3, LEASE);
+    theirs = ask(f, "k1", NULL);
+    assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+    const once_request *list[] = {&r[0], &r[1], &r[2]};
+    assert_ok(f, f->a->ops->claim(f->a, list, 3, d, &f->arena, &f->err));
+    assert_int_equal(d[0].answer, ONCE_ANSWER_RUN);
+    assert_int_equal(d[1].answer, ONCE_ANSWER_BUSY);
+    assert_int_equal(d[2].answer, ONCE_ANSWER_RUN);
+    assert_int_equal(claimed(f), 3);
+    assert_int_equal(groups(f), 2); /* and none of the commit that was refused */
+    assert_true(settle(f, f->b, &theirs, ONCE_DONE));
+    assert_true(settle(f, f->a, &r[0], ONCE_DONE));
+    assert_true(settle(f, f->a, &r[2], ONCE_DONE));
+    assert_int_equal(groups(f), 0);
+}
+
+static void f14_a_group_of_claims_that_somebody_else_has_touched(void **state)
+{
+    fixture *f = begun(state);
+    once_request r[4];
+    bool applied[4];
+    meet_new_ones(f, f->a);
+    ask_all(f, r, 4, 1);
+    claim_all(f, f->a, r, 4, ONCE_ANSWER_RUN);
+    nap(5);
+    const once_request theirs = ask(f, "k2", NULL), later = ask(f, "k3", NULL);
+    assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+    settle_all(f, f->a, r, 3, applied);
+    assert_true(applied[0] && applied[1] && !applied[2]);
+    begin(f, f->a);
+    assert_true(settle(f, f->a, &r[3], ONCE_DONE));
+    assert_int_equal(claim(f, f->b, &later), ONCE_ANSWER_RUN);
+    commit_is_refused(f, f->a);
+    assert_false(settle(f, f->a, &r[3], ONCE_DONE));
+    assert_true(settle(f, f->b, &theirs, ONCE_DONE));
+    assert_true(settle(f, f->b, &later, ONCE_DONE));
+    assert_int_equal(groups(f), 0);
+}
+
+static void f14_a_group_that_is_touched_while_it_is_settled(void **state)
+{
+    fixture *f = begun(state);
+    once_request r[2];
+    bool applied[2];
+    meet_new_ones(f, f->a);
+    ask_all(f, r, 2, 1);
+    claim_all(f, f->a, r, 2, ONCE_ANSWER_RUN);
+    nap(5);
+    const once_request theirs = ask(f, "k1", NULL);
+    begin(f, f->a);
+    settle_all(f, f->a, r, 2, applied);
+    assert_true(applied[0] && applied[1]);
+    assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+    commit_is_refused(f, f->a); /* as a whole */
+    assert_int_equal(state_of(f, r[0].id), ONCE_STATE_CLAIMED);
+    settle_all(f, f->a, r, 2, applied);
+    assert_true(applied[0] && !applied[1]);
+    assert_true(settle(f, f->b, &theirs, ONCE_DONE));
+}
+
+static void f06_what_was_kept_is_compared_after_a_reconnect(void **state)
+{
+    fixture *f = begun(state);
+    once_request r[2];
+    bool applied[2];
+    meet_new_ones(f, f->a);
+    ask_all(f, r, 2, 1);
+    claim_all(f, f->a, r, 2, ONCE_ANSWER_RUN);
+    nap(5);
+    const once_request theirs = ask(f, "k1", NULL);
+    begin(f, f->a);
+    settle_all(f, f->a, r, 2, applied);
+    run_command(f, "CLIENT KILL TYPE normal SKIPME yes");
+    assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+    once_bytes fact;
+    assert_ok(f, f->a->ops->fact_get(f->a, "any", &fact, &f->arena, &f->err)); /* it connects again */
+    assert_int_equal(once_status_class(f->a->ops->commit(f->a, &f->err)), ONCE_CLASS_RETRY);
+    assert_int_equal(state_of(f, r[0].id), ONCE_STATE_CLAIMED);
+    settle_all(f, f->a, r, 2, applied);
+    assert_true(applied[0] && !applied[1]);
+}
+
+static void f47_emptied_between_the_beginning_and_the_commit(void **state)
+{
+    fixture *f = begun(state);
+    meet_new_ones(f, f->a);
+    const once_request r = ask(f, "k", NULL), *requests = &r;
+    once_decision d;
+    begin(f, f->a);
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+    run_command(f, "FLUSHALL");
+    assert_int_not_equal(f->a->ops->commit(f->a, &f->err), ONCE_OK);
+    assert_int_equal(number_in(f, "DBSIZE", NULL), 0);
+    assert_int_equal(once_status_class(f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err)), ONCE_CLASS_FATAL);
+}
+
 /* --- the URL --- */
 
 static void urls(void **state)
@@ -653,6 +847,12 @@ int main(void)
         WITH(f47_no_answer_before_the_replicas_have_it),
         WITH(f47_the_library_takes_it_only_when_it_is_durable),
         WITH(f55_damaged_values_are_not_read_as_absent),
+        WITH(new_claims_and_their_settlements_are_not_read),
+        WITH(f25_what_was_thought_to_be_new_is_not),
+        WITH(f14_a_group_of_claims_that_somebody_else_has_touched),
+        WITH(f14_a_group_that_is_touched_while_it_is_settled),
+        WITH(f06_what_was_kept_is_compared_after_a_reconnect),
+        WITH(f47_emptied_between_the_beginning_and_the_commit),
         cmocka_unit_test(urls),
         cmocka_unit_test(passwords_are_not_shown),
     };

@@ -14,8 +14,8 @@
  * Then hashes, fields and the values that they must have (empty: absent). Then new values, which must be absent and stay for good: how
  * many, keys and values by turns. Then commands, each behind the number of its arguments. Then groups that some leave: their set, their
  * hash, which one, how many leave it; the last one ends it. Then letters, which get their numbers here so that they stand in the order
- * of commits: key without the number, index, hash of what makes them unique, that, and the value. Answers 0 written, 1 something has
- * changed, 2 this is not the store it was.
+ * of commits: key without the number, index, hash of what makes them unique, that, and the value. Answers 1 something has changed, 2
+ * this is not the store it was, or written: 2 and the number of the commit.
  *
  * MSETNX compares and writes in one; where there are too many for one call, an earlier one is taken back. */
 static const char script[] =
@@ -85,7 +85,7 @@ static const char script[] =
     "  call('HSET', a[i + 2], a[i + 3], number)\n"
     "  i = i + 5\n"
     "end\n"
-    "return 0\n";
+    "return 2 + call('HINCRBY', head, 'commits', 1)\n";
 
 enum { SMALL = 1024, ARGS_MAX = 2000, SCRIPT_MAX = 512 << 20 }; /* a server hangs up on a gibibyte */
 
@@ -464,15 +464,10 @@ static void write_clock(once_redis *r) { (void)r; }
 
 /* --- sending --- */
 
-/* Behind a commit: its number, the replicas that have it, and whether the server still keeps what it acknowledges. */
+/* Behind a commit: the replicas that have it, and whether the server still keeps what it acknowledges. */
 static void ask_promises(once_redis *r)
 {
     once_redis_pipe *pipe = &r->pipe;
-    once__redis_command(pipe, 4);
-    once__redis_text(pipe, "HINCRBY");
-    once__redis_put_key(r, "head", NULL, 0);
-    once__redis_text(pipe, "commits");
-    once__redis_text(pipe, "1");
     if (r->url.wait) {
         once__redis_command(pipe, 3);
         once__redis_text(pipe, "WAIT");
@@ -482,10 +477,10 @@ static void ask_promises(once_redis *r)
     if (r->durable) once__redis_ask_settings(pipe);
 }
 
-static int read_promises(once_redis *r, redisReply *const *replies, once_error *err)
+static int read_promises(once_redis *r, redisReply *const *replies, uint64_t commits, once_error *err)
 {
     const once_bytes secret = {(const char *)&r->shelf.store.secret, sizeof r->shelf.store.secret}; /* the script compares it */
-    int rc = once__redis_check_head(r, secret, (uint64_t)(*replies++)->integer, err);
+    int rc = once__redis_check_head(r, secret, commits, err);
     if (rc == ONCE_OK && r->url.wait) {
         const long long have = (*replies++)->integer;
         if (have < (long long)r->url.wait)
@@ -541,8 +536,8 @@ static int send(once_redis *r, once_error *err)
     const redisReply *reply = r->pipe.replies[0];
     if (reply->type != REDIS_REPLY_INTEGER) return once__redis_damaged(r, "a reply", err);
     if (reply->integer == 1) return once__redis_conflict(r, err);
-    if (reply->integer != 0) return once__redis_replaced(r, err);
-    rc = read_promises(r, r->pipe.replies + 1, err);
+    if (reply->integer == 2) return once__redis_replaced(r, err);
+    rc = read_promises(r, r->pipe.replies + 1, (uint64_t)(reply->integer - 2), err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < r->names.n; i++) r->names.at[i].written = true;
     return ONCE_OK;
@@ -552,9 +547,14 @@ static int send(once_redis *r, once_error *err)
 static int wait_for_what_was_read(once_redis *r, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "HINCRBY"); /* a write behind what was read, so that there is something to wait for */
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, "commits");
+    once__redis_text(&r->pipe, "1");
     ask_promises(r);
     const int rc = once__redis_ask(r, err);
-    return rc == ONCE_OK ? read_promises(r, r->pipe.replies, err) : rc;
+    return rc == ONCE_OK ? read_promises(r, r->pipe.replies + 1, (uint64_t)r->pipe.replies[0]->integer, err) : rc;
 }
 
 int once__redis_apply(once_redis *r, once_error *err)

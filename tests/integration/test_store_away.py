@@ -5,7 +5,6 @@ The server is behind a proxy. A store joins by a class like OnPostgres."""
 import os
 import re
 import signal
-import subprocess
 import time
 
 import pytest
@@ -61,8 +60,7 @@ class OnPostgres:
             self.server.start()
 
     def processes(self):
-        return [self.server.process.pid, *map(int, subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.server.process.pid)],
-                                                                  stdout=subprocess.PIPE, text=True).stdout.split())]
+        return [self.server.process.pid, *postgres.children_of(self.server.process.pid)]
 
     def signal_all(self, number):
         for pid in self.processes():

@@ -50,6 +50,19 @@ def as_postgres(argv):
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *argv]
 
 
+def children_of(parent):
+    found = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path) as file:
+                pid, _, rest = file.read().partition(" ")
+        except OSError:  # ended meanwhile
+            continue
+        if int(rest.rpartition(")")[2].split()[1]) == parent:
+            found.append(int(pid))
+    return found
+
+
 class Server:
     def __init__(self, port=None, **settings):
         """With a port it also listens on 127.0.0.1."""
@@ -113,12 +126,12 @@ class Server:
     def kill(self):
         """As by kill -9 of the postmaster and all that it started."""
         if self.process and self.process.poll() is None:
-            children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], stdout=subprocess.PIPE, text=True).stdout.split()
+            children = children_of(self.process.pid)
             self.process.kill()
             self.process.wait()
             for pid in children:
                 try:
-                    os.kill(int(pid), signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
         for name in ("postmaster.pid",):

@@ -258,6 +258,7 @@ static int read_token(lexer *lex, once_error *err)
     case '?':
     case '$': return refuse_foreign(lex, err);
     case '@':
+    case '#':
         if (is_word(peek(lex, 1))) return refuse_foreign(lex, err);
         break;
     default:

@@ -102,6 +102,7 @@ static void quotes_and_comments_stay(void **state)
     becomes("SELECT a-:a--:b\n,:c", "SELECT a-?1--:b\n,?2", "/a /c");
     unchanged("SELECT foo$1, a$b, 1 - -1, a / b, a * b, json -> '$.a' ->> 0");
     unchanged("SELECT a @ b");
+    unchanged("SELECT a # b");
 }
 
 static void foreign_parameters_are_refused(void **state)
@@ -112,6 +113,7 @@ static void foreign_parameters_are_refused(void **state)
     refused("SELECT $1", "parameter '$1' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT $name", "parameter '$name' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT @x", "parameter '@x' is not bound by once; write ':name' or ':{/pointer}'");
+    refused("SELECT #x", "parameter '#x' is not bound by once; write ':name' or ':{/pointer}'");
     refused("SELECT :1", "parameter ':1' begins with a digit; write ':{/1}'");
     refused("SELECT :gr\xc3\xb6\xc3\x9f" "e", "parameter ':gr\xc3\xb6\xc3\x9f" "e' has other characters than letters, digits and _; write "
             "':{/gr\xc3\xb6\xc3\x9f" "e}'");

@@ -66,4 +66,10 @@ int once__work_attach(once_store *store, once_work *work, once_error *err);
 /* Everything is written: tells the caller. E_NOMEM for the copy of a result. */
 int once__work_tell(once_work *work, once_verdict *out, once_error *err);
 
+/* In the caller's own transaction: whether what the handler did stays. */
+static inline bool once__keeps_effect(once_outcome outcome)
+{
+    return outcome == ONCE_DONE || outcome == ONCE_ALREADY || outcome == ONCE_REJECTED || outcome == ONCE_STALE;
+}
+
 #endif

@@ -71,11 +71,6 @@ void once_postgres_release(PGconn *pg)
     free(found);
 }
 
-static bool keeps_effect(once_outcome outcome)
-{
-    return outcome == ONCE_DONE || outcome == ONCE_ALREADY || outcome == ONCE_REJECTED || outcome == ONCE_STALE;
-}
-
 /* The handler, with a savepoint around what it does. */
 static int run(connection *c, once_work *work, once_callback *callback, void *user, once_error *err)
 {
@@ -95,7 +90,7 @@ static int run(connection *c, once_work *work, once_callback *callback, void *us
     if (rc != ONCE_OK) return rc;
     const once_outcome outcome = work->settlement.outcome;
     const bool broken = status == PQTRANS_INERROR;
-    rc = keeps_effect(outcome) && !broken ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);
+    rc = once__keeps_effect(outcome) && !broken ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);
     if (rc != ONCE_OK) return rc;
     if (broken && outcome == ONCE_DONE) return once_fail(err, ONCE_E_MESSAGE, "a statement of the handler failed, and it answered done; nothing of it was kept");
     rc = c->store->ops->settle(c->store, &work->settlement, 1, &applied, err);

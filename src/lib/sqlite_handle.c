@@ -65,11 +65,6 @@ void once_sqlite_release(sqlite3 *db)
     free(found);
 }
 
-static bool keeps_effect(once_outcome outcome)
-{
-    return outcome == ONCE_DONE || outcome == ONCE_ALREADY || outcome == ONCE_REJECTED || outcome == ONCE_STALE;
-}
-
 /* The handler, with a savepoint around what it does. */
 static int run(connection *c, once_work *work, once_callback *callback, void *user, once_error *err)
 {
@@ -80,7 +75,7 @@ static int run(connection *c, once_work *work, once_callback *callback, void *us
     once__work_call(work, callback, user, c->db, NULL, NULL);
     if (sqlite3_get_autocommit(c->db))
         return once_fail(err, ONCE_E_ABORTED, "the transaction was ended inside the handler, by it or by the database");
-    rc = keeps_effect(work->settlement.outcome) ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);
+    rc = once__keeps_effect(work->settlement.outcome) ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);
     if (rc != ONCE_OK) return rc;
     const sqlite3_int64 rowid = sqlite3_last_insert_rowid(c->db);
     rc = c->store->ops->settle(c->store, &work->settlement, 1, &applied, err);

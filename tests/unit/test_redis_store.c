@@ -704,6 +704,19 @@ static void f25_what_was_thought_to_be_new_is_not(void **state)
     assert_int_equal(groups(f), 0);
 }
 
+/* Also when nothing is written: "too old" is only for keys that nobody knows. */
+static void f71_what_was_thought_to_be_new_is_compared_without_being_written(void **state)
+{
+    fixture *f = begun(state);
+    meet_new_ones(f, f->a);
+    const once_request theirs = ask(f, "k", NULL);
+    assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+    assert_true(settle(f, f->b, &theirs, ONCE_DONE));
+    once_request old = ask(f, "k", NULL);
+    old.sent_ms = 1;
+    assert_int_equal(claim(f, f->a, &old), ONCE_ANSWER_DUPLICATE);
+}
+
 static void f14_a_group_of_claims_that_somebody_else_has_touched(void **state)
 {
     fixture *f = begun(state);
@@ -849,6 +862,7 @@ int main(void)
         WITH(f55_damaged_values_are_not_read_as_absent),
         WITH(new_claims_and_their_settlements_are_not_read),
         WITH(f25_what_was_thought_to_be_new_is_not),
+        WITH(f71_what_was_thought_to_be_new_is_compared_without_being_written),
         WITH(f14_a_group_of_claims_that_somebody_else_has_touched),
         WITH(f14_a_group_that_is_touched_while_it_is_settled),
         WITH(f06_what_was_kept_is_compared_after_a_reconnect),

@@ -396,7 +396,7 @@ static const once_config_field file_fields[] = {
     {.name = "follow", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, follow), .standard = "false",
      .text = "Wait for more lines at the end of the file instead of ending."},
     {.name = "cursor", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, cursor), .standard = "false",
-     .text = "Keep the place in the file in the store, with every commit, and go on from there next time. One process at a time holds it."},
+     .text = "Keep the place in the file in the store, with every commit, and go on from there next time. One process at a time holds it, for each consumer."},
     {.name = "headers", .type = ONCE_CONFIG_POINTER, ONCE_CONFIG_AT(once_file_spec, headers), .example = "/headers",
      .standard_text = "none", .text = "The object in each line whose members are the headers (`${header:NAME}`)."},
 };
@@ -588,7 +588,7 @@ static const once_config_word ack_words[] = {
 static const once_config_field pipeline_fields[] = {
     {.name = "consumer", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_name, ONCE_CONFIG_AT(once__pipeline, spec.consumer),
      .shape = "name, 1 to 200 bytes", .example = "payments",
-     .text = "Who consumes. Every key is remembered under this name; consumers do not see each other's."},
+     .text = "Who consumes. Every key is remembered under this name; consumers do not see each other's, and may read one source into one store."},
     {.name = "tenant", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.tenant), .shape = "template",
      .example = "\"${header:tenant}\"", .standard_text = "none", .text = "Separates keys further: tenants do not see each other's."},
     {.name = "store", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_store, ONCE_CONFIG_AT(once__pipeline, spec.store_url),

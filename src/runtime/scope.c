@@ -1,12 +1,17 @@
-/* What a store remembers about a consumer between runs.
+/* What a store remembers about a consumer between runs. Its facts are its own: consumers of one source do not see each other's.
  *
- * How its keys are made: when the key template, the fingerprint, the operation of a type or the consumer of a source changes,
- * every old message looks new and would run again. So each is kept as a fact, and a change is refused until it is confirmed.
+ * How its keys are made: when the key template, the fingerprint or the operation of a type changes, every old message looks new
+ * and would run again. So each is kept as a fact, and a change is refused until it is confirmed.
+ *
+ * That it was here, and from which pipeline file: a file that names a consumer which was never here, and named another one before,
+ * has renamed it, and the new name would start from nothing. A second consumer has a file of its own.
  *
  * Whether its last run ended: a mark is set when a run begins and removed when it ends. A mark that is found at the start means
  * that the last run was killed, perhaps by a message. */
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,11 +21,12 @@
 #include "base/banned.h"
 
 /* Facts have short names; consumers and types may be long and binary. */
-static void fact_name(const once_store *store, const char *kind, once_bytes consumer, once_bytes of, char out[64])
+static once_hash fact_name(const once_store *store, const char *kind, once_bytes consumer, once_bytes of, char out[64])
 {
     const once_scope scope = {.consumer = consumer, .operation = {kind, strlen(kind)}};
     const once_hash hash = once_key_id(store->secret, &scope, of);
     snprintf(out, 64, "%s/%016llx%016llx", kind, (unsigned long long)hash.a, (unsigned long long)hash.b);
+    return hash;
 }
 
 typedef struct checking {
@@ -31,6 +37,8 @@ typedef struct checking {
     once_error *err;
     int rc;
 } checking;
+
+static bool equal(once_bytes a, once_bytes b) { return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0); }
 
 static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; }
 
@@ -43,7 +51,7 @@ static int check_fact(checking *c, const char *kind, once_bytes consumer, once_b
     fact_name(c->store, kind, consumer, of, name);
     int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
     if (rc != ONCE_OK) return rc;
-    if (was.len == now.len && memcmp(was.data, now.data, now.len) == 0) return ONCE_OK;
+    if (equal(was, now)) return ONCE_OK;
     if (was.len && c->how != ONCE_SCOPE_CONFIRM)
         return once_fail(c->err, ONCE_E_SCOPE, "%.*s: %s '%.*s' was '%.*s' in this store and is '%.*s' now; %s; put it back, or confirm with --confirm-scope-change",
                          show(c->pipeline->spec->file), c->pipeline->spec->file.data, what, show(of), of.data, show(was), was.data, show(now), now.data, effect);
@@ -57,6 +65,77 @@ static bool check_operation(void *user, once_bytes operation, once_bytes text)
     return c->rc == ONCE_OK;
 }
 
+/* --- the consumer, and the file that named it --- */
+
+/* "host", NUL, and the path without links: two machines may have files of one name. False: there is no such file (any more). */
+static bool pipeline_file(const once_spec *spec, char out[64 + PATH_MAX], size_t *len)
+{
+    char file[PATH_MAX];
+    if (spec->file.len >= sizeof file) return false;
+    memcpy(file, spec->file.data, spec->file.len);
+    file[spec->file.len] = 0;
+    char *path = realpath(file, NULL);
+    if (!path) return false;
+    memset(out, 0, 64);
+    gethostname(out, 63);
+    const size_t host = strlen(out) + 1, size = strlen(path);
+    const bool fits = size < PATH_MAX;
+    if (fits) memcpy(out + host, path, size);
+    *len = host + size;
+    free(path);
+    return fits;
+}
+
+static int forget(once_store *store, const char *name, once_error *err) { return store->ops->fact_set(store, name, (once_bytes){0}, err); }
+
+/* The fact of the file that it was run from before, when that is another one and still its own. */
+static int forget_other_file(checking *c, once_bytes kept, const char *now, once_error *err)
+{
+    char other[64];
+    once_bytes whose;
+    if (kept.len == 0 || kept.len >= sizeof other) return ONCE_OK;
+    memcpy(other, kept.data, kept.len);
+    other[kept.len] = 0;
+    if (strcmp(other, now) == 0) return ONCE_OK;
+    const int rc = c->store->ops->fact_get(c->store, other, &whose, &c->arena, err);
+    return rc == ONCE_OK && equal(whose, c->pipeline->spec->consumer) ? forget(c->store, other, err) : rc;
+}
+
+/* Until version 5 the consumer of a source was kept under the source alone, so that there could be one. */
+static int forget_old_naming(checking *c, once_error *err)
+{
+    const once_spec *spec = c->pipeline->spec;
+    char name[64];
+    once_bytes whose;
+    fact_name(c->store, "consumer", (once_bytes){0}, spec->source.path, name);
+    const int rc = c->store->ops->fact_get(c->store, name, &whose, &c->arena, err);
+    return rc == ONCE_OK && whose.len && equal(whose, spec->consumer) ? forget(c->store, name, err) : rc;
+}
+
+static int check_consumer(checking *c)
+{
+    const once_spec *spec = c->pipeline->spec;
+    const once_store_ops *ops = c->store->ops;
+    char text[64 + PATH_MAX], here[64], own[64];
+    size_t len;
+    once_bytes kept, named;
+    if (!pipeline_file(spec, text, &len)) return ONCE_OK;
+    fact_name(c->store, "consumer", spec->consumer, (once_bytes){0}, own); /* it was here; the name of its file's fact */
+    fact_name(c->store, "file", (once_bytes){0}, (once_bytes){text, len}, here); /* whom the file named last */
+    int rc = ops->fact_get(c->store, own, &kept, &c->arena, c->err);
+    if (rc == ONCE_OK) rc = ops->fact_get(c->store, here, &named, &c->arena, c->err);
+    if (rc != ONCE_OK) return rc;
+    if (named.len && !equal(named, spec->consumer) && kept.len == 0 && c->how != ONCE_SCOPE_CONFIRM)
+        return once_fail(c->err, ONCE_E_SCOPE, "%.*s: the consumer of this file was '%.*s' in this store and is '%.*s' now, which starts from nothing; "
+                         "put it back, give a second consumer a file of its own, or confirm with --confirm-scope-change",
+                         show(spec->file), spec->file.data, show(named), named.data, show(spec->consumer), spec->consumer.data);
+    if (c->how == ONCE_SCOPE_LOOK) return ONCE_OK;
+    if (!equal(named, spec->consumer)) rc = ops->fact_set(c->store, here, spec->consumer, c->err);
+    if (rc == ONCE_OK) rc = forget_other_file(c, kept, here, c->err);
+    if (rc == ONCE_OK && !equal(kept, (once_bytes){here, strlen(here)})) rc = ops->fact_set(c->store, own, (once_bytes){here, strlen(here)}, c->err);
+    return rc == ONCE_OK ? forget_old_naming(c, c->err) : rc;
+}
+
 int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
@@ -68,11 +147,12 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
         const once_bytes type = handler->type.len ? handler->type : ONCE_BYTES("handler");
         rc = check_fact(&c, "operation", spec->consumer, type, handler->operation, "the operation of type", "messages that were settled would run again");
     }
-    if (rc == ONCE_OK && !(spec->source.path.len == 1 && spec->source.path.data[0] == '-'))
-        rc = check_fact(&c, "consumer", (once_bytes){0}, spec->source.path, spec->consumer, "the consumer of source", "a new consumer starts from nothing");
+    if (rc == ONCE_OK) rc = check_consumer(&c);
     once_arena_release(&c.arena);
     return rc;
 }
+
+/* --- the cursor --- */
 
 int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, char name[64], once_error *err)
 {
@@ -83,7 +163,7 @@ int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, c
     once_cursor cursor;
     once_error why;
     char owner_name[64], host[64] = "?", mine[100];
-    fact_name(store, "cursor", spec->consumer, spec->source.path, name);
+    const once_hash place = fact_name(store, "cursor", spec->consumer, spec->source.path, name);
     fact_name(store, "holder", spec->consumer, spec->source.path, owner_name);
     gethostname(host, sizeof host - 1);
     const int n = snprintf(mine, sizeof mine, "process %ld on %s", (long)getpid(), host);
@@ -93,7 +173,7 @@ int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, c
     if (rc == ONCE_OK && kept.len && !once_cursor_read(kept, &cursor))
         rc = once_fail(err, ONCE_E_CORRUPT, "the cursor of source '%.*s' in the store cannot be read", show(spec->source.path), spec->source.path.data);
     if (rc == ONCE_OK) {
-        rc = parts->source->ops->seek(parts->source, kept.len ? &cursor : NULL, &why);
+        rc = parts->source->ops->seek(parts->source, place, kept.len ? &cursor : NULL, &why);
         if (rc == ONCE_E_BUSY) once_fail(err, rc, "%s (%.*s); stop that one, or take 'cursor' out", why.text, show(owner), owner.data);
         else if (rc != ONCE_OK) once_fail(err, rc, "%s", why.text);
     }
@@ -101,6 +181,8 @@ int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, c
     once_arena_release(&arena);
     return rc;
 }
+
+/* --- whether the last run ended --- */
 
 int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t run, bool *unclean, once_error *err)
 {

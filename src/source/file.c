@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -109,15 +108,14 @@ static int check_place(file_source *f, const once_cursor *cursor, once_error *er
     return once_fail(err, ONCE_E_CORRUPT, "source '%s' is not the file that its cursor belongs to: it was truncated or replaced; use a new path, or 'cursor: false'", f->path);
 }
 
-static int file_seek(once_source *source, const once_cursor *cursor, once_error *err)
+static int file_seek(once_source *source, once_hash which, const once_cursor *cursor, once_error *err)
 {
     file_source *f = (file_source *)source;
-    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK) return bad_file(f, ONCE_E_IO, "cannot lock", errno, err);
-        return once_fail(err, ONCE_E_BUSY, "source '%s': its cursor is held by another process", f->path);
-    }
+    once_error why;
+    int rc = once_cursor_lock(source->env, f->fd, which, &why);
+    if (rc != ONCE_OK) return once_fail(err, rc, "source '%s': %s", f->path, why.text);
     if (!cursor) return ONCE_OK;
-    const int rc = check_place(f, cursor, err);
+    rc = check_place(f, cursor, err);
     if (rc != ONCE_OK) return rc;
     if (lseek(f->fd, cursor->offset, SEEK_SET) < 0) return bad_file(f, ONCE_E_IO, "cannot seek", errno, err);
     f->offset = f->given = cursor->offset;

@@ -33,6 +33,9 @@ typedef struct once_cursor {
 once_bytes once_cursor_write(const once_cursor *cursor, char out[ONCE_CURSOR_TEXT]);
 bool once_cursor_read(once_bytes text, once_cursor *out); /* bytes point into `text`; false: that is none */
 
+/* Holds the cursor `which` of an open file for as long as the descriptor lives (source/cursor_lock.c). ONCE_E_BUSY: another has it. */
+int once_cursor_lock(const once_env *env, int fd, once_hash which, once_error *err);
+
 typedef struct once_source_ops {
     const char *name;    /* "file" */
     const char *summary; /* one line for `once version` and the docs */
@@ -42,8 +45,8 @@ typedef struct once_source_ops {
     unsigned (*bits)(const once_source *source);
 
     /* Makes this process the one that moves the cursor and goes to that place (NULL: the beginning). ONCE_E_BUSY when another
-     * process has it. NULL: the source has no cursor. */
-    int (*seek)(once_source *source, const once_cursor *cursor, once_error *err);
+     * process has it. `which` tells the cursors of one source apart: each consumer has its own. NULL: the source has no cursor. */
+    int (*seek)(once_source *source, once_hash which, const once_cursor *cursor, once_error *err);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), the end, wake(), or about 100 ms.
      * Fills batch->items (message and batch set) and batch->n; bodies live in the batch's arena. */

@@ -50,7 +50,7 @@ typedef struct once_call {
     const char *idempotency_key; /* 32 hexadecimal digits, the same for every attempt at this key */
     uint32_t attempt;            /* 1, 2, 3... */
     uint32_t failures;           /* attempts that failed before */
-    bool maybe_done;             /* an earlier attempt ended without a word and may have had its effect */
+    bool maybe_done;             /* an earlier attempt may have had its effect: it ended without a word, or as unknown */
     struct sqlite3 *db;          /* once_sqlite_handle: the caller's connection, inside its transaction; otherwise NULL */
     struct pg_conn *pg;          /* once_postgres_handle: the same */
     void *internal;

@@ -100,7 +100,7 @@ typedef struct once_ticket {
     once_outcome outcome; /* DUPLICATE: how it ended */
     uint32_t attempt;     /* RUN: 1, 2, 3... a fence that can be shown to the outside */
     uint32_t failures;    /* RUN: attempts that failed before; compare it with your budget */
-    bool maybe_done;      /* RUN: an earlier attempt ended without a word and may have had its effect */
+    bool maybe_done;      /* RUN: an earlier attempt may have had its effect: it ended without a word, or as unknown */
     int64_t wait_ms;      /* BUSY, LATER: asking again may help after so long; -1: not known */
     once_bytes result;    /* DUPLICATE: the stored result; the ticket's, until once_ticket_release */
     char idempotency_key[33]; /* 32 hexadecimal digits, the same for every attempt at this key: give it to the other side */

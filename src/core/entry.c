@@ -165,7 +165,7 @@ static void start(once_entry *entry, once_token token, int64_t lease_ms, bool or
     entry->token = token;
     entry->attempt++;
     if (!orphan) return;
-    entry->silent = true;
+    entry->silent = entry->maybe = true;
     if (!ONCE_PLANTED(silent_free)) entry->failures++;
 }
 
@@ -236,6 +236,7 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
         out->attempt = entry->attempt;
         out->failures = entry->failures;
         out->silent = entry->silent;
+        out->maybe = entry->maybe;
         out->gap_over = entry->gap;
         break;
     case ONCE_ANSWER_DUPLICATE:
@@ -414,6 +415,7 @@ static void note_attempt(once_entry *entry, const once_settlement *s)
 {
     const bool release = s->outcome == ONCE_RELEASE, retry = s->outcome == ONCE_RETRY, dead = s->outcome == ONCE_DEAD;
     if (retry || dead || (release && ONCE_PLANTED(release_forgets))) entry->silent = s->maybe;
+    if (retry || dead) entry->maybe |= s->maybe;
     if (retry && s->maybe && ONCE_PLANTED(unknown_free)) return;
     if (retry || (dead && s->failed) || (release && ONCE_PLANTED(release_blames))) entry->failures++;
 }
@@ -527,7 +529,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     if (entry->state != ONCE_STATE_UNKNOWN) return ONCE_UNCHANGED;
     if (outcome == ONCE_RETRY && !entry->has_message) return ONCE_UNCHANGED; /* nothing to hand out */
     entry->reason = reason;
-    if (outcome != ONCE_DONE) entry->silent = true; /* nobody said that nothing happened */
+    if (outcome != ONCE_DONE) entry->silent = entry->maybe = true; /* nobody said that nothing happened */
     if (outcome == ONCE_DEAD) { /* the token stays: it tells the letter of this death from others */
         entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
         return ONCE_ENTRY_CHANGED | lane_freed(entry) | ONCE_LETTER_NEEDED;
@@ -551,7 +553,7 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     entry->token = (once_token){0};
     entry->failures = 0;
     entry->run = 0;
-    entry->silent = entry->gap = false;
+    entry->silent = entry->maybe = entry->gap = false;
     entry->result = (once_bytes){0};
     /* A finished entry need not keep what it was made with; and the content may be another one now. */
     entry->fingerprint = r->fingerprint;

@@ -96,6 +96,7 @@ typedef struct once_decision {
     uint32_t failures;    /* RUN: how many failed before */
     bool silent;          /* RUN: the attempt before may have had its effect: it ended without a word, or its settlement said so
                            * (`maybe`), or an unknown is tried again */
+    bool maybe;           /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
     bool gap_over;        /* RUN from take: the missing version did not come in time */
     once_outcome outcome; /* DUPLICATE: how it ended */
     bool own;             /* DUPLICATE, DEAD: settled by this very token; RUN to a claim: claimed by it. The reply to that had been
@@ -131,6 +132,7 @@ typedef struct once_entry {
     bool hold;        /* as in the request */
     bool natural;     /* as in the request */
     bool silent;      /* the last attempt may have had its effect; claimed: the one before this claim's */
+    bool maybe;       /* some attempt may have had its effect: stays, whatever later ones say of themselves */
     bool has_message; /* a dead entry has none: its letter has it */
     uint64_t run;
     int64_t seen_ms;    /* first seen */
@@ -182,7 +184,7 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
 
 /* Nothing is known about the key any more; expires_ms stays, for drivers that must cover an older record. */
 int once_entry_forget(once_entry *entry);
-/* A dead entry goes back to work: waiting, failures 0, the attempt goes on; so does `silent`. */
+/* A dead entry goes back to work: waiting, failures 0, the attempt goes on; so do `silent` and `maybe`. */
 int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *message);
 
 /* What operators decide. Each leaves an entry in another state alone.

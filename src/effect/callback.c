@@ -45,7 +45,7 @@ static void callback_run(once_threads *threads, once_job *job)
                             .idempotency_key = idempotency_key,
                             .attempt = item->decision.attempt,
                             .failures = item->decision.failures,
-                            .maybe_done = item->decision.silent,
+                            .maybe_done = item->decision.maybe,
                             .internal = &held.keeper};
     job->outcome = callback->function(callback->user, &told, &job->reply);
 }

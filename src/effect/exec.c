@@ -136,7 +136,7 @@ static bool make_environment(exec_hand *hand, const once_item *item)
     variable(hand, "ONCE_IDEMPOTENCY_KEY=", none, idempotency_key, none);
     number(hand, "ONCE_ATTEMPT=", item->decision.attempt);
     number(hand, "ONCE_FAILURES=", item->decision.failures);
-    number(hand, "ONCE_MAYBE_DONE=", item->decision.silent);
+    number(hand, "ONCE_MAYBE_DONE=", item->decision.maybe);
     variable(hand, "ONCE_TYPE=", item->message.type, "", none);
     variable(hand, "ONCE_TENANT=", item->scope.tenant, "", none);
     variable(hand, "ONCE_CONSUMER=", item->scope.consumer, "", none);

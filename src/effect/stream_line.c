@@ -59,7 +59,7 @@ bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item)
     put_number(buf, item->decision.attempt);
     PUT(buf, ",\"failures\":");
     put_number(buf, item->decision.failures);
-    if (item->decision.silent)
+    if (item->decision.maybe)
         PUT(buf, ",\"maybe_done\":true,\"type\":");
     else
         PUT(buf, ",\"maybe_done\":false,\"type\":");

@@ -45,6 +45,7 @@ static void conclude(once_work *work, once_outcome outcome)
     once_settlement *s = &work->settlement;
     *s = (once_settlement){.request = &work->plan.request};
     outcome = once__reply_outcome(&work->reply, outcome);
+    s->maybe = outcome == ONCE_UNKNOWN; /* also when it is tried again or dies: whoever runs it next is told */
     if (outcome == ONCE_UNKNOWN && work->plan.terms.retry_unknown) outcome = ONCE_RETRY;
     if (outcome == ONCE_RETRY && work->decision.failures + 1 >= work->plan.terms.attempts) outcome = ONCE_DEAD;
     s->outcome = outcome;
@@ -78,6 +79,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
             .outcome = ONCE_DEAD,
             .reason = ONCE_BYTES("every attempt ended without a word: the process or its handler was killed"),
             .message = &work->plan.message,
+            .maybe = true, /* a replay is told what this attempt was told */
         };
         return;
     }
@@ -88,7 +90,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
                             .idempotency_key = idempotency_key,
                             .attempt = work->decision.attempt,
                             .failures = work->decision.failures,
-                            .maybe_done = work->decision.silent,
+                            .maybe_done = work->decision.maybe,
                             .db = db,
                             .pg = pg,
                             .internal = keeper};

@@ -202,7 +202,7 @@ static int fill_ticket(once_ticket *ticket, const once_plan *plan, const once_de
     ticket->outcome = decision->outcome;
     ticket->attempt = decision->attempt;
     ticket->failures = decision->failures;
-    ticket->maybe_done = decision->silent;
+    ticket->maybe_done = decision->maybe;
     ticket->wait_ms = decision->wait_ms == ONCE_NEVER ? -1 : decision->wait_ms;
     ticket->remember_ms = plan->terms.remember_ms;
     ticket->lease_ms = plan->terms.lease_ms;

@@ -262,7 +262,7 @@ const char once__config_commands[] =
     "| `ONCE_IDEMPOTENCY_KEY` | 32 hexadecimal digits, the same for every attempt at this key: pass it to the other side |\n"
     "| `ONCE_ATTEMPT` | 1, 2, 3...: higher each time; a fence for those who compare it |\n"
     "| `ONCE_FAILURES` | attempts that failed before |\n"
-    "| `ONCE_MAYBE_DONE` | 1: the attempt before may have had its effect; otherwise 0 |\n"
+    "| `ONCE_MAYBE_DONE` | 1: an attempt before this one may have had its effect; otherwise 0 |\n"
     "| `ONCE_TYPE`, `ONCE_TENANT`, `ONCE_CONSUMER`, `ONCE_OPERATION` | what the message was handled as |\n"
     "| `ONCE_COORDINATES` | where the source had the message |\n"
     "| `ONCE_SENT_MS` | when it was sent, in milliseconds since 1970; empty when that is not known |\n"

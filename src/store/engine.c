@@ -353,7 +353,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
             if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
             if (rc != ONCE_OK) break;
             const once_decision decision = {.answer = ONCE_ANSWER_RUN, .attempt = entry->attempt, .failures = entry->failures,
-                                            .silent = entry->silent, .gap_over = entry->gap};
+                                            .silent = entry->silent, .maybe = entry->maybe, .gap_over = entry->gap};
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
             count++;

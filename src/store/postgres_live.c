@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32 };
 enum { VANISHED_TRIES = 8 };
 
 /* A remember that is longer cannot be added to the time by the server without care. */
@@ -134,6 +134,7 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
         .gap = flags & GAP,
         .hold = flags & HOLD,
         .silent = flags & SILENT,
+        .maybe = flags & (MAYBE | SILENT), /* older tables have only the last attempt's */
         .natural = flags & NATURAL,
         .has_message = once__pg_int(r, row, 16) != 0,
     };
@@ -772,7 +773,7 @@ static void put_live(once_postgres *q, const once_entry *e)
     for (size_t i = 0; i < 10; i++) once__pg_put_int8(&c[4 + i], numbers[i]);
     once__pg_put_int2(&c[14], (int16_t)e->state);
     once__pg_put_int2(&c[15], (int16_t)((e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) | (e->silent ? SILENT : 0) |
-                                        (e->natural ? NATURAL : 0)));
+                                        (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0)));
     once__pg_put_bool(&c[16], e->has_message);
     const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,    e->at.place,
                                 e->at.point,     e->reason,         e->who,             e->worker, e->history};

@@ -13,7 +13,7 @@
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32 };
 enum { LIVE_KNOWN_MAX = 4096 };
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
@@ -187,6 +187,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     e->gap = flags & GAP;
     e->hold = flags & HOLD;
     e->silent = flags & SILENT;
+    e->maybe = flags & (MAYBE | SILENT); /* older tables have only the last attempt's */
     e->natural = flags & NATURAL;
     e->run = (uint64_t)sqlite3_column_int64(stmt, 13);
     e->seen_ms = sqlite3_column_int64(stmt, 14);
@@ -478,7 +479,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 11, e->gap_ms);
     sqlite3_bind_int64(stmt, 12, e->remember_ms);
     sqlite3_bind_int(stmt, 13, (e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) |
-                                 (e->silent ? SILENT : 0) | (e->natural ? NATURAL : 0));
+                                 (e->silent ? SILENT : 0) | (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0));
     sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
     sqlite3_bind_int64(stmt, 15, e->seen_ms);
     sqlite3_bind_int64(stmt, 16, e->changed_ms);

@@ -569,22 +569,24 @@ static void f77_budget_and_silence_after_every_sequence(void **state)
     for (int sequence = 0; sequence < FATES * FATES * FATES * FATES; sequence++) {
         once_entry e = absent();
         uint32_t failures = 0;
-        bool silent = false;
+        bool silent = false, ever = false;
         int64_t now_ms = NOW;
         for (int i = 0, rest = sequence; i < 5; i++, rest /= FATES) {
             const once_request r = request((once_token){100 + (uint64_t)i, 1});
             const bool taken = e.has_message && (sequence + i) % 2;
             const once_decision d =
                 taken ? take(&e, NULL, r.token, now_ms, ONCE_ENTRY_CHANGED) : claim(&e, NULL, r, now_ms, ONCE_ENTRY_CHANGED);
-            if (d.answer != ONCE_ANSWER_RUN || d.attempt != (uint32_t)i + 1 || d.failures != failures || d.silent != silent)
-                fail_msg("sequence %d, attempt %d: failures %u, not %u; silent %d, not %d", sequence, i + 1, d.failures, failures,
-                         d.silent, silent);
+            if (d.answer != ONCE_ANSWER_RUN || d.attempt != (uint32_t)i + 1 || d.failures != failures || d.silent != silent ||
+                d.maybe != ever)
+                fail_msg("sequence %d, attempt %d: failures %u, not %u; silent %d, not %d; maybe %d, not %d", sequence, i + 1, d.failures,
+                         failures, d.silent, silent, d.maybe, ever);
             const int fate = rest % FATES;
             meet(&e, fate, r, now_ms);
             now_ms += LEASE;
             if (fate == DIES || fate == MAYBE_DIES || fate == UNKNOWN_DIES) failures = 0; /* replayed */
             else if (fate != RELEASED) failures++;
             if (fate != RELEASED) silent = fate != FAILS && fate != DIES;
+            ever |= silent;
         }
     }
 }

@@ -418,6 +418,12 @@ static void f71_older_than_what_is_remembered(void **state)
 
 /* ---- unknowns ---- */
 
+static bool keep_letter_id(void *user, const once_letter *letter)
+{
+    *(uint64_t *)user = letter->id;
+    return true;
+}
+
 static void an_unknown_is_held_unless_it_may_be_repeated(void **state)
 {
     fixture *f = *state;
@@ -443,6 +449,64 @@ static void an_unknown_is_held_unless_it_may_be_repeated(void **state)
     v = handle(f, &d, &again);
     assert_int_equal(v.outcome, ONCE_DONE);
     assert_int_equal(again.failures, 1);
+    assert_true(again.maybe_done);
+    once_verdict_release(&v);
+}
+
+static uint64_t the_letter(fixture *f)
+{
+    uint64_t id = 0;
+    once_store *inner = ((once_guard *)f->store)->inner;
+    good(f, inner->ops->letters(inner, f->scope.consumer, 0, keep_letter_id, &id, &f->err));
+    assert_int_not_equal(id, 0);
+    return id;
+}
+
+static void replay(fixture *f)
+{
+    bool found;
+    once_store *inner = ((once_guard *)f->store)->inner;
+    good(f, inner->ops->exhume(inner, the_letter(f), &found, &f->err));
+    assert_true(found);
+}
+
+/* Nothing that later attempts say of themselves takes back what an earlier one may have done. */
+static void f05_what_may_have_happened_is_told_to_every_later_attempt(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    f->terms.retry_unknown = true;
+    f->terms.attempts = 3;
+    const once_delivery d = delivery(f, "p1", "x");
+    gateway g = {.fail_first = 3};
+    static const once_outcome answers[] = {ONCE_RETRY, ONCE_UNKNOWN, ONCE_RETRY};
+    for (int i = 0; i < 3; i++) {
+        g.failure = answers[i];
+        const once_verdict v = handle(f, &d, &g);
+        assert_int_equal(v.outcome, i < 2 ? ONCE_RETRY : ONCE_DEAD);
+        assert_int_equal(g.maybe_done, i == 2);
+        test_env_pass(&f->world, 100000);
+    }
+    replay(f);
+    once_verdict v = handle(f, &d, &g);
+    assert_int_equal(v.outcome, ONCE_DONE);
+    assert_true(g.maybe_done);
+    assert_int_equal(g.attempt, 4);
+    once_verdict_release(&v);
+}
+
+static void f05_a_death_by_unknowns_is_told_to_the_replay(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    f->terms.retry_unknown = true;
+    f->terms.attempts = 1;
+    const once_delivery d = delivery(f, "p1", "x");
+    gateway g = {.fail_first = 1, .failure = ONCE_UNKNOWN};
+    assert_int_equal(handle(f, &d, &g).outcome, ONCE_DEAD);
+    replay(f);
+    once_verdict v = handle(f, &d, &g);
+    assert_true(g.maybe_done);
     once_verdict_release(&v);
 }
 
@@ -522,6 +586,19 @@ static void f02_f04_f05_killed_in_the_handler_is_repeated_when_told(void **state
     assert_int_equal(v.answer, ONCE_ANSWER_DEAD); /* three attempts ended without a word */
     assert_true(v.ack);
     assert_int_equal(g.calls, 1);
+
+    once_arena arena = {0};
+    once_entry entry;
+    once_store *inner = ((once_guard *)f->store)->inner;
+    good(f, inner->ops->get(inner, once_key_id(inner->secret, &f->scope, poison.key), &entry, &arena, &f->err));
+    assert_true(entry.state == ONCE_STATE_DEAD && entry.silent && entry.maybe); /* so that a replay counts as a repeat */
+    once_arena_release(&arena);
+    replay(f);
+    f->terms.lease_ms = 30000;
+    v = handle(f, &poison, &g);
+    assert_int_equal(v.outcome, ONCE_DONE);
+    assert_true(g.maybe_done);
+    once_verdict_release(&v);
 }
 
 /* ---- leases ---- */
@@ -943,6 +1020,8 @@ int main(void)
         TEST(a_result_has_a_limit),
         TEST(f71_older_than_what_is_remembered),
         TEST(an_unknown_is_held_unless_it_may_be_repeated),
+        TEST(f05_what_may_have_happened_is_told_to_every_later_attempt),
+        TEST(f05_a_death_by_unknowns_is_told_to_the_replay),
         TEST(f02_f04_f05_killed_in_the_handler_is_held),
         TEST(f02_f04_f05_killed_in_the_handler_is_repeated_when_told),
         TEST(f14_a_handler_that_outlives_its_lease_is_fenced),

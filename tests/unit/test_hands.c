@@ -129,7 +129,7 @@ static int prepare(fixture *f, once_item *item, once_bytes body)
     item->message = (once_message){.body = body, .type = bytes("charge"), .at = {bytes("in.ndjson"), bytes("17")}, .sent_ms = 1700000000000};
     item->scope = (once_scope){.tenant = bytes("acme"), .consumer = f->spec.consumer, .operation = f->handler.operation};
     item->request = (once_request){.scope = &item->scope, .key = bytes("p-1"), .id = {0x0123456789abcdef, 0xfedcba9876543210}};
-    item->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true};
+    item->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true, .maybe = true};
     item->outcome = ONCE_OUTCOMES;
     const bool json = once_json_parse(&f->body, body, NULL, NULL) == ONCE_OK;
     return once_hands_prepare(item->handler, json ? &f->body : NULL, &item->message, &f->arena, &item->input, &f->err);

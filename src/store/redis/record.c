@@ -8,7 +8,7 @@
 
 enum { TIME_BYTES = 6 };
 enum { HAS_FINGERPRINT = 1, HAS_TEXT = 2, HAS_HISTORY = 4 };
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32, MAYBE = 64 };
 
 #define TIME_FOREVER ((INT64_C(1) << 48) - 1)
 
@@ -131,7 +131,7 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_word(to, stamp);
     put_byte(to, e->state);
     put_byte(to, (e->versioned ? VERSIONED : 0u) | (e->gap ? GAP : 0u) | (e->hold ? HOLD : 0u) | (e->natural ? NATURAL : 0u) |
-                     (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u));
+                     (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u));
     put_id(to, e->token);
     put_id(to, e->fingerprint);
     put_id(to, e->lane);
@@ -349,6 +349,7 @@ static bool read_open(once_bytes value, once_entry *e)
     e->hold = flags & HOLD;
     e->natural = flags & NATURAL;
     e->silent = flags & SILENT;
+    e->maybe = flags & (MAYBE | SILENT); /* older values have only the last attempt's */
     e->has_message = flags & HAS_MESSAGE;
     e->token = get_id(&in);
     e->fingerprint = get_id(&in);

@@ -52,7 +52,8 @@ typedef enum once_class {
     X(E_CORRUPT, -51, FATAL, "damaged data")                                                                          \
     X(E_NOT_OURS, -52, FATAL, "the file belongs to another program")                                                  \
     X(E_NEWER, -53, FATAL, "written by a newer version")                                                              \
-    X(E_BUG, -54, FATAL, "a contract inside was broken")
+    X(E_BUG, -54, FATAL, "a contract inside was broken")                                                              \
+    X(E_MOVED, -55, FATAL, "the file is not where it was")
 
 typedef enum once_status {
 #define ONCE_STATUS_ENUM(name, value, class_, text) ONCE_##name = (value),

@@ -310,6 +310,7 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
         once__sqlite_close(db);
         return status;
     }
+    once__sqlite_note_place(db);
     *out = db;
     return ONCE_OK;
 }
@@ -327,6 +328,7 @@ int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err)
     db->db.ops = &sqlite_ops;
     db->handle = handle;
     db->borrowed = true;
+    once__sqlite_note_place(db);
     *out = db;
     return ONCE_OK;
 }
@@ -337,6 +339,8 @@ void once__sqlite_close(once_sqlite_db *db)
     sqlite3_finalize(db->mark);
     sqlite3_finalize(db->unmark);
     if (!db->borrowed) sqlite3_close_v2(db->handle);
+    free(db->place_path);
+    free(db->rescued);
     free(db->path);
     free(db);
 }

@@ -12,8 +12,16 @@
 #define ONCE_DB_SQLITE_H
 
 #include <sqlite3.h>
+#include <sys/types.h>
 
 #include "db/db.h"
+
+/* Which file it was when it was opened (sqlite_moved.c). */
+typedef struct once_sqlite_place {
+    bool known;
+    dev_t device;
+    ino_t inode;
+} once_sqlite_place;
 
 typedef struct once_sqlite_db {
     once_db db;
@@ -26,6 +34,9 @@ typedef struct once_sqlite_db {
     int busy_ms;         /* how long to wait for a lock ... */
     int64_t busy_since_ns; /* ... since the first try */
     sqlite3_stmt *mark, *unmark; /* SAVEPOINT, RELEASE; made when first needed */
+    char *place_path;    /* where `place` was seen, from the root on */
+    once_sqlite_place place, wal_place, shm_place;
+    char *rescued;       /* it was deleted: where a copy is */
     const atomic_bool *stop; /* of a connection of its own (sqlite_tx.c): true: give up. NULL: the store's */
 } once_sqlite_db;
 
@@ -55,6 +66,16 @@ int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err);
 int once__sqlite_status(int code);
 /* What an extended result code of a statement of the user means, with the connection's own words for it. */
 int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault);
+
+/* ---- whether its files are still where they were (sqlite_moved.c) ---- */
+
+void once__sqlite_note_place(once_sqlite_db *db); /* when it is opened */
+/* The file, or its -wal or -shm file, was deleted, renamed or replaced. Inside a transaction or directly behind one: the connection has
+ * read, so that its -wal file is there. A database without a file never moves. */
+bool once__sqlite_moved(once_sqlite_db *db);
+/* ONCE_E_MOVED, with what to do. Outside of a transaction: of a store's file that was deleted a copy is kept. */
+int once__sqlite_say_moved(once_sqlite_db *db, once_error *err);
+int once__sqlite_unmoved(once_sqlite_db *db, once_error *err); /* both */
 
 /* ---- a connection of its own (sqlite_tx.c) ---- */
 

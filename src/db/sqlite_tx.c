@@ -46,7 +46,22 @@ void once__sqlite_close_other(once_db *db) { once__sqlite_close(of(db)); }
 int once__sqlite_tx_begin(once_db *db, once_error *err)
 {
     of(db)->refused[0] = '\0';
-    return once__sqlite_exec(of(db), "BEGIN IMMEDIATE", err);
+    const int rc = once__sqlite_exec(of(db), "BEGIN IMMEDIATE", err);
+    if (rc != ONCE_OK || !once__sqlite_moved(of(db))) return rc;
+    once__sqlite_tx_rollback(db);
+    return once__sqlite_say_moved(of(db), err);
+}
+
+/* What was committed to a file that nobody will find is no effect, and may be found again: nobody knows. */
+static int committed_elsewhere(once_sqlite_db *db, bool *maybe, once_fault *fault)
+{
+    once_error why;
+    const int rc = once__sqlite_unmoved(db, &why);
+    if (rc == ONCE_OK) return rc;
+    *maybe = true;
+    *fault = (once_fault){.kind = ONCE_FAULT_FATAL};
+    snprintf(fault->text, sizeof fault->text, "%.299s", why.text);
+    return rc;
 }
 
 int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
@@ -56,7 +71,7 @@ int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
     const int code = sqlite3_exec(db->handle, "COMMIT", NULL, NULL, NULL);
     heed_stop(db, true);
     *maybe = false;
-    if (code == SQLITE_OK) return ONCE_OK;
+    if (code == SQLITE_OK) return committed_elsewhere(db, maybe, fault);
     /* These leave the transaction as it was. After anything else (an error of the disk) its end may be in the file all the same. */
     const int kind = code & 0xff;
     const bool refused = kind == SQLITE_BUSY || kind == SQLITE_LOCKED || kind == SQLITE_CONSTRAINT;

@@ -240,9 +240,10 @@ static int sqlite_begin(once_shelf *shelf, bool write, once_error *err)
     if (q->db->borrowed && write) rc = lock_borrowed(q, err);
     if (q->db->borrowed && rc == ONCE_OK) rc = check_mark(q, err);
     if (rc == ONCE_OK) rc = catch_up(q, err);
-    if (rc != ONCE_OK) {
+    const bool moved = rc == ONCE_OK && once__sqlite_moved(q->db); /* before an effect runs in vain */
+    if (rc != ONCE_OK || moved) {
         tx_over(q, false);
-        return rc;
+        return moved ? once__sqlite_say_moved(q->db, err) : rc;
     }
     q->changes_before = sqlite3_total_changes64(q->db->handle);
     return ONCE_OK;
@@ -276,7 +277,7 @@ static int sqlite_commit(once_shelf *shelf, once_error *err)
     }
     if (rc == ONCE_OK && q->wrote) q->stored_clock = shelf->clock;
     tx_over(q, rc == ONCE_OK);
-    return rc;
+    return rc == ONCE_OK ? once__sqlite_unmoved(q->db, err) : rc; /* committed where nobody will find it: not acknowledged */
 }
 
 static void sqlite_rollback(once_shelf *shelf) { tx_over(once__sqlite_of(shelf), false); }

@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from harness import Pipeline, counts
+from harness import Pipeline, counts, until
 
 TABLES = "CREATE TABLE t(id PRIMARY KEY, v); CREATE TABLE total(n); INSERT INTO total VALUES (0);"
 CONFIG = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t VALUES (:id, :v)", "UPDATE total SET n = n + 1"]}\nbatch: {max: 64}\n'
@@ -108,6 +108,68 @@ def test_f58_newer_schema_is_refused(tmp_path):
     assert ended.json["received"] == 0
     p.execute(f"UPDATE once_meta SET value = {version} WHERE name = 'version'")
     counts(p.run(status=0), received=50, duplicates=50)
+
+
+# ---- a file that goes away while it is in use ----
+
+FOLLOW = "{path: in.ndjson, follow: true}"
+
+
+def settled(p, n):
+    return lambda: p.value("SELECT n FROM total") == n
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_f83_deleted_while_it_runs(tmp_path, idle):
+    """Noticed by the next look or commit, nothing is acked, and a copy of what was committed can take its place."""
+    p = pipeline(tmp_path, source=FOLLOW)
+    with p.start() as running:
+        until(settled(p, 50), what="fifty messages")
+        for name in ("", "-wal", "-shm"):
+            os.unlink(p.database + name)
+        if not idle:
+            p.append(*[{"id": i, "v": 1} for i in range(50, 60)])
+        ended = running.end()
+    assert ended.status == 3, ended
+    assert "store.db" in ended.err and "deleted" in ended.err and "stop everything" in ended.err, ended
+    kept = [name for name in os.listdir(tmp_path) if "rescued" in name]
+    assert len(kept) == 1 and kept[0] in ended.err, ended
+    assert ended.json["acked"] == 50, ended
+    os.rename(tmp_path / kept[0], p.database)
+    p.configure(CONFIG)
+    n = 50 if idle else 60
+    counts(p.run(status=0), received=n, duplicates=50, done=n - 50)
+    whole(p, n)
+    assert p.value("PRAGMA journal_mode") == "wal"
+
+
+def test_f83_replaced_while_it_runs(tmp_path):
+    p = pipeline(tmp_path, source=FOLLOW)
+    shutil.copy(p.database, tmp_path / "new")
+    with p.start() as running:
+        until(settled(p, 50), what="fifty messages")
+        os.rename(tmp_path / "new", p.database)
+        p.append(*[{"id": i, "v": 1} for i in range(50, 60)])
+        ended = running.end()
+    assert ended.status == 3 and "replaced" in ended.err, ended
+    assert ended.json["acked"] == 50, ended
+
+
+def test_f83_an_effect_in_a_deleted_database_is_not_done(tmp_path):
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.executescript("PRAGMA journal_mode = WAL; CREATE TABLE t(id PRIMARY KEY)")
+    connection.close()
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: {url: "sqlite:other.db", do: ["INSERT INTO t VALUES (:id)"]}}\nworkers: 1\n', source=FOLLOW)
+    p.write({"id": 1})
+    with p.start() as running:
+        until(lambda: os.path.exists(other) and sqlite3.connect(other).execute("SELECT count(*) FROM t").fetchone() == (1,), what="the first one")
+        os.unlink(other)
+        p.append({"id": 2}, {"id": 3})
+        ended = running.end()
+    assert ended.status == 3 and "other.db" in ended.err and "deleted" in ended.err, ended
+    assert ended.json["done"] <= 1, ended
+    assert not os.path.exists(other)
 
 
 # ---- places ----

@@ -139,6 +139,24 @@ def test_rows_unmet(tmp_path, otherwise, fate):
     counts(p.run(), received=3, duplicates=3)
 
 
+@pytest.mark.parametrize("batch", [1, 1024])
+@pytest.mark.parametrize("otherwise, fate", [("stale", "stale"), ("rejected", "rejected"), ("dead", "dead"), ("retry", "dead")])
+def test_f03_too_many_rows_of_an_only_statement_are_not_committed(tmp_path, otherwise, fate, batch):
+    p = pipeline(tmp_path, ["{do: \"UPDATE orders SET paid = paid + 1 WHERE id = :order\", rows: 1, else: " + otherwise + "}"],
+                 "CREATE TABLE orders(id, paid); INSERT INTO orders VALUES (1, 0), (2, 0), (2, 0), (3, 0);", config=f"batch: {{max: {batch}}}\n")
+    p.write({"id": "a", "order": 1}, {"id": "b", "order": 2}, {"id": "c", "order": 3})
+    counts(p.run(), received=3, done=2, **{fate: 1})
+    assert p.rows("SELECT id, paid FROM orders ORDER BY id") == [(1, 1), (2, 0), (2, 0), (3, 1)], "nothing of the unmet one stays"
+    assert "met 2 rows, 1 were asked for" in p.explain("b")[0]["reason"]
+
+
+def test_f70_a_constraint_is_known_by_its_whole_name(tmp_path):
+    p = pipeline(tmp_path, ["INSERT INTO pay VALUES (:pay, :idx)"], "CREATE TABLE pay(id UNIQUE, idx UNIQUE);", more="  already: pay.id\n")
+    p.write({"id": 1, "pay": "a", "idx": 1}, {"id": 2, "pay": "a", "idx": 2}, {"id": 3, "pay": "b", "idx": 1})
+    counts(p.run(status=1), received=3, done=1, already=1, dead=1)
+    assert p.letters() == [(3, "UNIQUE constraint failed: pay.idx")], "pay.idx is not pay.id"
+
+
 def test_rows_of_select_and_zero(tmp_path):
     p = pipeline(tmp_path, ["{do: \"SELECT 1 FROM blocked WHERE id = :id\", rows: 0, else: rejected}", "INSERT INTO t VALUES (:id)"],
                  "CREATE TABLE blocked(id); INSERT INTO blocked VALUES (2); CREATE TABLE t(id);")

@@ -249,12 +249,13 @@ static void *claim_second(void *user)
     return NULL;
 }
 
-static bool somebody_waits(void)
+static bool somebody_waits_for(const char *query)
 {
-    char conninfo[300];
+    char conninfo[300], sql[200];
     snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
+    snprintf(sql, sizeof sql, "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%s%%'", query);
     PGconn *conn = PQconnectdb(conninfo);
-    PGresult *result = PQexec(conn, "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO once_entry%'");
+    PGresult *result = PQexec(conn, sql);
     const bool waits = PQntuples(result) > 0;
     PQclear(result);
     PQfinish(conn);
@@ -277,7 +278,7 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
     assert_int_equal(pthread_create(&thread, NULL, claim_second, &other), 0);
     bool waited = false;
     for (int i = 0; i < 2000 && !waited; i++) {
-        waited = somebody_waits();
+        waited = somebody_waits_for("INSERT INTO once_entry");
         if (!waited) usleep(5000);
     }
     settle(one, &r);
@@ -288,6 +289,85 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
     assert_true(waited);
     assert_int_equal(other.rc, ONCE_OK);
     assert_int_equal(other.answer, ONCE_ANSWER_DUPLICATE);
+}
+
+/* Two workers get the same new keys and lanes in different orders. Both lock the lowest first, so neither waits for the other in a ring.
+ * Without that the server would end one of them as a deadlock. */
+typedef struct pair {
+    once_store *store;
+    once_request requests[2];
+    once_decision decisions[2];
+    int rc;
+    once_error err;
+} pair;
+
+static void *claim_pair(void *user)
+{
+    pair *p = user;
+    const once_request *requests[] = {&p->requests[0], &p->requests[1]};
+    once_arena arena = {0};
+    p->rc = p->store->ops->begin(p->store, &p->err);
+    if (p->rc == ONCE_OK) p->rc = p->store->ops->claim(p->store, requests, 2, p->decisions, &arena, &p->err);
+    p->store->ops->rollback(p->store);
+    once_arena_release(&arena);
+    return NULL;
+}
+
+static bool is_lower(once_hash x, once_hash y) { return x.a != y.a ? x.a < y.a : x.b < y.b; }
+
+static void claim_in_different_orders(bool lanes)
+{
+    once_store *one = open_one();
+    pair other = {.store = open_one()};
+    once_error err;
+    pthread_t thread;
+    once_request low = ask(one, "a", 1), high = ask(one, "b", 1);
+    if (lanes) low.lane.id = once_lane_id(one->secret, &scope, ONCE_BYTES("a")), high.lane.id = once_lane_id(one->secret, &scope, ONCE_BYTES("b"));
+    if (lanes ? is_lower(high.lane.id, low.lane.id) : is_lower(high.id, low.id)) {
+        const once_request swap = low;
+        low = high;
+        high = swap;
+    }
+    other.requests[0] = high;
+    other.requests[1] = low;
+    if (lanes) { /* other keys of the same lanes */
+        other.requests[0].id = ask(one, "c", 1).id;
+        other.requests[1].id = ask(one, "d", 1).id;
+    }
+    other.requests[0].token.a = other.requests[1].token.a = 2;
+    assert_int_equal(one->ops->begin(one, &err), ONCE_OK);
+    assert_int_equal(claim(one, &low), ONCE_ANSWER_RUN);
+    assert_int_equal(pthread_create(&thread, NULL, claim_pair, &other), 0);
+    bool waited = false;
+    for (int i = 0; i < 4000 && !waited; i++) {
+        waited = somebody_waits_for(lanes ? "INSERT INTO once_lane" : "INSERT INTO once_entry");
+        if (!waited) usleep(5000);
+    }
+    assert_int_equal(claim(one, &high), ONCE_ANSWER_RUN); /* the other one has not touched it yet */
+    one->ops->rollback(one);
+    pthread_join(thread, NULL);
+    once__store_close(one);
+    once__store_close(other.store);
+    assert_true(waited);
+    if (other.rc != ONCE_OK) fail_msg("%s", other.err.text);
+    assert_int_equal(other.decisions[0].answer, ONCE_ANSWER_RUN);
+    assert_int_equal(other.decisions[1].answer, ONCE_ANSWER_RUN);
+}
+
+static void f91_new_keys_are_inserted_in_one_order(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    claim_in_different_orders(false);
+}
+
+static void f91_new_lanes_are_inserted_in_one_order(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    claim_in_different_orders(true);
 }
 
 /* Sweeping takes what has expired and passes over what another transaction holds. */
@@ -664,6 +744,8 @@ int main(void)
         cmocka_unit_test(a_finished_entry_comes_back_from_its_detail),
         cmocka_unit_test_setup_teardown(keys_that_are_inserted_ahead_go_with_the_transaction, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f91_new_keys_are_inserted_in_one_order, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f91_new_lanes_are_inserted_in_one_order, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_sweep_passes_over_what_is_locked, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_what_took_the_place_of_an_expired_row_stays, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_one_sweeps_and_the_others_know, with_schema, without_schema),

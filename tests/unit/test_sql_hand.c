@@ -2,6 +2,7 @@
  * COMMIT. Runs under tsan: each connection has a thread. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "effect/effect.h"
 #include "effect/hands.h"
 #include "effect/sql_params.h"
+#include "effect/sql_statements.h"
 #include "postgres.h"
 #include "vfs.h"
 
@@ -198,6 +200,42 @@ static void f26_an_answer_of_the_business_is_the_outcome(void **state)
     assert_int_equal(rows(f), 2);
 }
 
+/* What a list names is the whole name, code or state, and not how one begins. */
+static void a_name_in_a_list_is_the_whole_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *said;
+        once_fault fault;
+        once_outcome outcome;
+    } cases[] = {
+        {"pay.id", {.constraint = "pay.id"}, ONCE_ALREADY},
+        {"pay.id", {.constraint = "pay.idx"}, ONCE_DEAD},
+        {"pay.idx", {.constraint = "pay.id"}, ONCE_DEAD},
+        {"pay.id", {.constraint = "pay.id,pay.x"}, ONCE_DEAD},
+        {"", {.constraint = ""}, ONCE_DEAD},
+        {"2067", {.code = 2067}, ONCE_ALREADY},
+        {"206", {.code = 2067}, ONCE_DEAD},
+        {"2067", {.code = 206}, ONCE_DEAD},
+        {"0", {.code = 0}, ONCE_DEAD},
+        {"23505", {.state = "23505"}, ONCE_ALREADY},
+        {"235", {.state = "23505"}, ONCE_DEAD},
+        {"23505", {.state = "235"}, ONCE_DEAD},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const once_bytes said = bytes(cases[i].said);
+        once_fault fault = cases[i].fault;
+        once_outcome outcome;
+        fault.kind = ONCE_FAULT_CONSTRAINT;
+        once_handler_spec handler = {.already = &said, .n_already = 1};
+        assert_true(once_sql_judge(&handler, &fault, &outcome));
+        if (outcome != cases[i].outcome) fail_msg("already: %s took case %zu for %s", cases[i].said, i, once_outcome_name(outcome));
+        handler = (once_handler_spec){.rejected = &said, .n_rejected = 1};
+        assert_true(once_sql_judge(&handler, &fault, &outcome));
+        assert_int_equal(outcome, cases[i].outcome == ONCE_DEAD ? ONCE_DEAD : ONCE_REJECTED);
+    }
+}
+
 static void rows_that_were_asked_for(void **state)
 {
     fixture *f = *state;
@@ -248,6 +286,42 @@ static void f60_rolled_back_at_its_timeout(void **state)
     assert_true(item->started);
     assert_int_equal(rows(f), 0);
     is(run(f, "{}"), ONCE_RETRY, "rolled back at its timeout of 50ms"); /* on the same connection */
+}
+
+/* A function that SQL may call: it goes on when the test lets it. */
+static atomic_bool held, let_go;
+
+static void hold_on(sqlite3_context *context, int n, sqlite3_value **values)
+{
+    (void)n, (void)values;
+    atomic_store(&held, true);
+    while (!atomic_load(&let_go)) usleep(1000);
+    sqlite3_result_text(context, "held", -1, SQLITE_STATIC);
+}
+
+static int with_hold_on(sqlite3 *db, char **why, const void *api)
+{
+    (void)why, (void)api;
+    return sqlite3_create_function(db, "hold_on", 0, SQLITE_UTF8, NULL, hold_on, NULL, NULL);
+}
+
+/* Its statements have all succeeded, and its deadline is over: COMMIT is not sent any more. */
+static void f60_no_commit_is_sent_after_the_deadline(void **state)
+{
+    fixture *f = *state;
+    once_item *item;
+    atomic_store(&held, false);
+    atomic_store(&let_go, false);
+    assert_int_equal(sqlite3_auto_extension((void (*)(void))with_hold_on), SQLITE_OK);
+    f->handler.timeout_ms = 50;
+    opened(f, "INSERT INTO t(id) SELECT hold_on()");
+    start(f, 0, "{}");
+    while (!atomic_load(&held)) assert_int_equal(once_hands_wait(f->hands, 1, &item, 1), 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(once_hands_wait(f->hands, 50, &item, 1), 0); /* the deadline passes */
+    atomic_store(&let_go, true);
+    is(ended(f), ONCE_RETRY, "rolled back at its timeout of 50ms");
+    sqlite3_cancel_auto_extension((void (*)(void))with_hold_on);
+    assert_int_equal(rows(f), 0);
 }
 
 static void f15_killed_it_is_rolled_back_and_put_back(void **state)
@@ -489,10 +563,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(values_and_what_once_knows_are_bound),
         TEST(f26_an_answer_of_the_business_is_the_outcome),
+        TEST(a_name_in_a_list_is_the_whole_name),
         TEST(rows_that_were_asked_for),
         TEST(f03_a_commit_that_is_refused_has_not_happened),
         TEST(connections_work_beside_each_other),
         TEST(f60_rolled_back_at_its_timeout),
+        TEST(f60_no_commit_is_sent_after_the_deadline),
         TEST(f15_killed_it_is_rolled_back_and_put_back),
         TEST(closing_does_not_wait_for_a_statement),
         TEST(f60_a_commit_that_readers_hold_up),

@@ -15,6 +15,7 @@ struct connection {
     sqlite3 *db;
     once_store *store;
     bool running; /* inside once_sqlite_handle */
+    sqlite3_int64 rowid; /* of the last row that the caller or its handler inserted: what they will ask for, whatever we insert */
     connection *next;
 };
 
@@ -73,13 +74,12 @@ static int run(connection *c, once_work *work, once_callback *callback, void *us
     int rc = once_db_savepoint(db, err);
     if (rc != ONCE_OK) return rc;
     once__work_call(work, callback, user, c->db, NULL, NULL);
+    c->rowid = sqlite3_last_insert_rowid(c->db);
     if (sqlite3_get_autocommit(c->db))
         return once_fail(err, ONCE_E_ABORTED, "the transaction was ended inside the handler, by it or by the database");
     rc = once__keeps_effect(work->settlement.outcome) ? once_db_savepoint_release(db, err) : once_db_savepoint_undo(db, err);
     if (rc != ONCE_OK) return rc;
-    const sqlite3_int64 rowid = sqlite3_last_insert_rowid(c->db);
     rc = c->store->ops->settle(c->store, &work->settlement, 1, &applied, err);
-    sqlite3_set_last_insert_rowid(c->db, rowid);
     if (rc == ONCE_OK && !applied) rc = once_fail(err, ONCE_E_BUG, "a claim was lost inside its transaction");
     return rc;
 }
@@ -98,14 +98,14 @@ static int decide(connection *c, once_work *work, once_callback *callback, void 
 
 static int handle(connection *c, once_work *work, once_callback *callback, void *user, once_error *err)
 {
+    c->rowid = sqlite3_last_insert_rowid(c->db);
     int rc = c->store->ops->begin(c->store, err);
     if (rc != ONCE_OK) return rc;
     c->running = true;
     rc = decide(c, work, callback, user, err);
-    const sqlite3_int64 rowid = sqlite3_last_insert_rowid(c->db); /* the handler's last one is what the caller will ask for */
     if (rc == ONCE_OK) rc = c->store->ops->commit(c->store, err);
     else c->store->ops->rollback(c->store);
-    sqlite3_set_last_insert_rowid(c->db, rowid);
+    sqlite3_set_last_insert_rowid(c->db, c->rowid);
     c->running = false;
     return rc;
 }

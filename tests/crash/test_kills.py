@@ -209,6 +209,25 @@ def test_f80_a_message_that_kills_us_every_time(tmp_path, attempts):
     counts(p.run(status=1), received=12, duplicates=12, attempts=0)
 
 
+@pytest.mark.parametrize("bad", [0, 7])
+def test_f80_a_poison_in_the_inbox_kills_no_neighbours(tmp_path, bad):
+    """All wait in the store when one of them kills us: they are taken one by one from then on, and only it is blamed."""
+    p = Pipeline(tmp_path, (POISON % 3).replace("batch: {max: 4}", "batch: {max: 100}\nack: after_accept"), PAY)
+    p.write(*[{"type": "poison" if i == bad else "good", "id": i} for i in range(13)])
+    assert p.try_run(failpoint="take_before:kill:2").killed, "accepted and not begun"
+    assert p.rows("SELECT count(*) FROM t") == [(0,)]
+    p.write()
+    kills = 0
+    while p.try_run(failpoint="effect_between:kill").killed:
+        kills += 1
+        assert kills <= 4, "not bounded"
+    assert [i for (i,) in p.rows("SELECT id FROM t ORDER BY id")] == [i for i in range(13) if i != bad]
+    assert [line for line, _ in p.letters()] == [bad + 1]
+    for i in range(13):
+        (entry,) = p.explain(str(i))
+        assert i == bad or (entry["state"], entry["failures"]) == ("done", 0), entry
+
+
 def test_f80_two_poisons_and_the_innocent_are_not_blamed(tmp_path):
     p = Pipeline(tmp_path, POISON % 3, PAY)
     bad = (0, 9)

@@ -464,6 +464,20 @@ def test_discarded_letters_are_gone_and_audited(tmp_path):
     assert effects(p) == [("done", 1)], "what was given up does not run"
 
 
+def test_f98_letters_of_another_consumer_are_not_there(tmp_path):
+    """Two consumers in one store. What one of them does to letters never touches the other's, also by their ids."""
+    p, ids = everything(tmp_path)
+    other = Pipeline(tmp_path, STRICT, consumer="other", name="other.yaml")
+    before = letters(p)
+    ended = other.once("discard", other.name, *ids.values(), "--json")
+    assert ended.status == 1 and not any(letter["discarded"] for letter in ended.json["letters"]), ended
+    for argument in [ids["a"]], ["--all"]:
+        other.once("replay", other.name, *argument)
+    assert letters(other) == [] and letters(p) == before
+    assert audits(p) == [], "and nothing was done"
+    assert p.explain("a")[0]["state"] == "dead"
+
+
 def test_forget_lets_the_next_one_run_and_is_audited(tmp_path):
     p = gated(tmp_path, pay("a"))
     open_gate(p)

@@ -268,6 +268,29 @@ def test_warning_after_a_kill(tmp_path):
     all_done(p, ended)
 
 
+def test_f80_a_run_that_ends_takes_no_mark_but_its_own(tmp_path):
+    """One ends well beside another, which is killed then: the next one is warned."""
+    def marks():
+        return p.is_running() and p.rows("SELECT value FROM once_fact WHERE name LIKE 'run/%'")
+
+    p = Pipeline(tmp_path, CONFIG, TABLES, source="{path: in.ndjson, follow: true}")
+    with p.start() as first:
+        of_first = until(marks, what="the first runs")
+        with p.start() as second:
+            of_second = until(lambda: marks() != of_first and marks(), what="the second runs")
+            first.send(signal.SIGTERM)
+            assert first.end().status == 0
+            assert marks() == of_second
+            second.send(signal.SIGKILL)
+            second.process.wait()
+    with p.start(*LOUD) as third:
+        until(lambda: marks() != of_second, what="the third runs")
+        third.send(signal.SIGTERM)
+        ended = third.end()
+    assert ended.status == 0 and "unclean" in ended.err, ended
+    assert not marks()
+
+
 def test_f68_stderr_blocked(tmp_path):
     p = with_something_to_log(tmp_path)
     reader, writer = os.pipe()

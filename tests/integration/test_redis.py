@@ -373,12 +373,12 @@ def test_passwords_are_references_and_never_shown(tmp_path):
         assert "CONFIG GET" in said and "NO_SUCH_VARIABLE" in said and "WRONGPASS" in said
 
 
-def make_certificates(folder):
+def make_certificates(folder, address="127.0.0.1"):
     def openssl(*arguments):
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
     with open(os.path.join(folder, "names"), "w") as file:
-        file.write("subjectAltName=IP:127.0.0.1\n")
+        file.write(f"subjectAltName=IP:{address}\n")
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
     for name in ("server", "client"):
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
@@ -408,6 +408,17 @@ def test_tls_and_certificates_that_do_not_fit(tmp_path):
                             (redis.url(more="&cacert=ca.pem"), "rediss://")]:
             ended = Pipeline(tmp_path, CONFIG, store=wrong).once("check", "p.yaml")
             assert ended.status in (2, 3) and told in ended.err, (wrong, ended)
+
+
+def test_tls_a_certificate_of_the_same_ca_for_another_address(tmp_path):
+    """Whoever has any certificate of the authority must not pass for the server."""
+    make_certificates(tmp_path, address="127.0.0.2")
+    port = free_port()
+    with RedisServer(tmp_path, "--tls-port", str(port), "--tls-cert-file", f"{tmp_path}/server.pem", "--tls-key-file", f"{tmp_path}/server.key",
+                     "--tls-ca-cert-file", f"{tmp_path}/ca.pem", "--tls-auth-clients", "no", "--bind", "127.0.0.1 127.0.0.2"):
+        for host, status in [("127.0.0.1", 3), ("127.0.0.2", 0)]:
+            ended = Pipeline(tmp_path, CONFIG, store=f"rediss://{host}:{port}/0?name=once&cacert=ca.pem").once("check", "p.yaml")
+            assert (ended.status, "IP address mismatch" in ended.err) == (status, status == 3), (host, ended)
 
 
 # ---- cluster ----

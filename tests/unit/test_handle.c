@@ -849,26 +849,40 @@ static void no_store_survives_fork(void **state)
     deliver_times(f, "p1", 2);
 }
 
-static void f25_a_child_does_not_claim_with_the_tokens_of_its_parent(void **state)
+/* A process of its own says which token it would claim with; `deeper`: its child says it. */
+static void say_a_token(int to, int deeper)
+{
+    const pid_t child = fork();
+    assert_int_not_equal(child, -1);
+    if (child) return;
+    if (deeper) {
+        say_a_token(to, deeper - 1);
+        int status;
+        _exit(wait(&status) > 0 && status == 0 ? 0 : 1);
+    }
+    const once_token mine = once__token_new(once_env_real());
+    _exit(write(to, &mine, sizeof mine) == sizeof mine ? 0 : 1);
+}
+
+static void f25_no_two_processes_of_a_family_claim_with_one_token(void **state)
 {
     (void)state;
+    enum { CHILDREN = 4 };
     int pipes[2];
-    once_token tokens[2];
-    const once_env *env = once_env_real();
-    once__token_new(env); /* whatever is fetched in bulk has been fetched */
+    once_token tokens[CHILDREN + 1];
+    once__token_new(once_env_real()); /* whatever is fetched in bulk has been fetched */
     assert_int_equal(pipe(pipes), 0);
     fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        const once_token mine = once__token_new(env);
-        _exit(write(pipes[1], &mine, sizeof mine) == sizeof mine ? 0 : 1);
+    for (int i = 0; i < CHILDREN; i++) say_a_token(pipes[1], i == CHILDREN - 1);
+    tokens[CHILDREN] = once__token_new(once_env_real());
+    for (int i = 0; i < CHILDREN; i++) {
+        int status;
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+        assert_int_equal(read(pipes[0], &tokens[i], sizeof tokens[i]), sizeof tokens[i]);
     }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    tokens[0] = once__token_new(env);
-    assert_int_equal(read(pipes[0], &tokens[1], sizeof tokens[1]), sizeof tokens[1]);
-    assert_false(once_hash_equal(tokens[0], tokens[1]));
+    for (int i = 0; i <= CHILDREN; i++)
+        for (int k = 0; k < i; k++) assert_false(once_hash_equal(tokens[i], tokens[k]));
     close(pipes[0]);
     close(pipes[1]);
 }
@@ -1030,7 +1044,7 @@ int main(void)
         TEST(f25_five_threads_on_a_memory_store),
         TEST(f25_f57_five_processes_have_one_effect_each),
         TEST(no_store_survives_fork),
-        TEST(f25_a_child_does_not_claim_with_the_tokens_of_its_parent),
+        TEST(f25_no_two_processes_of_a_family_claim_with_one_token),
         TEST(f76_chaos_of_a_failing_store_and_a_failing_effect_is_one_success),
         TEST(f21_wrong_use_is_refused),
     };

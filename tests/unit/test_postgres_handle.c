@@ -160,6 +160,39 @@ static void f03_it_stands_and_falls_with_the_callers_transaction(void **state)
     assert_int_equal(ask(pg, "SELECT count(*) FROM payment"), 2);
 }
 
+/* What was given a number in a transaction that the caller rolled back has none. */
+static void f03_names_are_rolled_back_with_the_callers_transaction(void **state)
+{
+    (void)state;
+    need_server();
+    app a = {.outcome = ONCE_DONE}, dead = {.outcome = ONCE_DEAD};
+    static const char *const endings[] = {"ROLLBACK", "ROLLBACK TO mine; COMMIT"};
+    for (size_t i = 0; i < 2; i++) {
+        sql(pg, "BEGIN");
+        sql(pg, "SAVEPOINT mine");
+        assert_int_equal(answer(pg, "k", &a), ONCE_ANSWER_RUN);
+        assert_int_equal(answer(pg, "bad", &dead), ONCE_ANSWER_RUN);
+        sql(pg, endings[i]);
+        assert_int_equal(ask(pg, "SELECT count(*) FROM once_name"), 0);
+    }
+    assert_int_equal(answer(pg, "k", &a), ONCE_ANSWER_RUN);
+    assert_int_equal(answer(pg, "bad", &dead), ONCE_ANSWER_RUN);
+    PGconn *other = connect_to(); /* which has kept nothing */
+    if (once_postgres_prepare(other, &err) != ONCE_OK) fail_msg("%s", err.text);
+    assert_int_equal(answer(other, "k", &a), ONCE_ANSWER_DUPLICATE);
+    assert_int_equal(answer(other, "bad", &dead), ONCE_ANSWER_DEAD);
+    once_postgres_release(other);
+    PQfinish(other);
+    once_store *store;
+    if (once_store_open(url, NULL, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
+    once_ticket ticket = {0};
+    const once_delivery d = {.size = sizeof d, .key = ONCE_BYTES("k"), .body = ONCE_BYTES("{}"), .terms = &terms};
+    if (once_claim(store, &scope, &d, 1, &ticket, &err) != ONCE_OK) fail_msg("%s", err.text);
+    assert_int_equal(ticket.answer, ONCE_ANSWER_DUPLICATE);
+    once_ticket_release(&ticket, 1);
+    once_store_close(store);
+}
+
 static void a_failing_statement_does_not_cost_the_callers_transaction(void **state)
 {
     (void)state;
@@ -291,6 +324,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(f03_it_stands_and_falls_with_the_callers_transaction, setup, teardown),
+        cmocka_unit_test_setup_teardown(f03_names_are_rolled_back_with_the_callers_transaction, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failing_statement_does_not_cost_the_callers_transaction, setup, teardown),
         cmocka_unit_test_setup_teardown(retries_are_counted_with_the_commit, setup, teardown),
         cmocka_unit_test_setup_teardown(wrong_use_is_refused, setup, teardown),

@@ -394,15 +394,36 @@ static void a_long_lane_loses_its_back_and_grows_again(void **state)
 
 /* --- the server --- */
 
+/* The version of a lane is remembered for a time; who runs in it, until it ends. Only the server's own clock lets a key end. */
+static void f33_a_lane_outlives_its_version_while_somebody_runs_in_it(void **state)
+{
+    fixture *f = begun(state);
+    once_request r[3];
+    static const char *const keys[] = {"1", "3", "2"};
+    for (int i = 0; i < 3; i++) {
+        r[i] = ask(f, keys[i], "lane");
+        r[i].remember_ms = 100;
+        r[i].lane.versioned = true;
+        r[i].lane.version = keys[i][0] - '0';
+    }
+    assert_int_equal(claim(f, f->a, &r[0]), ONCE_ANSWER_RUN);
+    assert_true(settle(f, f->a, &r[0], ONCE_DONE));
+    assert_int_equal(claim(f, f->a, &r[1]), ONCE_ANSWER_RUN);
+    nap(150);
+    assert_int_equal(claim(f, f->b, &r[2]), ONCE_ANSWER_LATER); /* older, but the newer one runs */
+    assert_true(settle(f, f->a, &r[1], ONCE_DONE));
+}
+
 static void f20_leases_end_by_the_servers_clock(void **state)
 {
     fixture *f = begun(state);
     once_request first = ask(f, "k", NULL);
-    const once_request second = ask(f, "k", NULL);
+    const once_request second = ask(f, "k", NULL), held = ask(f, "held", NULL), other = ask(f, "held", NULL);
     first.lease_ms = 60;
+    assert_int_equal(claim(f, f->a, &held), ONCE_ANSWER_RUN);
     assert_int_equal(claim(f, f->a, &first), ONCE_ANSWER_RUN);
-    assert_int_equal(claim(f, f->b, &second), ONCE_ANSWER_BUSY);
     nap(70);
+    assert_int_equal(claim(f, f->b, &other), ONCE_ANSWER_BUSY);
     assert_int_equal(claim(f, f->b, &second), ONCE_ANSWER_RUN);
     once_entry entry;
     assert_ok(f, f->a->ops->get(f->a, first.id, &entry, &f->arena, &f->err));
@@ -850,6 +871,7 @@ int main(void)
         WITH(f25_f33_workers_on_the_same_lanes),
         WITH(a_long_lane_loses_its_front_in_one_transaction),
         WITH(a_long_lane_loses_its_back_and_grows_again),
+        WITH(f33_a_lane_outlives_its_version_while_somebody_runs_in_it),
         WITH(f20_leases_end_by_the_servers_clock),
         WITH(f53_a_server_that_is_killed_has_everything),
         WITH(f06_a_transaction_over_a_restart_is_not_assumed),

@@ -358,8 +358,17 @@ static void f60_a_commit_that_readers_hold_up(void **state)
     f->handler.timeout_ms = 50;
     opened(f, "INSERT INTO t(id) VALUES (:id)");
     says(f, "BEGIN; SELECT count(*) FROM t"); /* not in WAL mode: a COMMIT waits for readers */
-    is(run(f, "{\"id\": \"a\"}"), ONCE_RETRY, "rolled back at its timeout of 50ms");
+    const once_item *item;
+    do item = run(f, "{\"id\": \"a\"}");
+    while (item->outcome == ONCE_RELEASE); /* so slow a machine that the timeout came before BEGIN */
+    /* The handler's timeout ends the wait, or SQLite's own, which is as long. */
+    const bool by_sqlite = item->failure.len == strlen("database is locked");
+    is(item, ONCE_RETRY, by_sqlite ? "database is locked" : "rolled back at its timeout of 50ms");
     says(f, "COMMIT");
+    assert_int_equal(rows(f), 0);
+    once_hands_close(f->hands);
+    f->handler.timeout_ms = PATIENCE_MS;
+    assert_int_equal(try_open(f), ONCE_OK);
     is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
     assert_int_equal(rows(f), 1);
 }

@@ -68,7 +68,8 @@ static int setup(void **state)
     test_env_init(&f->world, 1);
     f->db = connect_to(f);
     sql(f->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
-               "CREATE TABLE payment(n INTEGER PRIMARY KEY, id TEXT, cents INTEGER CHECK (cents > 0))");
+               "CREATE TABLE payment(n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, cents INTEGER CHECK (cents > 0));"
+               "INSERT INTO payment(n) VALUES (1000); DELETE FROM payment"); /* no row of ours has such a number */
     good(f, once_sqlite_prepare(f->db, &f->err));
     *state = f;
     return 0;
@@ -150,7 +151,7 @@ static void effect_and_outcome_commit_with_the_caller(void **state)
     assert_int_equal(answer(f, f->db, "p1", &a), ONCE_ANSWER_RUN);
     assert_int_equal(answer(f, f->db, "p1", &a), ONCE_ANSWER_DUPLICATE); /* sees itself */
     assert_int_equal(answer(f, f->db, "p2", &a), ONCE_ANSWER_RUN);
-    assert_int_equal(sqlite3_last_insert_rowid(f->db), 2); /* of the caller's table, not of ours */
+    assert_int_equal(sqlite3_last_insert_rowid(f->db), 1002); /* of the caller's table, not of ours */
     assert_false(sqlite3_get_autocommit(f->db));
     sql(f->db, "COMMIT");
     assert_int_equal(answer(f, f->db, "p2", &a), ONCE_ANSWER_DUPLICATE);
@@ -248,6 +249,29 @@ static void f26_conflict_in_the_callers_transaction(void **state)
         assert_int_equal(ask(f->db, "SELECT count(*) FROM once_letter"), i);
     }
     assert_int_equal(a.calls, 1);
+}
+
+static void the_last_rowid_is_of_the_callers_tables(void **state)
+{
+    fixture *f = *state;
+    app done = {0}, dead = {.outcome = ONCE_DEAD}, nothing = {.instead = "SELECT 1"};
+    once_verdict v;
+    once_delivery conflict = delivery(f, "p1");
+    conflict.body = ONCE_BYTES("{\"other\": 1}");
+    assert_int_equal(answer(f, f->db, "p1", &done), ONCE_ANSWER_RUN);
+    assert_int_equal(sqlite3_last_insert_rowid(f->db), 1001); /* by its handler */
+    sql(f->db, "INSERT INTO payment(n, id, cents) VALUES (5000, 'the caller', 1)");
+    assert_int_equal(answer(f, f->db, "p1", &done), ONCE_ANSWER_DUPLICATE);
+    assert_int_equal(sqlite3_last_insert_rowid(f->db), 5000);
+    good(f, once_sqlite_handle(f->db, &f->scope, &conflict, record_payment, &done, &v, &f->err)); /* a letter of ours */
+    assert_int_equal(v.answer, ONCE_ANSWER_CONFLICT);
+    once_verdict_release(&v);
+    assert_int_equal(sqlite3_last_insert_rowid(f->db), 5000);
+    assert_int_equal(answer(f, f->db, "p2", &nothing), ONCE_ANSWER_RUN);
+    assert_int_equal(sqlite3_last_insert_rowid(f->db), 5000);
+    assert_int_equal(answer(f, f->db, "p3", &dead), ONCE_ANSWER_RUN);
+    assert_int_equal(ask(f->db, "SELECT count(*) FROM once_letter"), 2);
+    assert_int_equal(sqlite3_last_insert_rowid(f->db), 5001); /* undone, and still what SQLite says */
 }
 
 static once_outcome handle_inside(void *user, const once_call *call, once_reply *reply)
@@ -523,6 +547,7 @@ int main(void)
         TEST(without_a_transaction_it_is_one_by_itself),
         TEST(a_failure_is_undone_and_counted_in_the_callers_transaction),
         TEST(f26_conflict_in_the_callers_transaction),
+        TEST(the_last_rowid_is_of_the_callers_tables),
         TEST(wrong_use_is_refused),
         TEST(settings_of_the_connection_stay),
         TEST(a_snapshot_that_is_no_longer_true_is_busy),

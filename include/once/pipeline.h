@@ -83,6 +83,10 @@ ONCE_API void once_pipeline_free(once_pipeline *pipeline); /* NULL is fine */
  * E_USAGE: no handler says that name, or it was registered before. */
 ONCE_API int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *callback, void *user, once_error *err);
 
+/* The salt of idempotency keys (docs/idempotency-keys.md), for a program that has it from elsewhere than `idempotency_salt:` of the file;
+ * before everything else that is done with the pipeline, and each time. Copied. E_USAGE: fewer than 16 bytes, or the file says one. */
+ONCE_API int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, once_error *err);
+
 /* Whether the file refers to secrets (env:NAME, file:PATH), which are in memory while it runs: a program may then want to leave no
  * core (prctl PR_SET_DUMPABLE), as the command does. */
 ONCE_API bool once_pipeline_has_secrets(const once_pipeline *pipeline);

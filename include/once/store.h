@@ -73,6 +73,9 @@ typedef struct once_terms {
      * twice. true: run it again under the same idempotency key, one failure more; right where the other side honours that
      * key or a repeat does no harm. once_sqlite_handle needs neither: there such an attempt was rolled back. */
     bool retry_unknown;
+    /* Where idempotency keys must not be guessable by those who know scope and key: at least 16 bytes that nobody else knows, the same
+     * in every process and for ever, because another salt makes other keys. The caller's until the call returns. Empty: none */
+    once_bytes idempotency_salt;
 } once_terms;
 
 /* One delivery of a message. Zero it, set `size` and `key`; the rest may stay empty. Bytes are the caller's and must live
@@ -103,7 +106,8 @@ typedef struct once_ticket {
     bool maybe_done;      /* RUN: an earlier attempt may have had its effect: it ended without a word, or as unknown */
     int64_t wait_ms;      /* BUSY, LATER: asking again may help after so long; -1: not known */
     once_bytes result;    /* DUPLICATE: the stored result; the ticket's, until once_ticket_release */
-    char idempotency_key[33]; /* 32 hexadecimal digits, the same for every attempt at this key: give it to the other side */
+    char idempotency_key[33]; /* 32 hexadecimal digits, the same for every attempt at this key and whatever becomes of the store
+                               * (docs/idempotency-keys.md): give it to the other side */
     /* private */
     uint64_t id[2], token[2];
     int64_t remember_ms, sent_ms, lease_ms;

@@ -1,4 +1,4 @@
-/* SipHash-2-4 with 128 bits (Aumasson and Bernstein), SHA-256 (FIPS 180-4), XXH3-128 (libxxhash). The numbers are the
+/* SipHash-2-4 with 128 bits (Aumasson and Bernstein), SHA-256 (FIPS 180-4) and its HMAC, XXH3-128 (libxxhash). The numbers are the
  * same on every machine: they are stored. */
 #include "base/hash.h"
 
@@ -138,29 +138,84 @@ static void sha_block(uint32_t state[8], const unsigned char *block)
     state[7] += h;
 }
 
-void once_sha256(const void *data, size_t len, unsigned char out[32])
+void once_sha256_begin(once_sha256_state *s)
+{
+    *s = (once_sha256_state){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+}
+
+void once_sha256_add(once_sha256_state *s, const void *data, size_t len)
 {
     assert(data || len == 0);
-    assert(out);
-    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const unsigned char *at = data;
-    size_t left = len;
-    for (; left >= 64; at += 64, left -= 64) sha_block(state, at);
+    const size_t kept = s->len % 64;
+    s->len += len;
+    if (kept) {
+        const size_t fits = 64 - kept < len ? 64 - kept : len;
+        memcpy(s->rest + kept, at, fits);
+        if (kept + fits < 64) return;
+        sha_block(s->h, s->rest);
+        at += fits;
+        len -= fits;
+    }
+    for (; len >= 64; at += 64, len -= 64) sha_block(s->h, at);
+    if (len) memcpy(s->rest, at, len);
+}
 
+void once_sha256_end(once_sha256_state *s, unsigned char out[32])
+{
+    assert(out);
+    const size_t left = s->len % 64;
     unsigned char tail[128] = {0}; /* the rest, a 1 bit, zeros, the length in bits */
-    size_t tail_len = left < 56 ? 64 : 128;
-    if (left > 0) memcpy(tail, at, left);
+    const size_t tail_len = left < 56 ? 64 : 128;
+    memcpy(tail, s->rest, left);
     tail[left] = 0x80;
-    uint64_t bits = (uint64_t)len * 8;
+    const uint64_t bits = s->len * 8;
     for (size_t i = 0; i < 8; i++) tail[tail_len - 1 - i] = (unsigned char)(bits >> (8 * i));
-    sha_block(state, tail);
-    if (tail_len == 128) sha_block(state, tail + 64);
+    sha_block(s->h, tail);
+    if (tail_len == 128) sha_block(s->h, tail + 64);
 
     for (int i = 0; i < 8; i++) {
-        out[4 * i] = (unsigned char)(state[i] >> 24);
-        out[4 * i + 1] = (unsigned char)(state[i] >> 16);
-        out[4 * i + 2] = (unsigned char)(state[i] >> 8);
-        out[4 * i + 3] = (unsigned char)state[i];
+        out[4 * i] = (unsigned char)(s->h[i] >> 24);
+        out[4 * i + 1] = (unsigned char)(s->h[i] >> 16);
+        out[4 * i + 2] = (unsigned char)(s->h[i] >> 8);
+        out[4 * i + 3] = (unsigned char)s->h[i];
     }
+}
+
+void once_sha256(const void *data, size_t len, unsigned char out[32])
+{
+    once_sha256_state state;
+    once_sha256_begin(&state);
+    once_sha256_add(&state, data, len);
+    once_sha256_end(&state, out);
+}
+
+/* --- HMAC (RFC 2104) --- */
+
+static void hmac_pad(once_sha256_state *s, const unsigned char key[64], unsigned char with)
+{
+    unsigned char block[64];
+    for (size_t i = 0; i < sizeof block; i++) block[i] = key[i] ^ with;
+    once_sha256_begin(s);
+    once_sha256_add(s, block, sizeof block);
+    explicit_bzero(block, sizeof block);
+}
+
+void once_hmac_begin(once_hmac_state *s, const void *key, size_t len)
+{
+    unsigned char block[64] = {0};
+    if (len > sizeof block) once_sha256(key, len, block);
+    else if (len) memcpy(block, key, len);
+    hmac_pad(&s->inner, block, 0x36);
+    hmac_pad(&s->outer, block, 0x5c);
+    explicit_bzero(block, sizeof block);
+}
+
+void once_hmac_add(once_hmac_state *s, const void *data, size_t len) { once_sha256_add(&s->inner, data, len); }
+
+void once_hmac_end(once_hmac_state *s, unsigned char out[32])
+{
+    once_sha256_end(&s->inner, out);
+    once_sha256_add(&s->outer, out, 32);
+    once_sha256_end(&s->outer, out);
 }

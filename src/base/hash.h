@@ -3,7 +3,9 @@
  * Identity (entries, lanes): SipHash-2-4 with 128 bits of output under a secret of the store. Nobody without the secret
  * can construct two keys that collide, and by chance it happens once in 2^64 keys, so an identity stands for its key.
  * Change detection (fingerprints): XXH3-128 with the store's seed.
- * Long keys: SHA-256, no secret, because the replaced key is what users see. */
+ * Long keys: SHA-256, no secret, because the replaced key is what users see.
+ * Idempotency keys that go outward: SHA-256, or HMAC-SHA-256 under a salt of the user's; never a secret of the store, which can be
+ * lost or moved. */
 #ifndef ONCE_BASE_HASH_H
 #define ONCE_BASE_HASH_H
 
@@ -31,5 +33,25 @@ static inline int once_hash_compare(once_hash x, once_hash y)
 once_hash once_siphash128(once_secret secret, const void *data, size_t len);
 once_hash once_xxh128(uint64_t seed, const void *data, size_t len);
 void once_sha256(const void *data, size_t len, unsigned char out[32]);
+
+/* SHA-256 of what is added piece by piece. */
+typedef struct once_sha256_state {
+    uint32_t h[8];
+    uint64_t len; /* of all of it */
+    unsigned char rest[64];
+} once_sha256_state;
+
+void once_sha256_begin(once_sha256_state *state);
+void once_sha256_add(once_sha256_state *state, const void *data, size_t len);
+void once_sha256_end(once_sha256_state *state, unsigned char out[32]);
+
+/* HMAC-SHA-256, the same way. */
+typedef struct once_hmac_state {
+    once_sha256_state inner, outer;
+} once_hmac_state;
+
+void once_hmac_begin(once_hmac_state *state, const void *key, size_t len);
+void once_hmac_add(once_hmac_state *state, const void *data, size_t len);
+void once_hmac_end(once_hmac_state *state, unsigned char out[32]);
 
 #endif

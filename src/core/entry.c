@@ -124,6 +124,7 @@ static void entry_begin(once_entry *entry, const once_lane *lane, const once_req
         .order = !lane ? 0 : r->lane.versioned ? r->lane.version : lane_end(lane),
         .hold = r->hold,
         .natural = r->natural,
+        .old_key = r->old_key,
         .run = r->run,
         .seen_ms = now_ms,
         .scope = *r->scope,
@@ -231,6 +232,7 @@ static once_answer answer_to_known(const once_entry *entry, const once_lane *lan
 static void describe(const once_entry *entry, once_answer answer, int64_t now_ms, once_decision *out)
 {
     out->answer = answer;
+    out->old_key = entry->old_key;
     switch (answer) {
     case ONCE_ANSWER_RUN:
         out->attempt = entry->attempt;
@@ -629,15 +631,19 @@ static void show_long(once_bytes key, char out[71])
     }
 }
 
+once_hash once_long_key_id(once_secret secret, const once_scope *scope, once_bytes shown)
+{
+    return identity(secret, 'H', (const once_bytes[]){scope->tenant, scope->consumer, scope->operation, shown}, 4);
+}
+
 once_hash once_key_id(once_secret secret, const once_scope *scope, once_bytes key)
 {
-    char shown[71];
-    const bool is_long = key.len > ONCE_KEY_MAX;
-    if (is_long) {
+    if (key.len > ONCE_KEY_MAX) {
+        char shown[71];
         show_long(key, shown);
-        key = (once_bytes){shown, sizeof shown};
+        return once_long_key_id(secret, scope, (once_bytes){shown, sizeof shown});
     }
-    return identity(secret, is_long ? 'H' : 'K', (const once_bytes[]){scope->tenant, scope->consumer, scope->operation, key}, 4);
+    return identity(secret, 'K', (const once_bytes[]){scope->tenant, scope->consumer, scope->operation, key}, 4);
 }
 
 bool once_key_show(once_arena *arena, once_bytes key, once_bytes *out)

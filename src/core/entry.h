@@ -86,6 +86,7 @@ typedef struct once_request {
     int64_t sent_ms;     /* the message's time, or ONCE_NO_TIME */
     bool hold;           /* a lease that runs out means unknown, not "go on" */
     bool natural;        /* nothing is kept after success; an equal version of the lane runs again */
+    bool old_key;        /* a new entry keeps the idempotency key of before (core/outward.h): a letter of then comes again */
     uint64_t run;        /* the run that received the message */
     once_coordinates at;
 } once_request;
@@ -97,6 +98,7 @@ typedef struct once_decision {
     bool silent;          /* RUN: the attempt before may have had its effect: it ended without a word, or its settlement said so
                            * (`maybe`), or an unknown is tried again */
     bool maybe;           /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
+    bool old_key;         /* the entry keeps the idempotency key of before (core/outward.h) */
     bool gap_over;        /* RUN from take: the missing version did not come in time */
     once_outcome outcome; /* DUPLICATE: how it ended */
     bool own;             /* DUPLICATE, DEAD: settled by this very token; RUN to a claim: claimed by it. The reply to that had been
@@ -131,6 +133,7 @@ typedef struct once_entry {
     bool gap;         /* waiting for a missing version; claimed: it did not come in time */
     bool hold;        /* as in the request */
     bool natural;     /* as in the request */
+    bool old_key;     /* made before idempotency keys were independent of the store: it keeps its own for life */
     bool silent;      /* the last attempt may have had its effect; claimed: the one before this claim's */
     bool maybe;       /* some attempt may have had its effect: stays, whatever later ones say of themselves */
     bool has_message; /* a dead entry has none: its letter has it */
@@ -210,6 +213,8 @@ static inline bool once_entry_expired(const once_entry *entry, int64_t now_ms)
 
 /* The identity of a key: keyed hash over scope and key, unambiguous whatever they contain, of any length. */
 once_hash once_key_id(once_secret secret, const once_scope *scope, once_bytes key);
+/* Of a long key, given as it is shown. */
+once_hash once_long_key_id(once_secret secret, const once_scope *scope, once_bytes shown);
 /* The key as it is kept and shown: itself up to 1024 bytes, else "sha256:" and its SHA-256. The identity of a long key is
  * never that of the short key it is shown as. False: out of memory. */
 bool once_key_show(once_arena *arena, once_bytes key, once_bytes *out);

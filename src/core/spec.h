@@ -102,6 +102,8 @@ typedef struct once_spec {
     once_bytes file; /* where it was read from, for messages */
     once_bytes consumer, store_url;
     int store_line, source_line;
+    once_bytes salt;         /* of idempotency keys: where it is to be read from (once_exec_is_reference); empty: none */
+    int salt_line;
     once_file_spec source;
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not said */
     bool inbox;              /* ack: after_accept: the store takes the message, and the work is done from there */

@@ -61,13 +61,3 @@ int once__keeper_lost(once_error *err)
 {
     return once_fail(err, ONCE_E_FENCED, "the lease ran out and somebody else has the key; use a longer lease_ms, or once_call_extend");
 }
-
-void once__idempotency_key(once_hash id, char out[33])
-{
-    static const char hex[] = "0123456789abcdef";
-    for (int i = 0; i < 16; i++) {
-        out[i] = hex[id.a >> (60 - 4 * i) & 15];
-        out[16 + i] = hex[id.b >> (60 - 4 * i) & 15];
-    }
-    out[32] = '\0';
-}

@@ -28,6 +28,4 @@ typedef struct once_keeper {
 /* The answer of a keeper whose claim is somebody else's. */
 int once__keeper_lost(once_error *err);
 
-void once__idempotency_key(once_hash id, char out[33]);
-
 #endif

@@ -30,8 +30,8 @@ static void callback_run(once_threads *threads, once_job *job)
     const once_item *item = job->item;
     const once_message *m = &item->message;
     lease held = {.keeper.extend = keep, .job = job};
-    char idempotency_key[33];
-    once__idempotency_key(item->request.id, idempotency_key);
+    once_outward idempotency_key;
+    once_item_outward_key(&once_hands_options_of(threads->hand.hands)->keying, item, idempotency_key);
     const once_delivery delivery = {.size = sizeof delivery,
                                     .key = item->request.key,
                                     .body = m->body,

@@ -6,6 +6,7 @@
 
 #include "core/intake.h"
 #include "core/item.h"
+#include "core/outward.h"
 #include "db/db.h"
 
 /* As core/intake.h wants it, for every kind of effect but `dead`, which has no input. */
@@ -23,8 +24,8 @@ typedef struct once_effects once_effects; /* the SQL effects of all handlers, re
 int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
                      void **input, once_error *err);
 
-/* Prepares every statement: a mistake in one is found before the first message, as file:line. */
-int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, once_error *err);
+/* Prepares every statement: a mistake in one is found before the first message, as file:line. The bytes of the salt must live as long. */
+int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out, once_error *err);
 void once_effects_close(once_effects *effects);
 
 /* Runs the effects of the items in order. Fills outcome, result and failure of each. When !careful it stops at the first one

@@ -129,9 +129,9 @@ static void number(exec_hand *hand, const char *name, int64_t value)
 static bool make_environment(exec_hand *hand, const once_item *item)
 {
     const once_bytes none = {0};
-    char idempotency_key[33];
+    once_outward idempotency_key;
     once_buf_clear(&hand->variables);
-    once__idempotency_key(item->request.id, idempotency_key);
+    once_item_outward_key(&once_hands_options_of(hand->hand.hands)->keying, item, idempotency_key);
     variable(hand, "ONCE_KEY=", item->request.key, "", none);
     variable(hand, "ONCE_IDEMPOTENCY_KEY=", none, idempotency_key, none);
     number(hand, "ONCE_ATTEMPT=", item->decision.attempt);

@@ -58,9 +58,6 @@ typedef struct once_watch {
 int once_hands_watch(once_hands *hands, once_watch *watch, uint32_t events, once_error *err); /* adds or changes */
 void once_hands_unwatch(once_hands *hands, once_watch *watch); /* also from inside a `ready`; a pending event is not delivered any more. Does not close */
 
-/* A value as written, or what a reference (env:NAME, file:PATH) leads to. */
-int once_hands_value(const once_hands *hands, const once_exec_variable *written, once_arena *arena, once_bytes *out, once_error *err);
-
 /* The environment of a command: PATH, LANG and what the handler names, secrets read; NULL-terminated, in `arena`. `extra` (NULL or
  * NULL-terminated) are put behind. */
 int once_hands_environment(once_hands *hands, const once_handler_spec *handler, once_arena *arena, const char *const *extra,

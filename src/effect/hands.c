@@ -293,9 +293,11 @@ static int read_value(const environment *env, const once_exec_variable *v, once_
     return ONCE_OK;
 }
 
-int once_hands_value(const once_hands *hands, const once_exec_variable *written, once_arena *arena, once_bytes *out, once_error *err)
+int once_value_read(const once_spec *spec, const once_env *env, const once_exec_variable *written, once_arena *arena, once_bytes *out,
+                    once_error *err)
 {
-    return read_value(&(environment){.options = &hands->options, .arena = arena}, written, out, err);
+    const once_hands_options options = {.spec = spec, .env = env};
+    return read_value(&(environment){.options = &options, .arena = arena}, written, out, err);
 }
 
 static int put_variable(environment *env, const once_exec_variable *v, once_error *err)

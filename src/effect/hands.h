@@ -13,6 +13,7 @@
 
 #include "base/env.h"
 #include "core/item.h"
+#include "core/outward.h"
 #include "db/db.h"
 #include "once/handle.h"
 
@@ -28,9 +29,14 @@ typedef struct once_hands_callback {
 typedef struct once_hands_options {
     const once_spec *spec;
     const once_env *env;
+    once_keying keying; /* the bytes of the salt live as long as the hands */
     const once_hands_callback *callbacks;
     size_t n_callbacks;
 } once_hands_options;
+
+/* A value as written, or what a reference (env:NAME, file:PATH) leads to. A mistake is FILE:LINE. */
+int once_value_read(const once_spec *spec, const once_env *env, const once_exec_variable *written, once_arena *arena, once_bytes *out,
+                    once_error *err);
 
 /* Whether the spec has an external effect at all. */
 bool once_hands_needed(const once_spec *spec);

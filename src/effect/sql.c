@@ -20,6 +20,7 @@ typedef struct sql_handler {
 
 struct once_effects {
     const once_spec *spec;
+    once_keying keying;
     once_db *db;
     sql_handler *handlers; /* as spec->handlers */
     bool blame;            /* as once_effects_run was told */
@@ -274,7 +275,7 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
 {
     *failed = false;
     effects->blame = blame;
-    for (size_t i = 0; i < n; i++) once_sql_fill(items[i]);
+    for (size_t i = 0; i < n; i++) once_sql_fill(items[i], &effects->keying);
     if (!careful && once_db_sends(effects->db))
         return all_unconditional(effects, items, n) ? run_presumed(effects, items, n, failed, err)
                                                     : run_sent(effects, items, n, arena, failed, err);
@@ -316,7 +317,7 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
 
 /* --- open, close --- */
 
-int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, once_error *err)
+int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out, once_error *err)
 {
     once_effects *effects = calloc(1, sizeof *effects);
     if (!effects || !(effects->handlers = calloc(spec->n_handlers, sizeof *effects->handlers))) {
@@ -324,6 +325,7 @@ int once_effects_open(const once_spec *spec, once_db *db, once_effects **out, on
         return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
     }
     effects->spec = spec;
+    effects->keying = *keying;
     effects->db = db;
     for (size_t i = 0; i < spec->n_handlers; i++) {
         sql_handler *handler = &effects->handlers[i];

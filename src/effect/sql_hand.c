@@ -216,7 +216,7 @@ static void sql_run(once_threads *threads, once_job *job)
     pthread_mutex_lock(&threads->lock);
     atomic_store(&s->stop, job->ended); /* and not what the message before was told */
     pthread_mutex_unlock(&threads->lock);
-    once_sql_fill(job->item);
+    once_sql_fill(job->item, &once_hands_options_of(threads->hand.hands)->keying);
     for (unsigned tries = 0; try_it(hand, s, job) && tries + 1 < TRIES; tries++)
         once_env_sleep_ms(env, (int64_t)(once_env_random_u64(env) % ((uint64_t)PAUSE_MS << tries)));
 }
@@ -254,9 +254,10 @@ static int read_url(sql_hand *hand, once_error *err)
 {
     const once_handler_spec *handler = hand->threads.hand.handler;
     const once_exec_variable said = {.name = ONCE_BYTES("url"), .value = handler->sql_url, .line = handler->sql_url_line};
+    const once_hands_options *options = once_hands_options_of(hand->threads.hand.hands);
     once_bytes url, copy;
     once_error why;
-    int rc = once_hands_value(hand->threads.hand.hands, &said, &hand->arena, &url, err);
+    int rc = once_value_read(options->spec, options->env, &said, &hand->arena, &url, err);
     if (rc != ONCE_OK) return rc;
     rc = once_db_check_url(url, &why);
     if (rc != ONCE_OK) return at_url(hand, rc, why.text, err);

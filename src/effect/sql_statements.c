@@ -107,25 +107,25 @@ int once_sql_prepare(const once_handler_spec *handler, const once_json *body, co
     return ONCE_OK;
 }
 
-static void fill_value(const once_item *item, once_sql_source source, once_value *value)
+static void fill_value(const once_item *item, const once_keying *keying, once_sql_source source, once_value *value)
 {
     switch (source) {
     case ONCE_SQL_FIELD: break;
     case ONCE_SQL_KEY: *value = (once_value){.type = ONCE_VALUE_TEXT, .text = item->request.key}; break;
     case ONCE_SQL_IDEMPOTENCY_KEY:
         value->type = ONCE_VALUE_TEXT;
-        once__idempotency_key(item->request.id, (char *)value->text.data); /* ours: once_sql_prepare made room for it */
+        once_item_outward_key(keying, item, (char *)value->text.data); /* ours: once_sql_prepare made room for it */
         break;
     case ONCE_SQL_ATTEMPT: *value = (once_value){.type = ONCE_VALUE_INTEGER, .integer = item->decision.attempt}; break;
     }
 }
 
-void once_sql_fill(once_item *item)
+void once_sql_fill(once_item *item, const once_keying *keying)
 {
     once_value *value = item->input;
     for (size_t i = 0; i < item->handler->n_statements; i++) {
         const once_sql_statement *statement = &item->handler->statements[i];
-        for (size_t k = 0; k < statement->n; k++) fill_value(item, statement->params[k].source, value++);
+        for (size_t k = 0; k < statement->n; k++) fill_value(item, keying, statement->params[k].source, value++);
     }
 }
 

@@ -3,7 +3,7 @@
 #ifndef ONCE_EFFECT_SQL_STATEMENTS_H
 #define ONCE_EFFECT_SQL_STATEMENTS_H
 
-#include "core/item.h"
+#include "core/outward.h"
 #include "db/db.h"
 
 /* Prepares all of them: a mistake in one is FILE:LINE. */
@@ -11,7 +11,7 @@ int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_
 void once_sql_close(const once_handler_spec *handler, once_stmt **statements); /* NULL is fine */
 
 /* Into the item's input, what is known only when it runs: its key and attempt, where a statement asks for them. */
-void once_sql_fill(once_item *item);
+void once_sql_fill(once_item *item, const once_keying *keying);
 
 /* Whether a fault is an answer about the message: then it is its outcome. Otherwise no message is to blame. */
 bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, once_outcome *outcome);

@@ -264,7 +264,7 @@ static void hand_over(worker *w)
     trip *l = s->queue.first;
     l->id = w->next_id;
     l->begin = w->sent + (w->lines.len - w->written);
-    if (!once_stream_write(&w->lines, l->id, l->item)) {
+    if (!once_stream_write(&w->lines, l->id, l->item, &once_hands_options_of(s->hand.hands)->keying)) {
         finish_unstarted(s, l, ONCE_E_NOMEM, "out of memory for a message");
         return;
     }

@@ -44,11 +44,11 @@ static void put_body(once_buf *buf, once_bytes body)
     for (char *at = buf->data + start; (at = memchr(at, '\r', (size_t)(end - at)));) *at++ = ' ';
 }
 
-bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item)
+bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const once_keying *keying)
 {
     const size_t start = buf->len;
-    char idempotency_key[33];
-    once__idempotency_key(item->request.id, idempotency_key);
+    once_outward idempotency_key;
+    once_item_outward_key(keying, item, idempotency_key);
     PUT(buf, "{\"id\":\"");
     put_number(buf, id);
     PUT(buf, "\",\"key\":");

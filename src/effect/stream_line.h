@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "core/item.h"
+#include "core/outward.h"
 
 #define ONCE_STREAM_DELAY_MAX_MS (INT64_C(365) * 24 * 3600 * 1000) /* a longer delay_ms counts as this */
 
@@ -16,7 +17,7 @@ typedef struct once_stream_reply {
 } once_stream_reply;
 
 /* Appends the line, with its end. False: memory is out, and the buffer is as before. */
-bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item);
+bool once_stream_write(once_buf *buf, uint64_t id, const once_item *item, const once_keying *keying);
 
 /* `line` is without its end. False: the handler broke the protocol, and `why` says how; it never quotes the line. */
 bool once_stream_read(once_json *json, once_arena *arena, once_bytes line, once_stream_reply *out, char *why, size_t why_size);

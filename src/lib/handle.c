@@ -83,8 +83,8 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
         };
         return;
     }
-    char idempotency_key[33];
-    once__idempotency_key(work->plan.request.id, idempotency_key);
+    once_outward idempotency_key;
+    once__plan_outward_key(work->store, &work->plan, work->decision.old_key, idempotency_key);
     const once_call call = {.scope = work->scope,
                             .delivery = work->delivery,
                             .idempotency_key = idempotency_key,
@@ -107,6 +107,7 @@ bool once__work_letter(const once_work *work, once_letter *out)
         .key = work->plan.request.key,
         .message = work->plan.message,
         .kind = answer,
+        .old_key = work->decision.old_key,
         .reason = answer == ONCE_ANSWER_CONFLICT ? ONCE_BYTES("conflict: the key was used before with other content")
                                                  : ONCE_BYTES("too old: sent before the time that is remembered"),
     };

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "core/outward.h"
 #include "effect/call.h"
 #include "once/handle.h"
 #include "store/store.h"
@@ -37,6 +38,7 @@ typedef struct once_plan {
 int once__terms_read(const once_terms *from, once_terms *out, once_error *err);
 int once__plan_make(const once_store *store, const once_scope *scope, const once_delivery *delivery, once_arena *arena,
                     once_plan *out, once_error *err);
+void once__plan_outward_key(const once_store *store, const once_plan *plan, bool old_key, once_outward out);
 once_message once__message_of(const once_delivery *delivery);
 once_token once__token_new(const once_env *env);
 

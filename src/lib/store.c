@@ -109,6 +109,8 @@ int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
     if (!t.backoff_max_ms) t.backoff_max_ms = t.backoff_min_ms > BACKOFF_MAX_MS ? t.backoff_min_ms : BACKOFF_MAX_MS;
     if (t.backoff_min_ms > t.backoff_max_ms) return once_fail(err, ONCE_E_USAGE, "backoff_min_ms is above backoff_max_ms");
     if (!t.result_max) t.result_max = RESULT_MAX;
+    if (t.idempotency_salt.len && t.idempotency_salt.len < ONCE_SALT_MIN)
+        return once_fail(err, ONCE_E_USAGE, "idempotency_salt is shorter than %u bytes", ONCE_SALT_MIN);
     *out = t;
     return ONCE_OK;
 }
@@ -166,6 +168,12 @@ int once__plan_make(const once_store *store, const once_scope *scope, const once
     return fingerprint(store->secret, content, &r->fingerprint, err);
 }
 
+void once__plan_outward_key(const once_store *store, const once_plan *plan, bool old_key, once_outward out)
+{
+    const once_keying keying = {.secret = store->secret, .salt = plan->terms.idempotency_salt};
+    once_outward_key(&keying, &plan->scope, plan->request.key, plan->request.id, old_key, out);
+}
+
 once_token once__token_new(const once_env *env)
 {
     once_token token;
@@ -188,7 +196,7 @@ static once_request request_of(const once_ticket *ticket)
                           .sent_ms = ticket->sent_ms};
 }
 
-static int fill_ticket(once_ticket *ticket, const once_plan *plan, const once_decision *decision, once_error *err)
+static int fill_ticket(const once_store *store, once_ticket *ticket, const once_plan *plan, const once_decision *decision, once_error *err)
 {
     char *copy = NULL;
     if (decision->result.len) {
@@ -207,6 +215,7 @@ static int fill_ticket(once_ticket *ticket, const once_plan *plan, const once_de
     ticket->remember_ms = plan->terms.remember_ms;
     ticket->lease_ms = plan->terms.lease_ms;
     ticket->sent_ms = plan->message.sent_ms;
+    once__plan_outward_key(store, plan, decision->old_key, ticket->idempotency_key);
     return ONCE_OK;
 }
 
@@ -231,7 +240,6 @@ static int claim_in(once_store *store, const once_scope *scope, const once_deliv
         r->token = (once_token){t->token[0], t->token[1]};
         t->id[0] = r->id.a;
         t->id[1] = r->id.b;
-        once__idempotency_key(r->id, t->idempotency_key);
         requests[i] = r;
     }
     once_store *inner;
@@ -239,7 +247,7 @@ static int claim_in(once_store *store, const once_scope *scope, const once_deliv
     if (rc != ONCE_OK) return rc;
     rc = inner->ops->claim(inner, requests, n, decisions, arena, err);
     once__guard_leave(store);
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_ticket(&tickets[i], &plans[i], &decisions[i], err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_ticket(store, &tickets[i], &plans[i], &decisions[i], err);
     return rc;
 }
 

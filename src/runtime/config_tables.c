@@ -169,6 +169,20 @@ static bool read_store(once_config *config, const once_config_field *field, cons
     return true;
 }
 
+/* Where the salt is to be read from. What stands there instead may be a salt, so that no mistake shows it. */
+static bool read_salt(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once__pipeline *pipeline = out;
+    once_bytes text;
+    if (!once_config_scalar(config, field, node, &text)) return false;
+    pipeline->spec.salt = text;
+    pipeline->spec.salt_line = node->line;
+    if (once_exec_is_reference(text)) return once__config_reference(config, "'idempotency_salt'", node);
+    once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                      "'idempotency_salt' must not stand in the file itself; write env:NAME or file:PATH, and keep it where secrets are kept");
+    return false;
+}
+
 /* --- fingerprint -------------------------------------------------------------------------------------------------- */
 
 static const once_config_field fingerprint_item = {
@@ -605,6 +619,10 @@ static const once_config_field pipeline_fields[] = {
      .shape = "`body`, `none` or list of pointers", .standard = "body",
      .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a dead letter. "
              "White space, the order of members and the spelling of numbers do not matter."},
+    {.name = "idempotency_salt", .type = ONCE_CONFIG_CUSTOM, .read = read_salt, .shape = "`env:NAME` or `file:PATH`", .example = "env:ONCE_SALT",
+     .standard_text = "none",
+     .text = "Where idempotency keys must not be guessable: at least 16 bytes that nobody else knows, read at the start and never shown. "
+             "Another salt makes other keys for everything, so a change is refused until it is confirmed; see idempotency-keys.md."},
     {.name = "remember", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.remember_ms), .min = 1, .max = ONCE_FOREVER,
      .standard = "7d", .text = "How long a handled message is remembered. An older message is a dead letter instead of a second effect."},
     {.name = "ack", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, ack), .words = ack_words, .standard = "after_effect",

@@ -127,6 +127,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
             .message = item->message,
             .reason = item->reason,
             .kind = item->decision.answer,
+            .old_key = item->decision.old_key,
         };
     }
     CHECK_POINT(bury_before, err);

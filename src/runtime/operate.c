@@ -53,6 +53,19 @@ static int open_store(once_pipeline *pipeline, once_store **out, once_error *err
     return once_fail(err, rc, "%.*s:%d: %s", show(pipeline->spec->file), pipeline->spec->file.data, pipeline->spec->store_line, why.text);
 }
 
+/* The same for those who show or use idempotency keys. */
+static int open_keyed(once_pipeline *pipeline, once_store **out, once_error *err)
+{
+    once_store *store;
+    int rc = once__salt_read(pipeline, err);
+    if (rc == ONCE_OK) rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__memory_check_salt(pipeline, store, err);
+    if (rc == ONCE_OK) *out = store;
+    else once__store_close(store);
+    return rc;
+}
+
 static int audit(once_pipeline *pipeline, once_store *store, const char *what, once_bytes key, uint64_t letter, const char *note,
                  once_error *err)
 {
@@ -229,7 +242,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
         once_state state;
     } lists[] = {{ONCE_LIST_WAITING, ONCE_STATE_WAITING}, {ONCE_LIST_BUSY, ONCE_STATE_CLAIMED}, {ONCE_LIST_UNKNOWN, ONCE_STATE_UNKNOWN}};
     once_store *store;
-    int rc = open_store(pipeline, &store, err);
+    int rc = open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     listing l = {.visit = visit, .user = user};
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
@@ -324,6 +337,7 @@ static int take_in(replaying *r, const once_letter *letter, once_item *item, onc
     *item = (once_item){.batch = &r->batch, .message = letter->message};
     const int rc = once_intake_fetched(&r->intake, item, err);
     item->request.scope = &item->scope;
+    item->request.old_key = letter->old_key;
     once_env_random(r->pipeline->env, &item->request.token, sizeof item->request.token);
     return rc;
 }
@@ -586,7 +600,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
     r->pipeline = pipeline;
     r->options = options;
     r->counts = out;
-    int rc = open_store(pipeline, &r->store, err);
+    int rc = open_keyed(pipeline, &r->store, err);
     if (rc == ONCE_OK) {
         once_intake_init(&r->intake, pipeline->spec, r->store->secret, 0, once_effect_prepare);
         /* With other keys than the messages had, what was done before would run again. */
@@ -676,7 +690,7 @@ int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes
     once_store *store;
     once_arena arena = {0};
     once_entry entry;
-    int rc = open_store(pipeline, &store, err);
+    int rc = open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = store->ops->begin(store, err);
     if (rc == ONCE_OK) {
@@ -800,7 +814,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     once_store *store = NULL;
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
     int rc = read_again(pipeline, place, point, &batch, &item, err);
-    if (rc == ONCE_OK) rc = open_store(pipeline, &store, err);
+    if (rc == ONCE_OK) rc = open_keyed(pipeline, &store, err);
     if (rc == ONCE_OK) {
         once_intake intake;
         once_intake_init(&intake, pipeline->spec, store->secret, 0, once_effect_prepare);

@@ -70,6 +70,7 @@ static bool handler_has_secret(const once_handler_spec *h)
 
 bool once_pipeline_has_secrets(const once_pipeline *pipeline)
 {
+    if (pipeline->spec->salt.len || pipeline->salt.len) return true;
     if (url_has_secret(pipeline->store_url)) return true;
     for (size_t i = 0; i < pipeline->spec->n_handlers; i++)
         if (handler_has_secret(&pipeline->spec->handlers[i])) return true;
@@ -97,6 +98,30 @@ int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callb
     if (!copy) return once_fail(err, ONCE_E_NOMEM, "out of memory for a callback");
     callbacks[pipeline->n_callbacks++] = (once_hands_callback){.name = copy, .function = function, .user = user};
     return ONCE_OK;
+}
+
+/* --- the salt of idempotency keys --- */
+
+int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, once_error *err)
+{
+    if (salt.len < ONCE_SALT_MIN) return once_fail(err, ONCE_E_USAGE, "a salt of idempotency keys has at least %u bytes", ONCE_SALT_MIN);
+    if (pipeline->spec->salt.len)
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'idempotency_salt' itself", (int)pipeline->spec->file.len, pipeline->spec->file.data);
+    return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for a salt");
+}
+
+int once__salt_read(once_pipeline *pipeline, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    const once_exec_variable said = {.name = ONCE_BYTES("idempotency_salt"), .value = spec->salt, .line = spec->salt_line};
+    once_bytes salt;
+    if (spec->salt.len == 0 || pipeline->salt.len) return ONCE_OK;
+    int rc = once_value_read(spec, pipeline->env, &said, &pipeline->arena, &salt, err);
+    if (rc != ONCE_OK) return rc;
+    if (salt.len < ONCE_SALT_MIN)
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: 'idempotency_salt' has fewer than %u bytes; take random ones", (int)spec->file.len,
+                         spec->file.data, spec->salt_line, ONCE_SALT_MIN);
+    return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for a salt");
 }
 
 /* --- parts --- */
@@ -128,7 +153,7 @@ static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts,
         const int rc = once_db_script(db, spec->init, &why);
         if (rc != ONCE_OK) return once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
     }
-    const int rc = once_effects_open(spec, db, &parts->effects, &why);
+    const int rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
     /* Before the first message, a missing table is a mistake of the configuration. */
     return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
 }
@@ -163,6 +188,7 @@ static int open_store(void *user, once_error *err)
     if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
     int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, &why);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
+    o->parts->keying = once__keying_of(pipeline, o->parts->store);
     rc = check_store(pipeline, o->parts->store, err);
     if (rc == ONCE_OK) rc = open_effects(pipeline, o->create, o->parts, err);
     if (rc == ONCE_OK) return rc;
@@ -176,11 +202,13 @@ int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once
     once_parts parts = {0};
     once_error why;
     opening store = {pipeline, create, &parts};
-    int rc = pipeline->running ? once__persist(pipeline, open_store, &store, err) : open_store(&store, err);
+    int rc = once__salt_read(pipeline, err);
+    if (rc != ONCE_OK) return rc;
+    rc = pipeline->running ? once__persist(pipeline, open_store, &store, err) : open_store(&store, err);
     if (rc != ONCE_OK) return rc;
     if (rc == ONCE_OK && once_hands_needed(pipeline->spec)) {
         const once_hands_options hands = {
-            .spec = pipeline->spec, .env = pipeline->env, .callbacks = pipeline->callbacks, .n_callbacks = pipeline->n_callbacks};
+            .spec = pipeline->spec, .env = pipeline->env, .keying = parts.keying, .callbacks = pipeline->callbacks, .n_callbacks = pipeline->n_callbacks};
         rc = once_hands_open(&hands, &parts.hands, err);
     }
     if (rc == ONCE_OK) {

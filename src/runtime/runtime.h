@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/arena.h"
+#include "core/outward.h"
 #include "core/spec.h"
 #include "effect/effect.h"
 #include "effect/hands.h"
@@ -16,6 +17,7 @@ struct once_pipeline {
     once_arena arena; /* the spec lives in it */
     once_spec *spec;
     char *store_url;
+    once_bytes salt; /* of idempotency keys, once it was read; in the arena */
     const once_env *env;
     once_hands_callback *callbacks; /* registered by the program; names are malloc'd */
     size_t n_callbacks;
@@ -28,6 +30,7 @@ struct once_pipeline {
 /* The parts of a pipeline that is about to run or to be checked. */
 typedef struct once_parts {
     once_store *store;
+    once_keying keying; /* of its idempotency keys */
     once_effects *effects;
     once_hands *hands; /* NULL: no effect is outside of the store */
     once_source *source;
@@ -45,6 +48,13 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
 bool once__patience_over(void *pipeline); /* for once_store_options.patience */
 bool once__worth_saying(unsigned times);  /* of the n-th time in a row: the first ones, and then now and then */
 
+/* Reads the salt that the file refers to, where it does and that was not done before. Before anything that shows or gives away a key. */
+int once__salt_read(once_pipeline *pipeline, once_error *err);
+static inline once_keying once__keying_of(const once_pipeline *pipeline, const once_store *store)
+{
+    return (once_keying){.secret = store->secret, .salt = pipeline->salt};
+}
+
 /* What the store remembers of the consumer between runs: how keys are made, and whether the last run ended cleanly. */
 typedef enum once_scope_check {
     ONCE_SCOPE_LOOK,   /* a change is refused, nothing is written */
@@ -53,6 +63,8 @@ typedef enum once_scope_check {
 } once_scope_check;
 
 int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err);
+/* Of that only the salt, for those who show keys: with another one they would show keys that nobody was given. */
+int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_error *err);
 int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t run, bool *unclean, once_error *err);
 /* Takes the cursor of the source, where the pipeline keeps one: `name` is the fact that holds it. */
 int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, char name[64], once_error *err);

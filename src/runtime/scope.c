@@ -1,7 +1,8 @@
 /* What a store remembers about a consumer between runs. Its facts are its own: consumers of one source do not see each other's.
  *
  * How its keys are made: when the key template, the fingerprint or the operation of a type changes, every old message looks new
- * and would run again. So each is kept as a fact, and a change is refused until it is confirmed.
+ * and would run again; with another salt the other side takes it for new. So each is kept as a fact, and a change is refused until
+ * it is confirmed.
  *
  * That it was here, and from which pipeline file: a file that names a consumer which was never here, and named another one before,
  * has renamed it, and the new name would start from nothing. A second consumer has a file of its own.
@@ -63,6 +64,39 @@ static bool check_operation(void *user, once_bytes operation, once_bytes text)
     checking *c = user;
     c->rc = check_fact(c, "scope", c->pipeline->spec->consumer, operation, text, "the key of operation", "messages that were settled would run again");
     return c->rc == ONCE_OK;
+}
+
+/* --- the salt of idempotency keys --- */
+
+/* Kept as a digest under the secret of the store. Stores from before have no such fact: whatever ran there ran without, and keeps
+ * its keys. */
+static int check_salt(checking *c)
+{
+    char name[64];
+    once_bytes was;
+    once_outward now;
+    const once_spec *spec = c->pipeline->spec;
+    const once_keying keying = once__keying_of(c->pipeline, c->store);
+    fact_name(c->store, "salt", spec->consumer, (once_bytes){0}, name);
+    once_salt_digest(&keying, now);
+    const once_bytes is = {now, strlen(now)};
+    const int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
+    if (rc != ONCE_OK || equal(was, is)) return rc;
+    if (was.len && c->how != ONCE_SCOPE_CONFIRM) {
+        const char *what = equal(was, ONCE_BYTES("none")) ? "there was none before" : keying.salt.len ? "it was another one before" : "there was one before, and now there is none";
+        return once_fail(c->err, ONCE_E_SCOPE, "%.*s: 'idempotency_salt' changed in this store: %s; every idempotency key would be another one, "
+                         "and the other side would take what is tried again for something new; put it back, or confirm with --confirm-scope-change",
+                         show(spec->file), spec->file.data, what);
+    }
+    return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, is, c->err);
+}
+
+int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_error *err)
+{
+    checking c = {.pipeline = pipeline, .store = store, .how = ONCE_SCOPE_LOOK, .err = err};
+    const int rc = check_salt(&c);
+    once_arena_release(&c.arena);
+    return rc;
 }
 
 /* --- the consumer, and the file that named it --- */
@@ -147,6 +181,7 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
         const once_bytes type = handler->type.len ? handler->type : ONCE_BYTES("handler");
         rc = check_fact(&c, "operation", spec->consumer, type, handler->operation, "the operation of type", "messages that were settled would run again");
     }
+    if (rc == ONCE_OK) rc = check_salt(&c);
     if (rc == ONCE_OK) rc = check_consumer(&c);
     once_arena_release(&c.arena);
     return rc;

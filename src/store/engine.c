@@ -153,6 +153,7 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, const once_m
         .seen_ms = entry->seen_ms,
         .buried_ms = shelf->now_ms,
         .history = entry->history,
+        .old_key = entry->old_key,
     };
     /* One letter for each death: an entry that was forgotten and died anew must not lose its second body. */
     const once_hash unique = {entry->id.a ^ entry->token.a, entry->id.b ^ entry->token.b};
@@ -320,6 +321,7 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
                 .sent_ms = copy.message.sent_ms,
                 .hold = copy.hold,
                 .natural = copy.natural,
+                .old_key = copy.old_key,
                 .run = copy.run,
                 .at = copy.at,
             },
@@ -353,7 +355,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
             if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
             if (rc != ONCE_OK) break;
             const once_decision decision = {.answer = ONCE_ANSWER_RUN, .attempt = entry->attempt, .failures = entry->failures,
-                                            .silent = entry->silent, .maybe = entry->maybe, .gap_over = entry->gap};
+                                            .silent = entry->silent, .maybe = entry->maybe, .old_key = entry->old_key, .gap_over = entry->gap};
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
             count++;

@@ -245,7 +245,7 @@ static void letter_keep(once_postgres *q, const once_letter *l, once_hash unique
     once__pg_put_int8(&c[5], l->buried_ms);
     if (l->message.sent_ms == ONCE_NO_TIME) once__pg_put_null(&c[6]);
     else once__pg_put_int8(&c[6], l->message.sent_ms);
-    once__pg_put_int8(&c[7], (int64_t)l->kind);
+    once__pg_put_int8(&c[7], once__letter_kind_write(l));
     const once_bytes texts[] = {l->scope.tenant, l->scope.consumer,  l->scope.operation, l->key,              l->reason,
                                 l->message.type, l->message.headers, l->message.body,    l->message.at.place, l->message.at.point,
                                 l->history};
@@ -530,8 +530,8 @@ static int read_letter(const PGresult *r, int row, once_arena *arena, once_lette
         .seen_ms = once__pg_int(r, row, 4),
         .buried_ms = once__pg_int(r, row, 5),
         .message.sent_ms = once__pg_null(r, row, 6) ? ONCE_NO_TIME : once__pg_int(r, row, 6),
-        .kind = (once_answer)once__pg_int(r, row, 7),
     };
+    if (!once__letter_kind_read(once__pg_int(r, row, 7), l)) return once_fail(err, ONCE_E_CORRUPT, "table once_letter is damaged; restore it from a backup");
     once_bytes *const texts[] = {&l->scope.tenant,  &l->scope.consumer,  &l->scope.operation, &l->key,              &l->reason,
                                  &l->message.type, &l->message.headers, &l->message.body,    &l->message.at.place, &l->message.at.point,
                                  &l->history};

@@ -4,7 +4,7 @@
 
 #include "base/banned.h"
 
-enum { STATE_BITS = 0x0f, FIRST = 0x10, AT_ONCE = 0x20, TEXT = 0x40, MS = 0x80 };
+enum { STATE_BITS = 0x0f, NEW_KEY = 4, /* added to the state */ FIRST = 0x10, AT_ONCE = 0x20, TEXT = 0x40, MS = 0x80 };
 
 #define FOR_EVER (INT64_C(1) << 62)
 
@@ -37,7 +37,7 @@ bool once__pg_detail_write(const once_entry *e, once_pg_names_of names, once_buf
 
     unsigned char bytes[1 + 9 * 10];
     size_t n = 0;
-    bytes[n++] = (unsigned char)((unsigned)e->state | (first ? FIRST : 0) | (at_once ? AT_ONCE : 0) | (text ? TEXT : 0) | (ms ? MS : 0));
+    bytes[n++] = (unsigned char)(((unsigned)e->state + (e->old_key ? 0 : NEW_KEY)) | (first ? FIRST : 0) | (at_once ? AT_ONCE : 0) | (text ? TEXT : 0) | (ms ? MS : 0));
     n += put_varint(bytes + n, (uint64_t)(ms ? kept : kept / 1000));
     if (!at_once) n += put_varint(bytes + n, zigzag(e->changed_ms - e->seen_ms));
     if (!first) {
@@ -102,7 +102,9 @@ bool once__pg_detail_read(once_bytes detail, int64_t expires_ms, once_entry *e, 
     if (detail.len == 0) return false;
     const unsigned head = *in.at++;
     const uint64_t kept = get_varint(&in);
-    e->state = (once_state)(head & STATE_BITS);
+    const unsigned kept_state = head & STATE_BITS;
+    e->old_key = kept_state < ONCE_STATES;
+    e->state = (once_state)(e->old_key ? kept_state : kept_state - NEW_KEY);
     if (e->state >= ONCE_STATES || !once_state_finished(e->state) || kept > (uint64_t)INT64_MAX / (head & MS ? 1 : 1000)) return false;
     const int64_t kept_ms = head & MS ? (int64_t)kept : (int64_t)kept * 1000;
     e->changed_ms = expires_ms - (kept_ms ? kept_ms : FOR_EVER);

@@ -2,7 +2,7 @@
  *
  *   expires_ms  when it is forgotten; for ever: changed_ms + 2^62
  *   token, fingerprint   NULL when there is none
- *   detail      head      1 byte: the state in four bits; then FIRST (attempt 1, no failures), AT_ONCE (seen when changed),
+ *   detail      head      1 byte: the state in four bits, 4 more unless it keeps an old idempotency key; then FIRST (attempt 1, no failures), AT_ONCE (seen when changed),
  *                         TEXT (there is a result, a reason or a history), MS
  *               kept      varint: expires - changed in seconds, with MS in milliseconds; 0: for ever
  *               lived     varint, without AT_ONCE: zigzag(changed - seen)

@@ -8,7 +8,7 @@
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64 };
 enum { VANISHED_TRIES = 8 };
 
 /* A remember that is longer cannot be added to the time by the server without care. */
@@ -136,6 +136,7 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
         .silent = flags & SILENT,
         .maybe = flags & (MAYBE | SILENT), /* older tables have only the last attempt's */
         .natural = flags & NATURAL,
+        .old_key = !(flags & NEW_KEY),
         .has_message = once__pg_int(r, row, 16) != 0,
     };
     once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,    &e->at.place,
@@ -445,7 +446,8 @@ static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *
                        *run = once__pg_name_run(&q->names, r->run), *who = once__pg_name_who(&q->names, self(q));
     if (!scope || !place || !run || !who) return no_memory(err);
     const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
-    const once_entry done = {.id = r->id, .state = ONCE_STATE_DONE, .attempt = 1, .expires_ms = r->remember_ms, .at = r->at};
+    const once_entry done = {.id = r->id, .state = ONCE_STATE_DONE, .attempt = 1, .expires_ms = r->remember_ms,
+                             .old_key = r->old_key, .at = r->at};
     once_buf_clear(&q->detail);
     if (!once__pg_detail_write(&done, names, &q->detail, &slot->ahead_kept_ms) ||
         !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &slot->ahead_detail))
@@ -773,7 +775,7 @@ static void put_live(once_postgres *q, const once_entry *e)
     for (size_t i = 0; i < 10; i++) once__pg_put_int8(&c[4 + i], numbers[i]);
     once__pg_put_int2(&c[14], (int16_t)e->state);
     once__pg_put_int2(&c[15], (int16_t)((e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) | (e->silent ? SILENT : 0) |
-                                        (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0)));
+                                        (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) | (e->old_key ? 0 : NEW_KEY)));
     once__pg_put_bool(&c[16], e->has_message);
     const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,    e->at.place,
                                 e->at.point,     e->reason,         e->who,             e->worker, e->history};

@@ -364,7 +364,7 @@ static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash 
     once__bind_bytes(stmt, 3, l->scope.consumer);
     once__bind_bytes(stmt, 4, l->scope.operation);
     once__bind_bytes(stmt, 5, l->key);
-    sqlite3_bind_int(stmt, 6, (int)l->kind);
+    sqlite3_bind_int(stmt, 6, (int)once__letter_kind_write(l));
     once__bind_bytes(stmt, 7, l->reason);
     sqlite3_bind_int64(stmt, 8, l->attempt);
     sqlite3_bind_int64(stmt, 9, l->failures);
@@ -389,9 +389,8 @@ static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash 
 static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_letter *l, once_error *err)
 {
     *l = (once_letter){.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
-    if (!once__column_id(stmt, 1, &l->entry))
+    if (!once__column_id(stmt, 1, &l->entry) || !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
         return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup", q->db->path);
-    l->kind = (once_answer)sqlite3_column_int(stmt, 6);
     l->attempt = (uint32_t)sqlite3_column_int64(stmt, 8);
     l->failures = (uint32_t)sqlite3_column_int64(stmt, 9);
     l->seen_ms = sqlite3_column_int64(stmt, 10);

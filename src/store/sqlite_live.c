@@ -13,7 +13,7 @@
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64 };
 enum { LIVE_KNOWN_MAX = 4096 };
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
@@ -189,6 +189,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     e->silent = flags & SILENT;
     e->maybe = flags & (MAYBE | SILENT); /* older tables have only the last attempt's */
     e->natural = flags & NATURAL;
+    e->old_key = !(flags & NEW_KEY);
     e->run = (uint64_t)sqlite3_column_int64(stmt, 13);
     e->seen_ms = sqlite3_column_int64(stmt, 14);
     e->changed_ms = sqlite3_column_int64(stmt, 15);
@@ -285,6 +286,7 @@ int once__live_from_record(once_sqlite *q, const once_record *r, once_entry *out
         .attempt = r->attempt,
         .failures = r->failures,
         .fingerprint = r->fingerprint,
+        .old_key = r->old_key,
         .run = run->run,
         .seen_ms = r->seen_ms,
         .changed_ms = r->changed_ms,
@@ -479,7 +481,8 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 11, e->gap_ms);
     sqlite3_bind_int64(stmt, 12, e->remember_ms);
     sqlite3_bind_int(stmt, 13, (e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) |
-                                 (e->silent ? SILENT : 0) | (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0));
+                                 (e->silent ? SILENT : 0) | (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) |
+                                 (e->old_key ? 0 : NEW_KEY));
     sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
     sqlite3_bind_int64(stmt, 15, e->seen_ms);
     sqlite3_bind_int64(stmt, 16, e->changed_ms);
@@ -546,6 +549,7 @@ int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, o
     out->fingerprint = e->fingerprint;
     out->attempt = e->attempt;
     out->failures = e->failures;
+    out->old_key = e->old_key;
     out->seen_ms = e->seen_ms;
     out->changed_ms = e->changed_ms;
     out->expires_ms = e->expires_ms;

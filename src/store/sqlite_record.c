@@ -74,7 +74,7 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
 
     unsigned char fixed[FIXED_MAX], size[10], text_head[10];
     unsigned char *to = put_id(fixed, r->id), *head = to++;
-    *head = (unsigned char)(tombstone ? 0 : r->state + STATE_SHIFT);
+    *head = (unsigned char)(tombstone ? 0 : r->old_key ? r->state + STATE_SHIFT : r->state - STATE_SHIFT);
     to = put_time(to, r->keep_ms);
     if (!tombstone) {
         if (r->expires_ms < r->keep_ms) {
@@ -221,8 +221,11 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
     get_varint(&in);
     *out = (once_record){.id = get_id(&in)};
     const unsigned head = *get_bytes(&in, 1);
-    const bool signed_by = (head & STATE_BITS) > ONCE_STATE_STALE; /* else of an older version, see the header */
-    out->state = (once_state)((head & STATE_BITS) - (signed_by ? STATE_SHIFT : 0));
+    const int kept = head & STATE_BITS;
+    const bool new_key = kept && kept <= STATE_SHIFT;
+    const bool signed_by = new_key || kept > ONCE_STATE_STALE; /* else of an older version, see the header */
+    out->state = (once_state)(new_key ? kept + STATE_SHIFT : signed_by ? kept - STATE_SHIFT : kept);
+    out->old_key = !new_key;
     out->keep_ms = out->expires_ms = get_time(&in);
     if (out->state == ONCE_STATE_ABSENT) return in.ok && in.at == in.end;
     if (!once_state_finished(out->state) || out->state >= ONCE_STATES) return false;

@@ -2,8 +2,8 @@
  *
  *   size     varint    bytes that follow
  *   id       16        big-endian, so that bytes sort as hashes do
- *   head     1         low four bits: 0 for a tombstone, else 4 + the state; then HAS_FINGERPRINT, EARLY, HAS_TEXT,
- *                      TEXT_APART
+ *   head     1         low four bits: 0 for a tombstone, else the state - 4, or, when it keeps an old idempotency key, the
+ *                      state + 4; then HAS_FINGERPRINT, EARLY, HAS_TEXT, TEXT_APART
  *   keep     6         until when the record must be kept, in ms; all ones: for ever. A tombstone ends here.
  *   expires  6         only with EARLY: the entry expires before the record may go
  *   token    16
@@ -16,8 +16,8 @@
  *            history. With TEXT_APART only the size stands here and the bytes are in the blob of tails, in the order of the
  *            records.
  *
- * Records of versions 2 and 3 of the tables say the state without the 4, and have no who, no size of the reason and no
- * history. They are read, and disappear by merging with time.
+ * Records of version 4 of the tables say the state + 4. Those of versions 2 and 3 say the state alone, and have no who, no size of
+ * the reason and no history. All of them keep old idempotency keys. They are read, and disappear by merging with time.
  *
  * A typical record of a file source takes 77 bytes. Why tails: a lookup reads the records of its bucket, and must not
  * read sixteen results of 64 KiB with them. */
@@ -33,6 +33,7 @@ typedef struct once_record {
     once_token token;
     once_hash fingerprint;
     uint32_t attempt, failures;
+    bool old_key;
     int64_t seen_ms, changed_ms, expires_ms;
     int64_t keep_ms; /* >= expires_ms, and >= that of every older record of this id that may still be around */
     uint64_t scope, place, run;

@@ -58,11 +58,22 @@ typedef struct once_letter {
     once_bytes key; /* may be empty */
     once_message message;
     once_bytes reason;
-    once_answer kind; /* DEAD, CONFLICT or TOO_OLD */
+    once_answer kind; /* DEAD, CONFLICT or TOO_OLD. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
     once_bytes history; /* as that of the entry that died */
+    bool old_key;       /* as once_entry.old_key: its message keeps the idempotency key of before when it comes again */
 } once_letter;
+
+enum { ONCE_LETTER_NEW_KEY = 64 };
+
+static inline unsigned once__letter_kind_write(const once_letter *l) { return (unsigned)l->kind + (l->old_key ? 0 : ONCE_LETTER_NEW_KEY); }
+static inline bool once__letter_kind_read(int64_t kept, once_letter *l)
+{
+    l->old_key = !(kept & ONCE_LETTER_NEW_KEY);
+    l->kind = (once_answer)(kept & ~(int64_t)ONCE_LETTER_NEW_KEY);
+    return (kept & ~(int64_t)ONCE_LETTER_NEW_KEY) < ONCE_ANSWERS && kept >= 0;
+}
 
 /* What an operator did, and who it was. Kept for ever; written in the transaction of the act itself. */
 typedef struct once_audit {

@@ -221,6 +221,73 @@ static void f32_attempts_and_failures_survive_restarts(fixture *f)
     }
 }
 
+/* Whatever becomes of an entry, its idempotency key is the one it began with, until its life is over. */
+static void f82_the_idempotency_key_is_for_life(fixture *f)
+{
+    for (int old = 0; old < 2; old++) {
+        once_request r = ask(f, old ? "from before" : "new");
+        r.old_key = old;
+        assert_int_equal(do_claim(f, &r).old_key, old);
+        do_settle(f, &r, ONCE_RETRY);
+        r.old_key = !old; /* a delivery does not know; the entry does */
+        pass(f, DELAY);
+        reopen(f);
+        r.token = new_token(f);
+        const once_decision again = do_claim(f, &r);
+        assert_answer(again, RUN);
+        assert_int_equal(again.old_key, old);
+        do_settle(f, &r, ONCE_UNKNOWN);
+        bool done;
+        assert_ok(f, f->store->ops->resolve(f->store, r.id, ONCE_RETRY, ONCE_BYTES("tried"), &done, &f->err));
+        once_taken t = take_one(f);
+        assert_int_equal(t.decision.old_key, old);
+        do_settle(f, &t.request, ONCE_DEAD);
+        once_letter letter;
+        assert_int_equal(list_letters(f, &letter, 1), 1);
+        assert_int_equal(letter.old_key, old);
+        assert_true(do_exhume(f, letter.id));
+        t = take_one(f);
+        assert_int_equal(t.decision.old_key, old);
+        do_settle(f, &t.request, ONCE_DONE);
+        reopen(f);
+        assert_int_equal(do_get(f, r.id).old_key, old);
+        const once_message message = message_of(&r);
+        assert_ok(f, f->store->ops->revive(f->store, &r, &message, &done, &f->err));
+        assert_true(done);
+        t = take_one(f);
+        assert_int_equal(t.decision.old_key, old);
+        do_settle(f, &t.request, ONCE_DONE);
+        once_request other = ask(f, old ? "from before" : "new");
+        other.fingerprint = (once_hash){9, 9};
+        const once_decision conflict = do_claim(f, &other);
+        assert_int_equal(conflict.old_key, old);
+        pass(f, REMEMBER);
+        r.token = new_token(f);
+        r.old_key = false; /* a new life, and a new key */
+        assert_false(do_claim(f, &r).old_key);
+        do_settle(f, &r, ONCE_DONE);
+        assert_true(do_forget(f, r.id));
+    }
+}
+
+static void f82_a_letter_without_an_entry_keeps_its_key(fixture *f)
+{
+    for (int old = 0; old < 2; old++) {
+        const once_request r = ask(f, old ? "from before" : "new");
+        const once_letter buried = {.scope = *r.scope, .key = r.key, .message = message_of(&r), .kind = ONCE_ANSWER_TOO_OLD, .old_key = old};
+        bool fresh, found;
+        once_letter letter;
+        assert_ok(f, f->store->ops->bury(f->store, &buried, 1, &fresh, &f->err));
+        reopen(f);
+        assert_int_equal(list_letters(f, &letter, 1), 1);
+        assert_int_equal(letter.old_key, old);
+        assert_int_equal(letter.kind, ONCE_ANSWER_TOO_OLD);
+        assert_ok(f, f->store->ops->letter_get(f->store, letter.id, &letter, &found, &f->arena, &f->err));
+        assert_int_equal(letter.old_key, old);
+        assert_ok(f, f->store->ops->letter_drop(f->store, letter.id, &found, &f->err));
+    }
+}
+
 static void everything_durable_is_there_after_a_restart(fixture *f)
 {
     static const char *const names[] = {"done", "already", "rejected", "stale", "retry", "release", "unknown", "dead"};
@@ -387,6 +454,8 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(asked_between_claim_and_settle_in_one_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(bury_in_a_transaction, ONCE_STORE_TX),
     CONFORM_WITH(f32_attempts_and_failures_survive_restarts, ONCE_STORE_DURABLE | ONCE_STORE_OWNS),
+    CONFORM_WITH(f82_the_idempotency_key_is_for_life, ONCE_STORE_DURABLE | ONCE_STORE_OWNS | ONCE_STORE_LIST),
+    CONFORM_WITH(f82_a_letter_without_an_entry_keeps_its_key, ONCE_STORE_DURABLE | ONCE_STORE_OWNS | ONCE_STORE_LIST),
     CONFORM_WITH(everything_durable_is_there_after_a_restart, ONCE_STORE_DURABLE | ONCE_STORE_OWNS),
     CONFORM_WITH(an_open_transaction_dies_with_its_handle, ONCE_STORE_DURABLE | ONCE_STORE_TX),
     CONFORM_WITH(a_missing_store_is_made_only_when_asked, ONCE_STORE_DURABLE),

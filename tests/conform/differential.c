@@ -142,6 +142,7 @@ static once_request request_for(run *r, uint64_t scope, uint64_t key)
     if (chance(r, 30)) q.sent_ms = now_of(r) - (int64_t)below(r, 4000);
     q.hold = chance(r, 15);
     q.natural = chance(r, 25);
+    q.old_key = chance(r, 20);
     q.run = below(r, 3);
     q.at.point = (once_bytes){points[below(r, 6)], 1};
     return q;
@@ -183,7 +184,7 @@ static void compare_decisions(run *r, const char *what, size_t i, const once_dec
 {
     if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent && x->maybe == y->maybe &&
         x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) &&
-        x->own == y->own && x->left_by == y->left_by)
+        x->own == y->own && x->left_by == y->left_by && x->old_key == y->old_key)
         return;
     differ(r,
            "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64
@@ -209,6 +210,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     const bool open = once_state_unfinished(x->state);
     if (!once_hash_equal(x->token, y->token)) return "token";
     if (x->attempt != y->attempt) return "attempt";
+    if (x->old_key != y->old_key) return "old_key";
     if (x->failures != y->failures) return "failures";
     if (!once_hash_equal(x->fingerprint, y->fingerprint)) return "fingerprint";
     if (x->seen_ms != y->seen_ms) return "seen_ms";
@@ -437,10 +439,10 @@ static bool digest_letter(void *user, const once_letter *l)
     /* ids are each store's own */
     snprintf(to->text[to->n++], sizeof to->text[0],
              "entry %" PRIx64 " kind %d tenant %zu key %zu body %zu reason %zu type %zu headers %zu point %.*s a%u f%u seen %" PRId64
-             " buried %" PRId64 " sent %" PRId64 " history %" PRIx64,
+             " buried %" PRId64 " sent %" PRId64 " history %" PRIx64 " old_key %d",
              l->entry.a, (int)l->kind, l->scope.tenant.len, l->key.len, l->message.body.len, l->reason.len, l->message.type.len,
              l->message.headers.len, (int)l->message.at.point.len, l->message.at.point.data ? l->message.at.point.data : "",
-             l->attempt, l->failures, l->seen_ms, l->buried_ms, l->message.sent_ms, once_xxh128(0, l->history.data, l->history.len).a);
+             l->attempt, l->failures, l->seen_ms, l->buried_ms, l->message.sent_ms, once_xxh128(0, l->history.data, l->history.len).a, l->old_key);
     return true;
 }
 

@@ -372,7 +372,7 @@ static void the_environment_is_what_was_promised(void **state)
                                                  "ONCE_CONSUMER=payments\n"
                                                  "ONCE_COORDINATES=in.ndjson:17\n"
                                                  "ONCE_FAILURES=2\n"
-                                                 "ONCE_IDEMPOTENCY_KEY=0123456789abcdeffedcba9876543210\n"
+                                                 "ONCE_IDEMPOTENCY_KEY=54d1735943fd61016dc15568d93ca037\n"
                                                  "ONCE_KEY=p-1\n"
                                                  "ONCE_MAYBE_DONE=1\n"
                                                  "ONCE_OPERATION=charge\n"
@@ -897,7 +897,7 @@ static once_outcome at_desk(void *user, const once_call *call, once_reply *reply
     atomic_fetch_add(&d->calls, 1);
     atomic_fetch_add(&d->inside, 1);
     assert_null(call->db);
-    assert_string_equal(call->idempotency_key, "0123456789abcdeffedcba9876543210");
+    assert_string_equal(call->idempotency_key, "54d1735943fd61016dc15568d93ca037");
     assert_int_equal(call->attempt, 3);
     assert_int_equal(call->failures, 2);
     assert_true(call->maybe_done);

@@ -115,6 +115,47 @@ static void sha256_gives_the_published_vectors(void **state)
     free(many);
 }
 
+static void sha256_in_pieces_is_the_same(void **state)
+{
+    (void)state;
+    unsigned char data[300], whole[32], pieces[32];
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)(i * 7);
+    once_sha256(data, sizeof data, whole);
+    for (size_t step = 1; step <= sizeof data; step++) {
+        once_sha256_state s;
+        once_sha256_begin(&s);
+        for (size_t at = 0; at < sizeof data; at += step) once_sha256_add(&s, data + at, step < sizeof data - at ? step : sizeof data - at);
+        once_sha256_add(&s, NULL, 0);
+        once_sha256_end(&s, pieces);
+        assert_memory_equal(whole, pieces, 32);
+    }
+}
+
+static void assert_hmac(const void *key, size_t key_len, const char *text, const char *hex)
+{
+    unsigned char out[32];
+    once_hmac_state s;
+    once_hmac_begin(&s, key, key_len);
+    once_hmac_add(&s, text, strlen(text));
+    once_hmac_end(&s, out);
+    for (int i = 0; i < 32; i++) {
+        const char pair[3] = {hex[2 * i], hex[2 * i + 1], 0};
+        assert_int_equal(out[i], strtoul(pair, NULL, 16));
+    }
+}
+
+static void hmac_gives_the_published_vectors(void **state) /* RFC 4231 */
+{
+    (void)state;
+    unsigned char key[131];
+    memset(key, 0x0b, 20);
+    assert_hmac(key, 20, "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    assert_hmac("Jefe", 4, "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    memset(key, 0xaa, 131);
+    assert_hmac(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First",
+                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
 static void sha256_pads_right_at_every_edge_of_a_block(void **state)
 {
     (void)state;
@@ -212,6 +253,8 @@ int main(void)
         cmocka_unit_test(xxh128_gives_the_published_values),
         cmocka_unit_test(sha256_gives_the_published_vectors),
         cmocka_unit_test(sha256_pads_right_at_every_edge_of_a_block),
+        cmocka_unit_test(sha256_in_pieces_is_the_same),
+        cmocka_unit_test(hmac_gives_the_published_vectors),
         cmocka_unit_test(order_is_by_a_then_b),
         cmocka_unit_test(the_real_environment_is_plausible),
         cmocka_unit_test(files_have_the_semantics_of_the_system_calls),

@@ -7,8 +7,8 @@
 #include "base/banned.h"
 
 enum { TIME_BYTES = 6 };
-enum { HAS_FINGERPRINT = 1, HAS_TEXT = 2, HAS_HISTORY = 4 };
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32, MAYBE = 64 };
+enum { HAS_FINGERPRINT = 1, HAS_TEXT = 2, HAS_HISTORY = 4, FINISHED_NEW_KEY = 8 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32, MAYBE = 64, NEW_KEY = 128 };
 
 #define TIME_FOREVER ((INT64_C(1) << 48) - 1)
 
@@ -111,7 +111,8 @@ void once__redis_write_finished(once_buf *to, const once_entry *e, once_redis_fi
     put_time(to, e->expires_ms);
     put_id(to, e->token);
     put_time(to, e->changed_ms);
-    put_byte(to, (print ? HAS_FINGERPRINT : 0u) | (text ? HAS_TEXT : 0u) | (e->history.len ? HAS_HISTORY : 0u));
+    put_byte(to, (print ? HAS_FINGERPRINT : 0u) | (text ? HAS_TEXT : 0u) | (e->history.len ? HAS_HISTORY : 0u) |
+                     (e->old_key ? 0u : FINISHED_NEW_KEY));
     if (print) put_id(to, e->fingerprint);
     put_varint(to, zigzag(e->changed_ms - e->seen_ms));
     put_varint(to, e->attempt);
@@ -131,7 +132,8 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_word(to, stamp);
     put_byte(to, e->state);
     put_byte(to, (e->versioned ? VERSIONED : 0u) | (e->gap ? GAP : 0u) | (e->hold ? HOLD : 0u) | (e->natural ? NATURAL : 0u) |
-                     (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u));
+                     (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u) |
+                     (e->old_key ? 0u : NEW_KEY));
     put_id(to, e->token);
     put_id(to, e->fingerprint);
     put_id(to, e->lane);
@@ -167,7 +169,7 @@ void once__redis_write_letter(once_buf *to, const once_letter *l, once_hash uniq
     put_byte(to, 'L');
     put_id(to, unique);
     put_id(to, l->entry);
-    put_byte(to, (unsigned)l->kind);
+    put_byte(to, once__letter_kind_write(l));
     put_varint(to, l->attempt);
     put_varint(to, l->failures);
     put_signed(to, l->seen_ms);
@@ -322,6 +324,7 @@ static bool read_finished(once_bytes value, once_entry *e, once_redis_finished *
     e->token = get_id(&in);
     e->changed_ms = get_time(&in);
     const unsigned flags = get_byte(&in);
+    e->old_key = !(flags & FINISHED_NEW_KEY);
     if (flags & HAS_FINGERPRINT) e->fingerprint = get_id(&in);
     e->seen_ms = e->changed_ms - unzigzag(get_varint(&in));
     e->attempt = (uint32_t)get_varint(&in);
@@ -348,6 +351,7 @@ static bool read_open(once_bytes value, once_entry *e)
     e->gap = flags & GAP;
     e->hold = flags & HOLD;
     e->natural = flags & NATURAL;
+    e->old_key = !(flags & NEW_KEY);
     e->silent = flags & SILENT;
     e->maybe = flags & (MAYBE | SILENT); /* older values have only the last attempt's */
     e->has_message = flags & HAS_MESSAGE;
@@ -397,7 +401,7 @@ bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, on
     *out = (once_letter){.id = id};
     *unique = get_id(&in);
     out->entry = get_id(&in);
-    out->kind = (once_answer)get_byte(&in);
+    const bool kind = once__letter_kind_read(get_byte(&in), out);
     out->attempt = (uint32_t)get_varint(&in);
     out->failures = (uint32_t)get_varint(&in);
     out->seen_ms = get_signed(&in);
@@ -407,7 +411,7 @@ bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, on
     out->reason = get_bytes(&in);
     out->history = get_bytes(&in);
     out->message = get_message(&in);
-    return at_end(&in) && out->kind < ONCE_ANSWERS;
+    return at_end(&in) && kind;
 }
 
 bool once__redis_read_audit(once_bytes value, once_audit *out)

@@ -1,0 +1,113 @@
+#include "core/outward.h"
+
+#include <stdio.h>
+
+#include "base/banned.h"
+
+#define LONG_TEXT 71u /* "sha256:" and 64 digits */
+
+static void put_hex(const unsigned char *bytes, once_outward out)
+{
+    static const char hex[] = "0123456789abcdef";
+    for (size_t i = 0; i < 16; i++) {
+        out[2 * i] = hex[bytes[i] >> 4];
+        out[2 * i + 1] = hex[bytes[i] & 15];
+    }
+    out[32] = 0;
+}
+
+static int digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+/* Whether the key is shown as long ones are; then its digest. */
+static bool read_digest(once_bytes key, unsigned char out[32])
+{
+    if (key.len != LONG_TEXT || memcmp(key.data, "sha256:", 7) != 0) return false;
+    for (size_t i = 0; i < 32; i++) {
+        const int high = digit(key.data[7 + 2 * i]), low = digit(key.data[8 + 2 * i]);
+        if (high < 0 || low < 0) return false;
+        out[i] = (unsigned char)(high << 4 | low);
+    }
+    return true;
+}
+
+/* A short key may look like the text that stands for a long one. Their ids differ; without an id it is taken for the long one. */
+static bool was_long(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id, unsigned char digest[32])
+{
+    if (!read_digest(key, digest)) return false;
+    return once_hash_is_zero(id) || once_hash_equal(id, once_long_key_id(keying->secret, scope, key));
+}
+
+static void old_outward_key(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id, once_outward out)
+{
+    unsigned char digest[32];
+    if (once_hash_is_zero(id))
+        id = was_long(keying, scope, key, id, digest) ? once_long_key_id(keying->secret, scope, key) : once_key_id(keying->secret, scope, key);
+    snprintf(out, sizeof(once_outward), "%016llx%016llx", (unsigned long long)id.a, (unsigned long long)id.b);
+}
+
+static void add_length(once_sha256_state *to, uint32_t len)
+{
+    const unsigned char bytes[4] = {(unsigned char)(len >> 24), (unsigned char)(len >> 16), (unsigned char)(len >> 8), (unsigned char)len};
+    once_sha256_add(to, bytes, sizeof bytes);
+}
+
+static void add_part(once_sha256_state *to, once_bytes part)
+{
+    add_length(to, (uint32_t)part.len);
+    once_sha256_add(to, part.data, part.len);
+}
+
+static void add_all(once_sha256_state *to, const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id)
+{
+    unsigned char digest[32];
+    add_part(to, scope->tenant);
+    add_part(to, scope->consumer);
+    add_part(to, scope->operation);
+    if (was_long(keying, scope, key, id, digest)) {
+        add_length(to, UINT32_MAX);
+        once_sha256_add(to, digest, sizeof digest);
+    } else {
+        add_part(to, key);
+    }
+}
+
+void once_outward_key(const once_keying *keying, const once_scope *scope, once_bytes key, once_hash id, bool old_key, once_outward out)
+{
+    unsigned char sum[32];
+    if (old_key) {
+        old_outward_key(keying, scope, key, id, out);
+        return;
+    }
+    if (keying->salt.len) {
+        once_hmac_state hmac;
+        once_hmac_begin(&hmac, keying->salt.data, keying->salt.len);
+        add_all(&hmac.inner, keying, scope, key, id);
+        once_hmac_end(&hmac, sum);
+    } else {
+        once_sha256_state sha;
+        once_sha256_begin(&sha);
+        add_all(&sha, keying, scope, key, id);
+        once_sha256_end(&sha, sum);
+    }
+    put_hex(sum, out);
+}
+
+void once_item_outward_key(const once_keying *keying, const once_item *item, once_outward out)
+{
+    once_outward_key(keying, &item->scope, item->request.key, item->request.id, item->decision.old_key, out);
+}
+
+void once_salt_digest(const once_keying *keying, once_outward out)
+{
+    unsigned char sum[32];
+    once_hmac_state hmac;
+    if (keying->salt.len == 0) {
+        snprintf(out, sizeof(once_outward), "none");
+        return;
+    }
+    once_hmac_begin(&hmac, &keying->secret, sizeof keying->secret);
+    once_hmac_add(&hmac, "idempotency_salt", 16);
+    once_hmac_add(&hmac, keying->salt.data, keying->salt.len);
+    once_hmac_end(&hmac, sum);
+    put_hex(sum, out);
+}

@@ -15,6 +15,7 @@ static void as_json(const once_explanation *e, bool first)
     cli_json_string(stdout, e->key);
     printf(",\"state\":\"%s\"", e->state);
     if (strcmp(e->state, "absent") != 0) {
+        printf(",\"idempotency_key\":\"%s\"", e->idempotency_key);
         printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%lld,\"changed_ms\":%lld,\"place\":", e->attempt, e->failures,
                (long long)e->seen_ms, (long long)e->changed_ms);
         cli_json_string(stdout, e->place);
@@ -133,6 +134,7 @@ static void as_text(const once_explanation *e)
     for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
     if (strcmp(e->state, "absent") == 0) return;
+    printf("  Its idempotency key is %s.\n", e->idempotency_key);
     tell_first(e);
     tell_attempts(e);
     tell_reason(e);

@@ -20,6 +20,7 @@ static void as_json(const listing *l, const once_listed *e)
     json_field("tenant", e->scope.tenant);
     json_field("operation", e->scope.operation);
     json_field("key", e->key);
+    if (e->idempotency_key[0]) printf(",\"idempotency_key\":\"%s\"", e->idempotency_key);
     json_field("type", e->type);
     json_field("place", e->place);
     json_field("point", e->point);
@@ -44,6 +45,7 @@ static void as_text(const listing *l, const once_listed *e)
         cli_print_safe(e->key);
         printf("'");
     }
+    if (e->idempotency_key[0]) printf(" (%s)", e->idempotency_key);
     if (e->scope.tenant.len) {
         printf(" of tenant '");
         cli_print_safe(e->scope.tenant);

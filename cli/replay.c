@@ -26,6 +26,7 @@ static void on_letter(void *user, const once_replayed *l)
         printf("%s{\"letter\":%" PRIu64 ",\"verdict\":\"%s\",\"leaves\":%s,\"key\":", r->first ? "" : ",", l->letter,
                once_replay_verdict_name(l->verdict), leaves ? "true" : "false");
         cli_json_string(stdout, l->key);
+        if (l->idempotency_key[0]) printf(",\"idempotency_key\":\"%s\"", l->idempotency_key);
         printf(",\"type\":");
         cli_json_string(stdout, l->type);
         printf(",\"place\":");
@@ -44,6 +45,7 @@ static void on_letter(void *user, const once_replayed *l)
             putchar(':');
             cli_print_safe(l->point);
         }
+        if (l->idempotency_key[0]) printf("  idempotency key %s", l->idempotency_key);
         if (l->reason.len) {
             printf("  (");
             cli_print_safe(l->reason);

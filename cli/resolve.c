@@ -34,15 +34,16 @@ int cli_resolve(int argc, char **argv)
     status = cli_load(args[0], json, &pipeline);
     if (status != CLI_OK) return status;
     once_error err = {0};
-    const int rc = once_pipeline_resolve(pipeline, cli_bytes(tenant), cli_bytes(operation), cli_bytes(args[1]), outcome, &err);
+    char idempotency_key[33] = "";
+    const int rc = once_pipeline_resolve(pipeline, cli_bytes(tenant), cli_bytes(operation), cli_bytes(args[1]), outcome, idempotency_key, &err);
     if (json && rc == ONCE_OK) {
         printf("{\"key\":");
         cli_json_cstring(stdout, args[1]);
-        printf(",\"resolved\":\"%s\"}\n", args[2]);
+        printf(",\"idempotency_key\":\"%s\",\"resolved\":\"%s\"}\n", idempotency_key, args[2]);
     } else if (json) {
         cli_json_failure(&err);
     } else if (rc == ONCE_OK) {
-        printf("key '%s': resolved as %s\n", args[1], args[2]);
+        printf("key '%s': resolved as %s; its idempotency key is %s\n", args[1], args[2], idempotency_key);
     }
     once_pipeline_free(pipeline);
     return rc == ONCE_OK ? CLI_OK : cli_fail(&err);

@@ -68,7 +68,7 @@ int cli_run(int argc, char **argv)
     const char *log_level = "warn", *log_format = "logfmt";
     const cli_option options[] = {
         {"--json", NULL, "end with one object on standard output", &json, NULL},
-        {"--confirm-scope-change", NULL, "go on although consumer, operation, key or fingerprint changed", &confirm, NULL},
+        {"--confirm-scope-change", NULL, "go on although consumer, operation, key, fingerprint or salt changed", &confirm, NULL},
         {"--log-level", "LEVEL", "error, warn (default), info or debug", NULL, &log_level},
         {"--log-format", "FORMAT", "logfmt (default) or json", NULL, &log_format},
         {0},

@@ -57,6 +57,7 @@ typedef struct once_listed {
     once_bytes body, headers;
     const once_attempt *attempts; /* that have ended and are kept, oldest first */
     size_t n_attempts;
+    char idempotency_key[33]; /* that its effects are given; empty: it has no key */
 } once_listed;
 
 typedef bool once_list_visit(void *user, const once_listed *item); /* false ends the listing */
@@ -126,6 +127,7 @@ typedef struct once_replayed {
     once_replay_verdict verdict;
     once_bytes key, type, place, point; /* may be empty */
     once_bytes reason; /* no_handler, still_dead: why; otherwise why it had died */
+    char idempotency_key[33]; /* that its effects are given; empty: it has no key */
 } once_replayed;
 
 /* How far it is: letters looked at, out of how many. */
@@ -164,9 +166,10 @@ ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *lett
 
 /* `operation` may be empty when only one operation of the pipeline knows the key; otherwise ONCE_E_USAGE says which do. */
 
-/* An unknown one: ONCE_DONE, ONCE_RETRY or ONCE_DEAD. ONCE_E_USAGE: it is not unknown, or there is no body to retry with. */
+/* An unknown one: ONCE_DONE, ONCE_RETRY or ONCE_DEAD. `idempotency_key` (may be NULL) gets the one that its effect was given.
+ * ONCE_E_USAGE: it is not unknown, or there is no body to retry with. */
 ONCE_API int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key,
-                                   once_outcome outcome, once_error *err);
+                                   once_outcome outcome, char idempotency_key[33], once_error *err);
 
 /* Nothing is known of the key any more: the next message with it runs. `was` gets the state it had; "absent" when nothing was
  * known. A body that the store owned for it is dropped. */

@@ -65,7 +65,7 @@ typedef void once_progress(void *user, const once_counts *counts, int64_t left, 
 
 typedef struct once_run_options {
     size_t size; /* sizeof(once_run_options) */
-    bool confirm_scope_change; /* go on although consumer, operation, key or fingerprint changed on this store */
+    bool confirm_scope_change; /* go on although consumer, operation, key, fingerprint or salt changed on this store */
     once_progress *progress;   /* may be NULL */
     void *user;
 } once_run_options;
@@ -116,6 +116,7 @@ typedef struct once_explanation {
     once_bytes worker; /* claimed: whose claim it is */
     const once_attempt *attempts; /* that have ended and are kept, oldest first: the last ten or so */
     size_t n_attempts;
+    char idempotency_key[33]; /* that its effects are given; empty when it is absent */
 } once_explanation;
 
 /* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the pipeline that

@@ -60,12 +60,14 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
 }
 
 /* Said when it is written, which is a moment before it is committed. */
-static void log_dead(const once_item *item, once_bytes reason)
+static void log_message(const once_executor *x, const char *event, const once_item *item, once_bytes reason)
 {
     const once_coordinates *at = &item->message.at;
-    if (once_log_wants(ONCE_LOG_INFO))
-        once_log(ONCE_LOG_INFO, "dead", "%.*s:%.*s: %.*s", (int)at->place.len, at->place.data, (int)at->point.len, at->point.data,
-                 (int)reason.len, reason.data);
+    once_outward key = "";
+    if (!once_log_wants(ONCE_LOG_INFO)) return;
+    if (!once_hash_is_zero(item->request.id)) once_item_outward_key(&x->keying, item, key);
+    once_log(ONCE_LOG_INFO, event, "%.*s:%.*s: %.*s%s%s", (int)at->place.len, at->place.data, (int)at->point.len, at->point.data, (int)reason.len,
+             reason.data, key[0] ? "; idempotency key " : "", key);
 }
 
 static int do_settle(once_executor *x, once_action *a, once_error *err)
@@ -94,7 +96,8 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(settle_after, err);
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = applied[i];
-        if (applied[i] && a->items[i]->outcome == ONCE_DEAD) log_dead(a->items[i], a->items[i]->failure);
+        if (applied[i] && a->items[i]->outcome == ONCE_DEAD) log_message(x, "dead", a->items[i], a->items[i]->failure);
+        if (applied[i] && a->items[i]->outcome == ONCE_UNKNOWN) log_message(x, "unknown", a->items[i], a->items[i]->failure);
     }
     return ONCE_OK;
 }
@@ -136,7 +139,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(bury_after, err);
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = fresh[i];
-        if (fresh[i]) log_dead(a->items[i], a->items[i]->reason);
+        if (fresh[i]) log_message(x, "dead", a->items[i], a->items[i]->reason);
     }
     return ONCE_OK;
 }

@@ -5,6 +5,7 @@
 #ifndef ONCE_RUNTIME_EXECUTOR_H
 #define ONCE_RUNTIME_EXECUTOR_H
 
+#include "core/outward.h"
 #include "core/pipeline.h"
 #include "source/source.h"
 #include "store/store.h"
@@ -18,6 +19,7 @@ typedef struct once_executor {
     once_bytes consumer;
     once_run_effects *run;
     void *user;
+    once_keying keying; /* for what is logged */
     const char *cursor; /* the fact that keeps the place in the source; NULL: none is kept */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */

@@ -167,6 +167,7 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
 typedef struct listing {
     once_list_visit *visit;
     void *user;
+    once_keying keying;
     bool over;
 } listing;
 
@@ -176,7 +177,7 @@ static bool list_entry(void *user, const once_entry *e)
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(e, attempts);
     const bool due = e->state != ONCE_STATE_UNKNOWN && e->due_ms != ONCE_NEVER;
-    const once_listed item = {
+    once_listed item = {
         .state = e->state == ONCE_STATE_CLAIMED ? "busy" : once_state_name(e->state),
         .scope = e->scope,
         .key = e->key,
@@ -195,6 +196,7 @@ static bool list_entry(void *user, const once_entry *e)
         .attempts = attempts,
         .n_attempts = n,
     };
+    once_outward_key(&l->keying, &e->scope, e->key, e->id, e->old_key, item.idempotency_key);
     l->over = !l->visit(l->user, &item);
     return !l->over;
 }
@@ -205,12 +207,19 @@ static const char *kind_of(const once_letter *letter)
     return once_answer_name(letter->kind);
 }
 
+/* A letter without a handler has no operation, and was never given one. */
+static void letter_outward_key(const once_keying *keying, const once_letter *letter, char *out)
+{
+    if (letter->key.len && letter->scope.operation.len)
+        once_outward_key(keying, &letter->scope, letter->key, letter->entry, letter->old_key, out);
+}
+
 static bool list_letter(void *user, const once_letter *letter)
 {
     listing *l = user;
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_read(letter->history, attempts);
-    const once_listed item = {
+    once_listed item = {
         .state = "dead",
         .letter = letter->id,
         .kind = kind_of(letter),
@@ -231,6 +240,7 @@ static bool list_letter(void *user, const once_letter *letter)
         .attempts = attempts,
         .n_attempts = n,
     };
+    letter_outward_key(&l->keying, letter, item.idempotency_key);
     l->over = !l->visit(l->user, &item);
     return !l->over;
 }
@@ -244,7 +254,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     once_store *store;
     int rc = open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    listing l = {.visit = visit, .user = user};
+    listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store)};
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
         if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
     if (rc == ONCE_OK && !l.over && (what & ONCE_LIST_DEAD))
@@ -305,6 +315,7 @@ bool once_replay_verdict_leaves(once_replay_verdict verdict)
 typedef struct replaying {
     once_pipeline *pipeline;
     once_store *store;
+    once_keying keying;
     const once_replay_options *options;
     once_replay_counts *counts;
     once_intake intake;
@@ -402,6 +413,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     }
     out->key = item->request.key;
     out->type = item->message.type;
+    once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, letter->old_key, out->idempotency_key);
     once_said *mine = &r->would[r->n - 1];
     bool behind;
     *mine = said_of(&item->request);
@@ -410,6 +422,8 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     once_entry entry;
     rc = r->store->ops->get(r->store, item->request.id, &entry, &r->batch.arena, err);
     if (rc != ONCE_OK) return rc;
+    if (entry.state != ONCE_STATE_ABSENT)
+        once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key, out->idempotency_key);
     if (once__letter_is_of(letter, &entry)) {
         out->verdict = ONCE_REPLAY_run;
         return r->store->ops->exhume(r->store, letter->id, ended, err);
@@ -439,6 +453,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     out->place = letter.message.at.place;
     out->point = letter.message.at.point;
     out->reason = letter.reason;
+    letter_outward_key(&r->keying, &letter, out->idempotency_key);
     r->bytes += letter.message.body.len + letter.message.headers.len;
     rc = move(r, &letter, out, &ended, err);
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
@@ -603,6 +618,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
     int rc = open_keyed(pipeline, &r->store, err);
     if (rc == ONCE_OK) {
         once_intake_init(&r->intake, pipeline->spec, r->store->secret, 0, once_effect_prepare);
+        r->keying = once__keying_of(pipeline, r->store);
         /* With other keys than the messages had, what was done before would run again. */
         rc = once__memory_check_scope(pipeline, r->store, ONCE_SCOPE_LOOK, err);
         if (rc == ONCE_OK) rc = replay_all(r, err);
@@ -682,8 +698,19 @@ static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_
     return rc == ONCE_OK ? audit(pipeline, store, "resolve", key, 0, note, err) : rc;
 }
 
+/* Of the entry that an operator named by `key`, whole. */
+static int show_outward_key(const once_pipeline *pipeline, const once_store *store, const once_entry *entry, once_bytes key, once_arena *arena,
+                            char *out, once_error *err)
+{
+    const once_keying keying = once__keying_of(pipeline, store);
+    once_bytes shown;
+    if (!once_key_show(arena, key, &shown)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a key");
+    once_outward_key(&keying, &entry->scope, shown, entry->id, entry->old_key, out);
+    return ONCE_OK;
+}
+
 int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key, once_outcome outcome,
-                          once_error *err)
+                          char idempotency_key[33], once_error *err)
 {
     if (outcome != ONCE_DONE && outcome != ONCE_RETRY && outcome != ONCE_DEAD)
         return once_fail(err, ONCE_E_USAGE, "an unknown message can be resolved as done, retry or dead");
@@ -696,6 +723,7 @@ int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes
     if (rc == ONCE_OK) {
         rc = find_entry(pipeline, store, tenant, operation, key, &entry, &arena, err);
         if (rc == ONCE_OK) rc = resolve_entry(pipeline, store, &entry, key, outcome, err);
+        if (rc == ONCE_OK && idempotency_key) rc = show_outward_key(pipeline, store, &entry, key, &arena, idempotency_key, err);
         rc = finish_tx(store, rc, err);
     }
     once_arena_release(&arena);

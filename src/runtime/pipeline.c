@@ -413,12 +413,12 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
 
 /* --- explain --- */
 
-static void explain_entry(const once_entry *entry, once_explain_visit *visit, void *user)
+static void explain_entry(const once_keying *keying, const once_entry *entry, once_bytes shown, once_explain_visit *visit, void *user)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
     const bool due = entry->state == ONCE_STATE_CLAIMED || entry->state == ONCE_STATE_WAITING;
-    const once_explanation explanation = {
+    once_explanation explanation = {
         .scope = entry->scope,
         .key = entry->key,
         .state = once_state_name(entry->state),
@@ -437,6 +437,8 @@ static void explain_entry(const once_entry *entry, once_explain_visit *visit, vo
         .attempts = attempts,
         .n_attempts = n,
     };
+    if (entry->state != ONCE_STATE_ABSENT)
+        once_outward_key(keying, &entry->scope, shown, entry->id, entry->old_key, explanation.idempotency_key);
     visit(user, &explanation);
 }
 
@@ -446,11 +448,17 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
     const once_store_options options = {.size = sizeof options, .env = pipeline->env};
     once_store *store;
     once_error why;
-    int rc = once__store_open(pipeline->store_url, &options, &store, &why);
+    int rc = once__salt_read(pipeline, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__store_open(pipeline->store_url, &options, &store, &why);
     if (rc != ONCE_OK) return at_line(pipeline, spec->store_line, rc, &why, err);
 
     once_arena arena = {0};
+    const once_keying keying = once__keying_of(pipeline, store);
+    once_bytes shown;
     size_t known = 0;
+    rc = once__memory_check_salt(pipeline, store, err);
+    if (rc == ONCE_OK && !once_key_show(&arena, key, &shown)) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a key");
     for (size_t i = 0; rc == ONCE_OK && i < spec->n_handlers; i++) {
         const once_scope scope = {tenant, spec->consumer, spec->handlers[i].operation};
         if (once_spec_handler_by_operation(spec, scope.operation) != &spec->handlers[i]) continue; /* shares its keys */
@@ -459,12 +467,12 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc != ONCE_OK || entry.state == ONCE_STATE_ABSENT) continue;
         entry.scope = scope; /* finished entries may keep less than they were made with */
         entry.key = key;
-        explain_entry(&entry, visit, user);
+        explain_entry(&keying, &entry, shown, visit, user);
         known++;
     }
     if (rc == ONCE_OK && known == 0) {
         const once_entry absent = {.scope = {tenant, spec->consumer, {0}}, .key = key};
-        explain_entry(&absent, visit, user);
+        explain_entry(&keying, &absent, shown, visit, user);
     }
     once_arena_release(&arena);
     once__store_close(store);

@@ -295,6 +295,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
 
     once_executor executor;
     once_executor_init(&executor, parts->store, pipeline->spec->consumer, run_effects, parts->effects);
+    executor.keying = parts->keying;
     executor.cursor = pipeline->spec->source.cursor ? b.cursor : NULL;
     (void)ONCE_FAIL_AT(open_after);
     pipeline->working = true;

@@ -522,8 +522,9 @@ def test_resolve(tmp_path, outcome):
     unknown(p, "a")
     open_gate(p)
     assert p.once("status", "--json", p.name).json["unknown"] == 1
+    (entry,) = p.explain("a")
     ended = p.once("resolve", p.name, "a", outcome, "--json")
-    assert ended.status == 0 and ended.json == {"key": "a", "resolved": outcome}
+    assert ended.status == 0 and ended.json == {"key": "a", "idempotency_key": entry["idempotency_key"], "resolved": outcome}
     assert (audits(p)[-1]["what"], audits(p)[-1]["note"]) == ("resolve", f"resolved as {outcome} by an operator")
     p.write()
     if outcome == "retry":
@@ -545,7 +546,7 @@ def test_resolve_without_a_body_says_what_to_do(tmp_path):
     p.execute("UPDATE once_entry SET owned = 0; DELETE FROM once_body")
     ended = p.once("resolve", p.name, "a", "retry")
     assert ended.status == 2 and "forget" in ended.err
-    assert p.once("resolve", p.name, "a", "done").out == "key 'a': resolved as done\n"
+    assert p.once("resolve", p.name, "a", "done").out.startswith("key 'a': resolved as done; its idempotency key is ")
 
 
 def test_sweep_drops_what_has_expired(tmp_path):

@@ -25,8 +25,8 @@ fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	@/usr/bin/python3 tools/check --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
 
 bench: all ## measure on this machine
-	@tools/build build -- --quiet benches
-	@for program in build/bench/bench_*; do [ ! -f "$$program" ] || "$$program" || exit 1; done
+	@tools/setup bench
+	@tools/bench
 
 bench-full: all ## the same with ten times as many messages: memory and cost as they grow
 	@tools/build build -- --quiet benches

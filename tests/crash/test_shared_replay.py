@@ -26,7 +26,7 @@ def store(request, tmp_path):
         yield postgres.shared().schema(new_name())
     else:
         if not has_redis():
-            pytest.skip("no redis-server, or a build without hiredis")
+            pytest.skip("missing: redis-server, or hiredis in the build")
         with RedisServer(tmp_path) as server:
             yield server.url()
 

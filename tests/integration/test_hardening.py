@@ -125,7 +125,7 @@ def unit(tmp_path):
     return str(path)
 
 
-needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is missing; Debian package systemd")
+needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="missing: systemd-analyze; Debian package systemd")
 
 
 @needs_systemd
@@ -162,7 +162,7 @@ def calls_of(groups, name):
 
 @product
 @needs_systemd
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace is missing; Debian package strace")
+@pytest.mark.skipif(not shutil.which("strace"), reason="missing: strace; Debian package strace")
 def test_service_lets_through_what_a_run_needs(unit, tmp_path):
     """What a run really asks of the kernel is within the unit's filter; in it a call that is not would end in EPERM."""
     p = Pipeline(tmp_path, 'key: "${/id}"\ntype: "${/t}"\nhandlers:\n  sql: {sql: ["INSERT INTO t VALUES (:id)"]}\n  cmd: {exec: [cat]}\n'

@@ -50,7 +50,7 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     if not shutil.which("pkg-config"):
-        pytest.skip("no pkg-config")
+        pytest.skip("missing: pkg-config")
     return Installed(tmp_path_factory.mktemp("root"))
 
 
@@ -101,7 +101,7 @@ def test_own_transaction(installed, tmp_path):
 
 def test_postgres_transaction(installed, tmp_path):
     if not has_postgres():
-        pytest.skip("this build has no postgres store")
+        pytest.skip("missing: libpq in the build")
     url = postgres.shared().database(f"library_{os.getpid()}").replace("postgres://", "postgresql://", 1)
     libpq = run(["pkg-config", "--cflags", "libpq"]).split()  # which is not under our root
     program = installed.build(example("postgres_transaction.c"), tmp_path / "program", "libpq", compiler=compilers()[0], extra=libpq)
@@ -145,7 +145,7 @@ def test_every_program_of_the_folder_is_tested_here():
 
 def test_headers_can_be_used_from_cplusplus(installed, tmp_path):
     if not shutil.which("c++"):
-        pytest.skip("no C++ compiler")
+        pytest.skip("missing: a C++ compiler; Debian package g++")
     source = tmp_path / "main.cc"
     source.write_text('#include <once/once.h>\nint main() { once_store_close(nullptr); return once_status_class(ONCE_OK); }\n')
     flags = installed.flags("libonce")

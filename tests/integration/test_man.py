@@ -13,7 +13,7 @@ from harness import ONCE, ROOT, once
 BUILD = os.path.dirname(ONCE)
 PARTS = os.path.join(ROOT, "docs", "man")
 
-pytestmark = pytest.mark.skipif(not shutil.which("scdoc"), reason="scdoc is missing; Debian package scdoc")
+pytestmark = pytest.mark.skipif(not shutil.which("scdoc"), reason="missing: scdoc; Debian package scdoc")
 
 
 def verbs():
@@ -38,7 +38,7 @@ def plain(path):
     return re.sub(r"\s+", " ", text.replace("’", "'"))
 
 
-needs_groff = pytest.mark.skipif(not shutil.which("groff"), reason="groff is missing; Debian package groff-base")
+needs_groff = pytest.mark.skipif(not shutil.which("groff"), reason="missing: groff; Debian package groff-base")
 
 
 def test_every_verb_has_a_page_and_no_page_is_left_over(pages):

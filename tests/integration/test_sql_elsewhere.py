@@ -64,11 +64,11 @@ class Elsewhere:
 @pytest.fixture
 def other(tmp_path, request):
     if not has_postgres():
-        pytest.skip("this build has no postgres")
+        pytest.skip("missing: libpq in the build")
     try:
         postgres.programs()
     except postgres.Missing as why:
-        pytest.skip(str(why))
+        pytest.skip(f"missing: {why}")
     return Elsewhere(tmp_path, **getattr(request, "param", {}))
 
 
@@ -91,7 +91,7 @@ def test_effects_in_another_postgres_database(other):
 def test_any_store_can_have_effects_in_an_sqlite_file(tmp_path, store):
     if store == "postgres":
         if not has_postgres():
-            pytest.skip("this build has no postgres")
+            pytest.skip("missing: libpq in the build")
         store = postgres.shared().schema(new_name())
     file = Pipeline(tmp_path, tables=TABLES, store="sqlite:other.db")
     file.configure(config("sqlite:other.db"), store=store)
@@ -376,7 +376,7 @@ def test_what_once_knows_is_bound_in_the_stores_database_too(tmp_path, store):
     sql = "INSERT INTO t(id, key, attempt) VALUES (:once_key, :once_idempotency_key, :once_attempt)"
     handler = f'key: "${{/id}}"\nhandler: {{sql: ["{sql}"]}}\n'
     if store == "postgres" and not has_postgres():
-        pytest.skip("this build has no postgres")
+        pytest.skip("missing: libpq in the build")
     p = PostgresPipeline(tmp_path, handler, TABLES) if store == "postgres" else Pipeline(tmp_path, handler, TABLES)
     p.write(*some(3))
     counts(p.run(status=0), received=3, done=3)

@@ -25,11 +25,11 @@ def has_postgres():
 def need_postgres():
     """Skips loudly what cannot be tested here."""
     if not has_postgres():
-        pytest.skip("this build has no postgres store", allow_module_level=True)
+        pytest.skip("missing: libpq in the build", allow_module_level=True)
     try:
         postgres.programs()
     except postgres.Missing as why:
-        pytest.skip(str(why), allow_module_level=True)
+        pytest.skip(f"missing: {why}", allow_module_level=True)
 
 
 def psql(url, sql):

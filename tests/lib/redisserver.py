@@ -28,7 +28,7 @@ def has_redis():
     return bool(shutil.which("redis-server")) and "\n  redis " in version.stdout
 
 
-needs_redis = pytest.mark.skipif(not has_redis(), reason="no redis-server, or a build without hiredis")
+needs_redis = pytest.mark.skipif(not has_redis(), reason="missing: redis-server, or hiredis in the build")
 
 
 class RedisServer:

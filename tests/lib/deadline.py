@@ -1,0 +1,29 @@
+"""A test that hangs is ended, named, and shown with the line where it stood; the others of its file go on.
+
+A conftest.py takes it in: `from deadline import pytest_runtest_call`. Where even that does not help (a call that no signal ends),
+tools/check ends the whole file and reads the name from the output."""
+
+import os
+import signal
+
+import pytest
+
+LIMIT_S = int(os.environ.get("ONCE_TEST_LIMIT_S", "150"))  # the slowest ones take 20 s on two busy cores
+
+
+class Hangs(BaseException):
+    """No `except Exception` of a test or of the harness may swallow it."""
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    def ring(number, frame):
+        raise Hangs(f"{item.nodeid} hangs: it did not end in {LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -74,8 +74,8 @@ ONCE_API int once_call_extend(const once_call *call, int64_t lease_ms, once_erro
 /* A handler. What it returns is settled:
  *   done, already, rejected, stale   final; duplicates get the outcome and the result
  *   retry      one failure more, tried again after a backoff; when once_terms.attempts are spent, dead
- *   release    tried again, no failure counted
- *   unknown    the effect may have happened: held, or with retry_unknown as retry
+ *   release    nothing happened: tried again after a pause that grows with the attempts, no failure counted
+ *   unknown    the effect may have happened: held, or with retry_unknown as retry. So is every value that is no outcome
  *   dead       one dead letter with the body
  * It must not unwind through the library (longjmp, exceptions). */
 typedef once_outcome once_callback(void *user, const once_call *call, once_reply *reply);

@@ -464,6 +464,14 @@ static void judge_failure(once_pipe *pipe, once_item *item, bool told_when)
     else if (!told_when) item->delay_ms = once_retry_delay_ms(retry, failures, pipe->o.env);
 }
 
+/* An effect that began and asks to be put back found the other side away. That is no failure, but it must not be asked again at once:
+ * the pauses grow with the attempts. One that was told to end, or never began, has not found out anything. */
+static void pace_release(once_pipe *pipe, once_item *item, bool told_when)
+{
+    if (item->outcome != ONCE_RELEASE || !item->started || item->told_to_end || told_when || ONCE_PLANTED(release_at_once)) return;
+    item->delay_ms = once_retry_delay_ms(&item->handler->retry, item->decision.attempt, pipe->o.env);
+}
+
 static void ran(once_pipe *pipe, once_item *item)
 {
     item->started = true;
@@ -615,12 +623,12 @@ static void remember_farthest(once_pipe *pipe, once_item *item)
     if (before) batch_let_go(pipe, before->batch);
 }
 
-/* An effect that is claimed after one that may have happened, or gives that claim back without having begun. */
+/* An effect that is claimed after one that may have happened, or gives that claim back and has had no effect. */
 static int repeats(const once_item *item)
 {
     if (!item->decision.silent || !is_external(item)) return 0;
     if (item->stage == ONCE_STAGE_FLY) return 1;
-    return item->returned && !item->started && item->outcome == ONCE_RELEASE ? -1 : 0;
+    return item->returned && item->outcome == ONCE_RELEASE ? -1 : 0;
 }
 
 /* The same, where a commit whose fate is not known may have counted it before: rather twice than not at all. */
@@ -1265,6 +1273,7 @@ void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int6
         if (ONCE_PLANTED(hold_ignored) && item->outcome == ONCE_UNKNOWN) item->outcome = ONCE_RETRY;
         if (item->outcome == ONCE_UNKNOWN && !item->handler->hold) item->outcome = ONCE_RETRY;
         judge_failure(pipe, item, told_when);
+        pace_release(pipe, item, told_when);
         if (item->trouble != ONCE_OK) troubled = item;
         else pipe->effect_tries = 0;
         come_back(pipe, item);

@@ -29,6 +29,7 @@
     X(no_wake, "followers in a lane are never woken")                                                                 \
     X(wall_clock, "leases are measured by the wall clock of whoever asks")                                            \
     X(unknown_free, "an unknown that is tried again adds no failure")                                                 \
+    X(release_at_once, "an effect that asks to be put back is asked again at once")                                   \
     X(release_forgets, "a claim that is put back forgets that an effect may have happened before")                    \
     X(natural_remembered, "success of a natural effect is remembered")                                                \
     X(start_first, "an external effect starts although it is not known whether its claim was committed")              \

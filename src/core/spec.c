@@ -6,6 +6,20 @@
 
 #include "base/banned.h"
 
+once_outcome once_exec_exit_usual(int code)
+{
+    switch (code) {
+    case 0: return ONCE_DONE;
+    case 64: return ONCE_REJECTED;
+    case 65: return ONCE_DEAD;
+    case 66: return ONCE_ALREADY;
+    case 67: return ONCE_STALE;
+    case 69: return ONCE_RELEASE;
+    case 75: return ONCE_RETRY;
+    default: return ONCE_UNKNOWN; /* 70, and every other */
+    }
+}
+
 static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
 
 const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type)

@@ -58,6 +58,7 @@ typedef struct once_exec_spec {
     size_t n;
     const once_exec_variable *env; /* besides the fixed ones */
     size_t n_env;
+    const once_outcome *exits; /* what each of the 256 exit codes means; NULL: once_exec_exit_usual */
     bool stream;        /* a kept process that speaks one JSON line per message */
     uint32_t window;    /* stream: messages in flight in one process */
     uint32_t processes; /* stream: how many are kept */
@@ -120,6 +121,10 @@ typedef struct once_spec {
     size_t message_max;      /* bytes */
     size_t result_max;
 } once_spec;
+
+/* What an exit code means where `exit:` says nothing. A code that nobody listed is unknown: only the program knows whether its effect
+ * happened before it, so that neither "nothing happened" nor "done" may be assumed. */
+once_outcome once_exec_exit_usual(int code);
 
 /* Of a value: where it is to be read from, instead of what it is. */
 bool once_exec_is_reference(once_bytes value);

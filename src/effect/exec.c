@@ -153,17 +153,11 @@ static bool make_environment(exec_hand *hand, const once_item *item)
 
 /* ---- what its end means ---- */
 
-static once_outcome outcome_of(int status)
+static once_outcome outcome_of(const once_exec_spec *exec, int status)
 {
     if (!WIFEXITED(status)) return ONCE_UNKNOWN;
-    switch (WEXITSTATUS(status)) {
-    case 0: return ONCE_DONE;
-    case 64: return ONCE_REJECTED;
-    case 65: return ONCE_DEAD;
-    case 66: return ONCE_ALREADY;
-    case 67: return ONCE_STALE;
-    default: return ONCE_RETRY;
-    }
+    const int code = WEXITSTATUS(status);
+    return exec->exits ? exec->exits[code] : once_exec_exit_usual(code);
 }
 
 static void finish(job *j, int status)
@@ -173,7 +167,7 @@ static void finish(job *j, int status)
     const once_bytes line = once_tail_last_line(&j->tail);
     char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 4];
     int len = 0;
-    item->outcome = outcome_of(status);
+    item->outcome = outcome_of(&item->handler->exec, status);
     item->maybe = item->outcome == ONCE_UNKNOWN;
     if (WIFEXITED(status)) snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(status));
     else if (!WIFSIGNALED(status)) snprintf(how, sizeof how, "its exit status was taken by another part of this program");

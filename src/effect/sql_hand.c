@@ -186,7 +186,7 @@ static bool has_committed(sql_hand *hand, seat *s, once_job *job, bool *again)
     s->committing = false;
     pthread_mutex_unlock(&hand->threads.lock);
     if (rc == ONCE_OK) return true;
-    if (!maybe) {
+    if (!maybe || once_sql_lists(handler, &fault)) { /* a state that the user's own trigger raises, and the handler names */
         *again = judge(hand, s, job, &handler->statements[handler->n_statements - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;

@@ -144,6 +144,13 @@ static bool listed(const once_bytes *list, size_t n, const once_fault *fault)
     return false;
 }
 
+bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault)
+{
+    if (fault->kind != ONCE_FAULT_CONSTRAINT && fault->kind != ONCE_FAULT_DATA) return false;
+    return listed(handler->already, handler->n_already, fault) || listed(handler->rejected, handler->n_rejected, fault) ||
+           listed(handler->retry.on, handler->retry.n_on, fault);
+}
+
 bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, once_outcome *outcome)
 {
     if (fault->kind != ONCE_FAULT_CONSTRAINT && fault->kind != ONCE_FAULT_DATA) return false;

@@ -16,6 +16,9 @@ void once_sql_fill(once_item *item, const once_keying *keying);
 /* Whether a fault is an answer about the message: then it is its outcome. Otherwise no message is to blame. */
 bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, once_outcome *outcome);
 
+/* Whether the handler names a fault that is an answer about the message. */
+bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault);
+
 /* Whether statement `i` met as many rows as it was told to; otherwise `why` says so, and statement->unmet is the outcome. */
 bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size);
 

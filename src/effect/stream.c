@@ -338,6 +338,7 @@ static void trim(once_stream_reply *reply)
     const once_outcome outcome = reply->outcome;
     if (outcome != ONCE_RETRY && outcome != ONCE_RELEASE) reply->delay_ms = -1;
     if (outcome > ONCE_STALE) reply->result = (once_bytes){0};
+    if (reply->odd) reply->reason = ONCE_BYTES("the handler replied with a word that is no outcome");
     if (reply->reason.len > 0) return;
     if (outcome == ONCE_RETRY || outcome == ONCE_DEAD) reply->reason = ONCE_BYTES("the handler failed");
     if (outcome == ONCE_UNKNOWN) reply->reason = ONCE_BYTES("the effect may have happened");

@@ -107,16 +107,19 @@ static bool read_id(once_json_value value, once_arena *arena, uint64_t *out)
     return true;
 }
 
-static bool read_outcome(once_json_value value, once_outcome *out)
+/* A word that is no outcome says that the handler has ended with this message, and not how: it is unknown. */
+static bool read_outcome(once_json_value value, once_stream_reply *reply)
 {
+    reply->outcome = ONCE_UNKNOWN;
+    reply->odd = true;
     for (int i = 0; i < ONCE_OUTCOMES; i++) {
         const char *name = once_outcome_name((once_outcome)i);
         if (once_json_string_is(value, (once_bytes){name, strlen(name)})) {
-            *out = (once_outcome)i;
-            return true;
+            reply->outcome = (once_outcome)i;
+            reply->odd = false;
         }
     }
-    return false;
+    return value.type == ONCE_JSON_STRING;
 }
 
 /* A string counts as its text, everything else as it is written. */
@@ -139,7 +142,7 @@ static bool read_delay(once_json_value value, int64_t *out)
 static bool read_member(once_json_value key, once_json_value value, once_arena *arena, once_stream_reply *out)
 {
     if (once_json_string_is(key, ONCE_BYTES("id"))) return read_id(value, arena, &out->id);
-    if (once_json_string_is(key, ONCE_BYTES("outcome"))) return read_outcome(value, &out->outcome);
+    if (once_json_string_is(key, ONCE_BYTES("outcome"))) return read_outcome(value, out);
     if (value.type == ONCE_JSON_NULL) return true;
     if (once_json_string_is(key, ONCE_BYTES("result"))) return read_result(value, arena, &out->result);
     if (once_json_string_is(key, ONCE_BYTES("reason"))) return once_json_string(value, arena, &out->reason);

@@ -12,6 +12,7 @@
 typedef struct once_stream_reply {
     uint64_t id;
     once_outcome outcome;
+    bool odd; /* its word is no outcome, and so `outcome` is unknown */
     once_bytes result, reason; /* into the line or the arena; empty: none */
     int64_t delay_ms;          /* -1: none */
 } once_stream_reply;

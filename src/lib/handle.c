@@ -33,10 +33,11 @@ void once__work_release(once_work *work)
 static int64_t delay_of(const once_work *work, once_outcome outcome)
 {
     if (work->reply.delay_ms >= 0) return work->reply.delay_ms;
-    if (outcome == ONCE_RELEASE) return 0;
     const once_terms *t = &work->plan.terms;
     const once_retry retry = {.attempts = t->attempts, .min_ms = t->backoff_min_ms, .max_ms = t->backoff_max_ms};
-    return once_retry_delay_ms(&retry, work->decision.failures + 1, work->store->env);
+    /* A release is no failure, and yet the pauses must grow while the other side is away. */
+    const uint32_t step = outcome == ONCE_RELEASE ? work->decision.attempt : work->decision.failures + 1;
+    return once_retry_delay_ms(&retry, step, work->store->env);
 }
 
 /* What the handler's answer means for the entry. */

@@ -225,6 +225,73 @@ bool once__config_env(once_config *config, const once_config_field *field, const
     return ok;
 }
 
+/* --- exit codes --------------------------------------------------------------------------------------------------- */
+
+enum { EXIT_CODES = 256 };
+
+/* 1..255, written as one would; 0: it is none. */
+static int read_code(once_bytes text)
+{
+    int code = 0;
+    if (text.len == 0 || text.len > 3 || text.data[0] == '0') return 0;
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9') return 0;
+        code = 10 * code + (text.data[i] - '0');
+    }
+    return code < EXIT_CODES ? code : 0;
+}
+
+static bool read_outcome(once_bytes text, once_outcome *out)
+{
+    for (int i = 0; i < ONCE_OUTCOMES; i++) {
+        if (!once__is_text(text, once_outcome_name((once_outcome)i))) continue;
+        *out = (once_outcome)i;
+        return true;
+    }
+    return false;
+}
+
+/* 0 stays done: whoever means something else by success would lose messages with every command that is replaced by another one. */
+static bool read_exit(once_config *config, const once_node *node, once_outcome *exits)
+{
+    const once_config_shown name = once_config_show(node->name);
+    const int code = read_code(node->name);
+    if (once__is_text(node->name, "0"))
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'exit': 0 means done and cannot be changed; let the command end with another code");
+    else if (code == 0)
+        once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'exit': '%s' is no exit code; write a number from 1 to 255", name.text);
+    else if (node->kind != ONCE_NODE_SCALAR || node->none)
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exit': %s must be an outcome, not %s; write '%s: retry'", name.text,
+                          once_node_kind_text(node), name.text);
+    else if (!read_outcome(node->text, &exits[code]))
+        once_config_wrong(config, ONCE_E_CONFIG, node->line,
+                          "'exit': '%s' is no outcome; write done, already, rejected, stale, retry, release, unknown or dead",
+                          once_config_show(node->text).text);
+    else
+        return true;
+    return false;
+}
+
+bool once__config_exit(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_exec_spec *exec = &((once__handler *)out)->spec.exec;
+    if (node->kind != ONCE_NODE_MAP || node->count == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exit' must be a map of exit codes, not %s; write 'exit: %s'",
+                          node->kind == ONCE_NODE_MAP ? "an empty one" : once_node_kind_text(node), field->example);
+        return false;
+    }
+    once_outcome *exits = once_arena_new(config->arena, once_outcome, EXIT_CODES);
+    if (!exits) {
+        config->nomem = true;
+        return false;
+    }
+    for (int code = 0; code < EXIT_CODES; code++) exits[code] = once_exec_exit_usual(code);
+    bool ok = true;
+    for (const once_node *item = node->first; item; item = item->next) ok = read_exit(config, item, exits) && ok;
+    exec->exits = exits;
+    return ok;
+}
+
 /* --- the page ----------------------------------------------------------------------------------------------------- */
 
 const char once__config_commands[] =
@@ -249,8 +316,15 @@ const char once__config_commands[] =
     "| 65 | dead: will never work; a dead letter |\n"
     "| 66 | already: it had happened before |\n"
     "| 67 | stale: something newer has been there |\n"
-    "| 75 and every other | retry: tried again after `retry.backoff`, up to `retry.attempts` |\n"
-    "| ended by a signal, killed at `timeout` or while stopping | unknown: the effect may have happened; `unknown` says what follows |\n"
+    "| 69 | release: nothing happened, and nobody is to blame (the other side is away); tried again after `retry.backoff`, no attempt is spent |\n"
+    "| 75 | retry: nothing happened; tried again after `retry.backoff`, until `retry` says dead |\n"
+    "| 70 and every other | unknown: the effect may have happened; `unknown` says what follows |\n"
+    "| ended by a signal, killed at `timeout` or while stopping | unknown |\n"
+    "\n"
+    "A program that nobody told about this table ends with 1 or 2 for whatever goes wrong, before its effect or after it, and `curl` with 28\n"
+    "for a charge whose answer did not come in time: that is why a code that is not listed is unknown, and so is 126 or 127 of a shell that\n"
+    "could not run one of its commands. Where you know better, say so: `exit: {1: retry, 7: release, 28: unknown}`. With `retry` and\n"
+    "`release` you promise that nothing has happened.\n"
     "\n"
     "A command that is not there, or cannot be executed, is the fault of no message: the pipeline does not start, or waits.\n"
     "\n"

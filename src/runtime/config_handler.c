@@ -75,6 +75,7 @@ static const struct {
     {"window", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"processes", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"env", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
+    {"exit", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"natural", ON(DEAD), "has no meaning with 'dead'"},
     {"unknown", ON(DEAD), "has no meaning with 'dead'"},
 };
@@ -100,6 +101,10 @@ static void check_stream(once_config *config, const once_node *node, const once_
 {
     static const char *const of_stream[] = {"window", "processes"};
     if (handler->mode == ONCE__MODE_STREAM) {
+        const once_node *exits = once_node_member(node, "exit");
+        if (exits)
+            once_config_wrong(config, ONCE_E_CONFIG, exits->name_line,
+                              "'exit' is for 'mode: message': a kept process answers each message with a line; remove it");
         once__config_check_stream(config, once_node_member(node, "exec"), &handler->spec.exec);
         return;
     }

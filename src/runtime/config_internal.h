@@ -39,8 +39,8 @@ const once_template *once__config_template(once_config *config, const once_confi
 /* Whether a reference (env:NAME, file:PATH) is complete; otherwise a mistake that does not show it, about `what`. */
 bool once__config_reference(once_config *config, const char *what, const once_node *node);
 
-/* Readers of `exec` and `env`, into a once__handler. */
-once_config_reader once__config_exec, once__config_env;
+/* Readers of `exec`, `env` and `exit`, into a once__handler. */
+once_config_reader once__config_exec, once__config_env, once__config_exit;
 
 /* `exec` where one process serves many messages. */
 void once__config_check_stream(once_config *config, const once_node *exec, const once_exec_spec *spec);

@@ -34,11 +34,73 @@ def pipeline(folder, text, config, *messages):
 def test_exit_codes_are_outcomes(tmp_path):
     p = pipeline(tmp_path, '#!/bin/sh\necho said >&2\nread -r b\necho "$b" >> seen\nexit $(echo "$b" | tr -dc 0-9)\n',
                  "handler: {exec: [./effect], key: '${/code}'}\n", *[f'{{"code": {code}}}' for code in (0, 64, 65, 66, 67, 75, 1, 0)])
-    counts(p.run(status=1), received=8, done=1, rejected=1, already=1, stale=1, dead=3, duplicates=1, retries=4)
+    counts(p.run(status=1), received=8, done=1, rejected=1, already=1, stale=1, dead=2, unknown=1, duplicates=1, retries=2)
     reasons = dict(p.letters())
-    assert reasons[3] == "exit status 65: said" and reasons[6] == "exit status 75: said" and reasons[7] == "exit status 1: said"
+    assert reasons[3] == "exit status 65: said" and reasons[6] == "exit status 75: said" and len(reasons) == 2
+    (entry,) = p.explain("1")
+    assert entry["state"] == "unknown" and entry["reason"] == "exit status 1: said"
     (entry,) = p.explain("64")
     assert entry["state"] == "rejected" and entry["reason"] == "exit status 64: said"
+
+
+# The effect happens, then its answer is lost: what curl says (28) when it timed out.
+CHARGE = '#!/bin/sh\nread -r b\necho "$ONCE_KEY" >> charges\nexit 28\n'
+
+
+def lines_of(folder, name):
+    path = os.path.join(folder, name)
+    return open(path).read().split() if os.path.exists(path) else []
+
+
+def test_f81_a_code_that_nobody_listed_is_not_charged_again(tmp_path):
+    p = pipeline(tmp_path, CHARGE, "unknown: hold\nhandler: {exec: [./effect]}\n", {"id": 1}, {"id": 2})
+    counts(p.run(status=1), received=2, unknown=2, attempts=2, retries=0, repeats=0)
+    counts(p.run(status=1), received=2, unknown=2, attempts=0)
+    assert sorted(lines_of(tmp_path, "charges")) == ["1", "2"]
+
+
+def test_f81_where_it_is_repeated_each_repeat_is_counted(tmp_path):
+    p = pipeline(tmp_path, CHARGE, "unknown: retry\nhandler: {exec: [./effect]}\n", {"id": 1})
+    counts(p.run(status=1), received=1, dead=1, attempts=3, repeats=2)
+    assert lines_of(tmp_path, "charges") == ["1", "1", "1"]
+
+
+def test_f81_a_handler_can_say_what_its_codes_mean(tmp_path):
+    p = pipeline(tmp_path, '#!/bin/sh\nread -r b\nexit $(echo "$b" | tr -dc 0-9)\n',
+                 "handler: {exec: [./effect], key: '${/code}', exit: {1: retry, 22: rejected, 75: unknown}}\n",
+                 *[f'{{"code": {code}}}' for code in (1, 22, 75, 28)])
+    counts(p.run(status=1), received=4, dead=1, rejected=1, unknown=2, retries=2)
+
+
+# Away until somebody makes the file "back": a release, which is nobody's fault.
+AWAY = '#!/bin/sh\nread -r b\necho "$ONCE_KEY $ONCE_FAILURES" >> tries\n[ -f back ] || exit 69\n'
+AWAY_STREAM = '''#!/usr/bin/python3
+import json, os, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    open("tries", "a").write(f"{m['key']} {m['failures']}\\n")
+    print(json.dumps({"id": m["id"], "outcome": "done" if os.path.exists("back") else "release", "reason": "away"}), flush=True)
+'''
+
+
+@pytest.mark.parametrize("text, mode", [(AWAY, ""), (AWAY_STREAM, ", mode: stream")], ids=["message", "stream"])
+def test_f81_f95_an_outage_that_the_handler_reports_spends_nothing(tmp_path, text, mode):
+    """Far more tries than attempts, none of them a failure, and with growing pauses between them."""
+    config = "retry: {attempts: 2, backoff: 20ms..200ms}\nhandler: {exec: [./effect]%s}\n" % mode
+    script(tmp_path, "effect", text)
+    p = Pipeline(tmp_path, 'key: "${/id}"\n' + config)
+    p.write({"id": 1}, {"id": 2})
+    with p.start() as run:
+        until(lambda: len(lines_of(tmp_path, "tries")) >= 2 * 2 * 8)  # two words a line
+        began, before = time.monotonic(), len(lines_of(tmp_path, "tries")) // 2
+        time.sleep(1)
+        tried, seconds = len(lines_of(tmp_path, "tries")) // 2 - before, time.monotonic() - began
+        assert tried <= 2 * (2 + 25 * seconds), "asked again at once"  # the mean pause is 100 ms; without one there are hundreds
+        open(os.path.join(tmp_path, "back"), "w").close()
+        ended = run.end()
+    assert ended.status == 0, ended
+    counts(ended.json, received=2, done=2, retries=0, repeats=0)
+    assert set(lines_of(tmp_path, "tries")[1::2]) == {"0"}, "a release counted as a failure"
 
 
 def test_stdout_is_the_result_that_duplicates_see(tmp_path):

@@ -101,6 +101,11 @@ static void plan(sim_worker *w, sim_flight *f)
         f->said = ONCE_RELEASE;
         return;
     }
+    if (sim_fires(world, SIM_outage)) {
+        f->away = true;
+        f->said = ONCE_RELEASE;
+        return;
+    }
     const bool works = f->said == ONCE_DONE || (f->said == ONCE_UNKNOWN && sim_chance(world, 50));
     if (works) f->happens_ms = f->began_ms + (int64_t)sim_random(world, (uint64_t)length_ms + 1);
     if (!sim_fires(world, SIM_reply_lost)) return;
@@ -148,7 +153,7 @@ static void report(sim_worker *w, sim_flight *f)
     sim_world *world = w->world;
     static const int troubles[] = {ONCE_E_UNAVAILABLE, ONCE_E_NOMEM, ONCE_E_DENIED};
     once_item *item = f->item;
-    const bool trouble = f->said == ONCE_RELEASE && !f->kill;
+    const bool trouble = f->said == ONCE_RELEASE && !f->kill && !f->away;
     sim_trace(world, w->index, "  effect of key says", once_outcome_name(f->said), f->key, f->message, ONCE_OK);
     item->output = strdup("simulated");
     if (!item->output) abort();
@@ -158,7 +163,7 @@ static void report(sim_worker *w, sim_flight *f)
     item->failure = f->said == ONCE_DONE ? (once_bytes){0} : text;
     item->delay_ms = f->said == ONCE_RETRY && sim_chance(world, 20) ? (int64_t)sim_random(world, 3000) : -1;
     item->maybe = f->said == ONCE_UNKNOWN;
-    item->started = f->said != ONCE_RELEASE;
+    item->started = f->said != ONCE_RELEASE || f->away;
     item->trouble = trouble ? troubles[sim_random(world, world->finite ? 2 : 3)] : ONCE_OK;
     f->item = NULL;
     f->air = false;
@@ -226,10 +231,12 @@ static void kill_flight(sim_worker *w, const once_item *item)
         if (own && healthy && !w->stopping)
             sim_violation(world, "key %d: its effect was told to end, and nothing kept its worker from extending the lease",
                           f->key);
+        f->told = true;
         if (!handler_of(world, f)->killable || f->ends_ms <= world->now_ms) return;
         f->kill = true;
         if (f->began_ms > world->now_ms) {
             f->said = ONCE_RELEASE;
+            f->away = false;
             f->ends_ms = world->now_ms;
             f->happens_ms = ONCE_NEVER;
             return;

@@ -274,6 +274,8 @@ static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
     if (!follows(world, k, note))
         sim_violation(world, "key %d: settled %s%s, but its effect: %s", note->key, once_outcome_name(note->outcome),
                       note->maybe ? " (maybe)" : "", said);
+    if (f && f->away && !f->told && note->outcome == ONCE_RELEASE && note->delay_ms == 0)
+        sim_violation(world, "key %d: its effect asked to be put back, and is to be asked again at once", note->key);
     if (f && f->said == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
     if (f && f->said != ONCE_RELEASE) k->maybe = f->said == ONCE_UNKNOWN;
     if (note->outcome == ONCE_RELEASE && k->told_now) {

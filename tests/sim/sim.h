@@ -66,6 +66,7 @@
     X(late_effect, "an external effect happens after its worker is gone")                                             \
     X(reply_lost, "an external effect ends without telling whether it happened")                                      \
     X(handler_dies, "a process with several effects dies and takes all of them along")                                \
+    X(outage, "an external effect begins, finds the other side away and asks to be put back")                         \
     X(no_start, "external effects cannot be started for a while")                                                     \
     X(long_effect, "an external effect lasts longer than its lease")                                                  \
     X(killed, "an external effect is told to end")                                                                    \
@@ -194,7 +195,7 @@ typedef struct sim_note {
     once_answer answer;
     once_token token;
     bool known, taken, silent, maybe;
-    int64_t at_ms, paused_ms;
+    int64_t at_ms, paused_ms, delay_ms;
 } sim_note;
 
 /* One external effect: an attempt that was started. */
@@ -208,7 +209,9 @@ typedef struct sim_flight {
     once_outcome said; /* what it says when it ends */
     bool air;     /* its worker has not heard of its end */
     bool excused; /* its worker died or paused past the lease, or its effect comes late: it may overlap with others */
-    bool kill;    /* told to end */
+    bool told;    /* to end, whether it can be or not */
+    bool kill;    /* told so, and it ends */
+    bool away;    /* it began, found the other side away, and says release */
 } sim_flight;
 
 typedef enum sim_state { DOWN, UP, PAUSED } sim_state;

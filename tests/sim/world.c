@@ -294,6 +294,7 @@ static const struct {
     {SIM_reply_lost, 1500, true},
     {SIM_handler_dies, 800, true},
     {SIM_no_start, 500, true},
+    {SIM_outage, 1500, true},
     {SIM_zombie, 100, false},
     {SIM_pause, 100, true},
     {SIM_stop, 100, true},

@@ -392,6 +392,45 @@ static void hold_and_natural_are_inherited_where_they_mean_something(void **stat
     once_arena_release(&arena);
 }
 
+static void f81_exit_codes_are_read(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    const once_spec *spec = loaded(&arena, HEAD "handler:\n  exec: [./charge]\n  exit: {1: retry, 28: unknown, 75: dead, 255: done, 7: release}\n");
+    const once_outcome *exits = spec->handlers[0].exec.exits;
+    assert_int_equal(exits[0], ONCE_DONE);
+    assert_int_equal(exits[1], ONCE_RETRY);
+    assert_int_equal(exits[2], ONCE_UNKNOWN);
+    assert_int_equal(exits[7], ONCE_RELEASE);
+    assert_int_equal(exits[28], ONCE_UNKNOWN);
+    assert_int_equal(exits[64], ONCE_REJECTED);
+    assert_int_equal(exits[69], ONCE_RELEASE);
+    assert_int_equal(exits[75], ONCE_DEAD);
+    assert_int_equal(exits[255], ONCE_DONE);
+    assert_null(loaded(&arena, HEAD "handler: {exec: [./charge]}\n")->handlers[0].exec.exits);
+    once_arena_release(&arena);
+#define EXEC HEAD "handler:\n  exec: [./charge]\n  exit:"
+    refused_once(EXEC " {0: retry}\n", "p.yaml:7: 'exit': 0 means done and cannot be changed; let the command end with another code");
+    static const char *const codes[] = {"256", "1000", "-1", "01", "x", "1.0", "0x1", "'1 '"};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        char text[300], wrong[200];
+        const bool quoted = codes[i][0] == '\'';
+        snprintf(text, sizeof text, EXEC "\n    2: retry\n    %s: retry\n", codes[i]);
+        snprintf(wrong, sizeof wrong, "p.yaml:9: 'exit': '%s' is no exit code; write a number from 1 to 255", quoted ? "1 " : codes[i]);
+        refused_once(text, wrong);
+    }
+    refused_once(EXEC "\n    1: again\n",
+                 "p.yaml:8: 'exit': 'again' is no outcome; write done, already, rejected, stale, retry, release, unknown or dead");
+    refused_once(EXEC "\n    1:\n", "p.yaml:8: 'exit': 1 must be an outcome, not nothing; write '1: retry'");
+    refused_once(EXEC "\n    1: [retry]\n", "p.yaml:8: 'exit': 1 must be an outcome, not a list; write '1: retry'");
+    refused_once(EXEC " {}\n", "p.yaml:7: 'exit' must be a map of exit codes, not an empty one; write 'exit: {1: retry, 28: unknown}'");
+    refused_once(EXEC " 1\n", "p.yaml:7: 'exit' must be a map of exit codes, not a value; write 'exit: {1: retry, 28: unknown}'");
+    refused_once(EXEC " {1: retry}\n  mode: stream\n",
+                 "p.yaml:7: 'exit' is for 'mode: message': a kept process answers each message with a line; remove it");
+    refused_once(HEAD "handler:\n  callback: charge\n  exit: {1: retry}\n", "p.yaml:7: 'exit' is for 'exec'; remove it");
+#undef EXEC
+}
+
 static void f67_exec_is_a_list_and_not_a_command_line(void **state)
 {
     (void)state;
@@ -1214,6 +1253,7 @@ int main(void)
         cmocka_unit_test(byte_order_mark_crlf_and_document_start_are_fine),
         cmocka_unit_test(commands_and_callbacks_are_read),
         cmocka_unit_test(hold_and_natural_are_inherited_where_they_mean_something),
+        cmocka_unit_test(f81_exit_codes_are_read),
         cmocka_unit_test(f67_exec_is_a_list_and_not_a_command_line),
         cmocka_unit_test(f78_a_field_of_the_message_is_no_program),
         cmocka_unit_test(f67_streams),

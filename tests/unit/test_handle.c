@@ -453,6 +453,47 @@ static void an_unknown_is_held_unless_it_may_be_repeated(void **state)
     once_verdict_release(&v);
 }
 
+static void f81_a_value_that_is_no_outcome_is_unknown(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    static const once_outcome odd[] = {ONCE_OUTCOMES, (once_outcome)77, (once_outcome)-1};
+    for (int i = 0; i < 3; i++) {
+        char key[10];
+        snprintf(key, sizeof key, "p%d", i);
+        const once_delivery d = delivery(f, key, "x");
+        gateway g = {.fail_first = 1, .failure = odd[i]};
+        const once_verdict v = handle(f, &d, &g);
+        assert_int_equal(v.outcome, ONCE_UNKNOWN);
+        assert_false(v.ack);
+        assert_int_equal(handle(f, &d, &g).answer, ONCE_ANSWER_UNKNOWN);
+        assert_int_equal(g.calls, 1);
+    }
+}
+
+static void f81_a_release_is_not_asked_again_at_once(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    f->terms.attempts = 1;
+    f->terms.backoff_min_ms = f->terms.backoff_max_ms = 0;
+    const once_delivery d = delivery(f, "p1", "x");
+    gateway g = {.fail_first = 100, .failure = ONCE_RELEASE};
+    int64_t longest = 0;
+    for (int i = 0; i < 100; i++) {
+        const once_verdict v = handle(f, &d, &g);
+        assert_int_equal(v.outcome, ONCE_RELEASE);
+        assert_int_equal(g.failures, 0);
+        assert_true(v.wait_ms > 0);
+        if (v.wait_ms > longest) longest = v.wait_ms;
+        test_env_pass(&f->world, v.wait_ms);
+    }
+    assert_in_range(longest, 10000, 60000); /* the pauses have grown up to the longest backoff */
+    once_verdict v = handle(f, &d, &g);
+    assert_int_equal(v.outcome, ONCE_DONE);
+    once_verdict_release(&v);
+}
+
 static uint64_t the_letter(fixture *f)
 {
     uint64_t id = 0;
@@ -1036,6 +1077,8 @@ int main(void)
         TEST(an_unknown_is_held_unless_it_may_be_repeated),
         TEST(f05_what_may_have_happened_is_told_to_every_later_attempt),
         TEST(f05_a_death_by_unknowns_is_told_to_the_replay),
+        TEST(f81_a_value_that_is_no_outcome_is_unknown),
+        TEST(f81_a_release_is_not_asked_again_at_once),
         TEST(f02_f04_f05_killed_in_the_handler_is_held),
         TEST(f02_f04_f05_killed_in_the_handler_is_repeated_when_told),
         TEST(f14_a_handler_that_outlives_its_lease_is_fenced),

@@ -507,7 +507,7 @@ static void f51_a_disk_that_fails_under_a_commit(void **state)
 
 /* --- PostgreSQL, whose statements another thread has to end --- */
 
-/* What waits for the server: a statement, or a COMMIT in which a trigger sleeps. */
+/* What waits for the server: a statement, or a COMMIT in which a trigger sleeps; and a COMMIT that a trigger answers with an error. */
 static void postgres(fixture *f, const char *sql, int64_t timeout_ms)
 {
     static char url[300], schema[60];
@@ -515,11 +515,15 @@ static void postgres(fixture *f, const char *sql, int64_t timeout_ms)
     if (!test_postgres_url(&why)) skip();
     snprintf(schema, sizeof schema, "sqlhand_%d", (int)getpid());
     test_postgres_make(schema, url, sizeof url);
-    char tables[700];
+    char tables[1200];
     snprintf(tables, sizeof tables,
              "SET search_path = %s; CREATE TABLE late(id text);"
              "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1000); RETURN NULL; END';"
-             "CREATE CONSTRAINT TRIGGER nap AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION nap()", schema);
+             "CREATE CONSTRAINT TRIGGER nap AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION nap();"
+             "CREATE TABLE odd(state text);"
+             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no'' USING ERRCODE = NEW.state; END';"
+             "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON odd DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()",
+             schema);
     test_postgres_run(tables);
     f->handler.sql_url = bytes(url);
     f->handler.timeout_ms = timeout_ms;
@@ -566,6 +570,30 @@ static void f06_f15_a_commit_of_postgres_that_is_given_up_is_unknown(void **stat
     leave_postgres(f);
 }
 
+/* An error that answers COMMIT is a refusal where its state says so. What nobody listed is not taken for one. */
+static void f81_an_answer_to_commit_that_nobody_listed_is_unknown(void **state)
+{
+    static const struct {
+        const char *body;
+        once_outcome outcome;
+    } answers[] = {{"{\"state\": \"23514\"}", ONCE_DEAD},    {"{\"state\": \"P0001\"}", ONCE_DEAD},    {"{\"state\": \"40001\"}", ONCE_RETRY},
+                   {"{\"state\": \"57014\"}", ONCE_RETRY},   {"{\"state\": \"40003\"}", ONCE_UNKNOWN}, {"{\"state\": \"08007\"}", ONCE_UNKNOWN},
+                   {"{\"state\": \"57P01\"}", ONCE_UNKNOWN}, {"{\"state\": \"XX000\"}", ONCE_UNKNOWN}, {"{\"state\": \"58030\"}", ONCE_UNKNOWN},
+                   {"{\"state\": \"53100\"}", ONCE_UNKNOWN}, {"{\"state\": \"ZZ042\"}", ONCE_UNKNOWN}};
+    fixture *f = *state;
+    postgres(f, "INSERT INTO odd VALUES (:state)", PATIENCE_MS);
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        const once_item *item = run(f, answers[i].body);
+        if (item->outcome != answers[i].outcome || item->trouble != ONCE_OK)
+            fail_msg("%s: %s, trouble %d", answers[i].body, once_outcome_name(item->outcome), item->trouble);
+        assert_int_equal(item->maybe, answers[i].outcome == ONCE_UNKNOWN);
+    }
+    f->handler.rejected = (const once_bytes[]){bytes("ZZ042")}; /* the handler knows what its own trigger means */
+    f->handler.n_rejected = 1;
+    is(run(f, "{\"state\": \"ZZ042\"}"), ONCE_REJECTED, "no");
+    leave_postgres(f);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -588,6 +616,7 @@ int main(void)
         TEST(f51_a_disk_that_fails_under_a_commit),
         TEST(f60_f15_a_statement_of_postgres_is_ended),
         TEST(f06_f15_a_commit_of_postgres_that_is_given_up_is_unknown),
+        TEST(f81_an_answer_to_commit_that_nobody_listed_is_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

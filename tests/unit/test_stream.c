@@ -633,7 +633,6 @@ static const misdeed misdeeds[] = {
     {"say({'id': 99999999999999999999})", "a reply whose 'id' cannot be used"},
     {"print('{\"outcome\":\"done\"}')", "a reply without 'id'"},
     {"print('{\"id\":1}')", "a reply without 'outcome'"},
-    {"say({'id': 1}, 'finished')", "a reply whose 'outcome' cannot be used"},
     {"say({'id': 1}, 1)", "a reply whose 'outcome' cannot be used"},
     {"say({'id': 1}, reason=1)", "a reply whose 'reason' cannot be used"},
     {"say({'id': 1}, 'retry', delay_ms=-1)", "a reply whose 'delay_ms' cannot be used"},
@@ -664,6 +663,38 @@ static void f61_a_handler_that_breaks_the_protocol_ends(void **state)
         once_hands_close(f->hands);
         f->hands = NULL;
     }
+}
+
+/* That message alone: the handler has said which one it means, and goes on. */
+static void f81_a_word_that_is_no_outcome_is_unknown(void **state)
+{
+    fixture *f = *state;
+    static const char *const words[] = {"finished", "DONE", "", "ok", "done "};
+    const size_t n = sizeof words / sizeof *words;
+    python(f, PYTHON "words = ['finished', 'DONE', '', 'ok', 'done ']\n"
+                     "while True:\n m = hear()\n i = int(m['id']) - 1\n"
+                     " say(m, words[i] if i < len(words) else 'done', result='r', reason='r', delay_ms=1)");
+    start_all(f, 0, n + 1);
+    wait_for(f, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        assert_unknown(&f->items[i], "the handler replied with a word that is no outcome");
+        assert_int_equal(f->items[i].result.len, 0);
+    }
+    assert_result(&f->items[n], "r");
+}
+
+static void f81_a_reply_can_put_a_message_back(void **state)
+{
+    fixture *f = *state;
+    python(f, PYTHON "say(hear(), 'release', reason='away'); say(hear(), 'release', delay_ms=1500); time.sleep(1000)");
+    start_all(f, 0, 2);
+    wait_for(f, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(f->items[i].outcome, ONCE_RELEASE);
+        assert_true(f->items[i].started && !f->items[i].maybe);
+        assert_int_equal(f->items[i].delay_ms, i ? 1500 : -1);
+    }
+    assert_reason(&f->items[0], "away");
 }
 
 static void no_reply_before_the_message_was_written(void **state)
@@ -1027,6 +1058,8 @@ int main(int argc, char **argv)
         CASE(the_last_words_are_in_the_reason),
         CASE(what_was_not_written_goes_to_the_next_process),
         CASE(what_nobody_has_read_goes_to_the_next_process),
+        CASE(f81_a_word_that_is_no_outcome_is_unknown),
+        CASE(f81_a_reply_can_put_a_message_back),
         CASE(what_somebody_could_still_read_is_unknown),
         CASE(a_program_that_does_not_work_is_a_failure_and_not_unknown),
         CASE(queued_ones_survive_the_end),

@@ -1032,6 +1032,40 @@ static void f76_chaos_of_a_failing_store_and_a_failing_effect_is_one_success(voi
 
 /* ---- wrong use ---- */
 
+/* The same in every store, and with a salt another one. */
+static void f82_the_idempotency_key_is_not_the_stores(void **state)
+{
+    fixture *f = *state;
+    for (int i = 0; i < 4; i++) {
+        f->terms.idempotency_salt = i < 2 ? (once_bytes){0} : ONCE_BYTES("0123456789abcdef");
+        snprintf(f->url, sizeof f->url, i % 2 ? "memory:" : "sqlite:%s/%d.db", f->dir, i);
+        const char *wanted = i < 2 ? "70a7980f54efad9718e6246b1aaa93d8" : "33852752637b3b14f69a40b91c17d78c";
+        gateway g = {0};
+        once_ticket ticket = {0};
+        good(f, once_store_open(f->url, NULL, &f->store, &f->err));
+        const once_delivery d = delivery(f, "p-1", "x"), other = delivery(f, "p-2", "x");
+        once_verdict v = handle(f, &d, &g);
+        once_verdict_release(&v);
+        assert_string_equal(g.idempotency_key, wanted);
+        good(f, once_claim(f->store, &f->scope, &d, 1, &ticket, &f->err)); /* a duplicate by now */
+        assert_string_equal(ticket.idempotency_key, wanted);
+        once_ticket_release(&ticket, 1);
+        good(f, once_claim(f->store, &f->scope, &other, 1, &ticket, &f->err));
+        assert_string_equal(ticket.idempotency_key, i < 2 ? "8cb076449ceddb6b636e8e881f38a994" : "0b00722e44f40acb620fa57bbaaa180c");
+        once_ticket_release(&ticket, 1);
+        f->terms.idempotency_salt = ONCE_BYTES("fifteen bytes..");
+        assert_int_equal(once_handle(f->store, &f->scope, &other, charge, &g, &v, &f->err), ONCE_E_USAGE);
+        f->terms.idempotency_salt = (once_bytes){0};
+        f->terms.size = offsetof(once_terms, idempotency_salt); /* a program that was built before there was one */
+        good(f, once_claim(f->store, &f->scope, &d, 1, &ticket, &f->err));
+        assert_string_equal(ticket.idempotency_key, "70a7980f54efad9718e6246b1aaa93d8");
+        once_ticket_release(&ticket, 1);
+        f->terms.size = sizeof f->terms;
+        once_store_close(f->store);
+        f->store = NULL;
+    }
+}
+
 static void f21_wrong_use_is_refused(void **state)
 {
     fixture *f = *state;
@@ -1089,6 +1123,7 @@ int main(void)
         TEST(no_store_survives_fork),
         TEST(f25_no_two_processes_of_a_family_claim_with_one_token),
         TEST(f76_chaos_of_a_failing_store_and_a_failing_effect_is_one_success),
+        TEST(f82_the_idempotency_key_is_not_the_stores),
         TEST(f21_wrong_use_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -246,6 +246,40 @@ static once_outcome serve(void *user, const once_call *call, once_reply *reply)
     return ONCE_DONE;
 }
 
+static once_outcome note_key(void *user, const once_call *call, once_reply *reply)
+{
+    (void)reply;
+    memcpy(user, call->idempotency_key, 33);
+    return ONCE_DONE;
+}
+
+static void note_listed(void *user, const once_explanation *e) { memcpy(user, e->idempotency_key, 33); }
+
+static void f82_a_program_may_bring_the_salt(void **state)
+{
+    fixture *f = *state;
+    char given[33] = "", shown[33] = "";
+    once_summary summary;
+    once_error err;
+    FILE *out = fopen(f->data, "w");
+    fputs("{\"id\": \"p-1\", \"n\": 1}\n", out);
+    fclose(out);
+    write_external(f, "operation: charge, callback: serve");
+    load(f);
+    assert_int_equal(once_pipeline_idempotency_salt(f->pipeline, ONCE_BYTES("fifteen bytes.."), &err), ONCE_E_USAGE);
+    assert_int_equal(once_pipeline_idempotency_salt(f->pipeline, ONCE_BYTES("0123456789abcdef"), &err), ONCE_OK);
+    assert_true(once_pipeline_has_secrets(f->pipeline));
+    assert_int_equal(once_pipeline_callback(f->pipeline, "serve", note_key, given, &err), ONCE_OK);
+    assert_int_equal(once_pipeline_run(f->pipeline, NULL, &summary, &err), ONCE_OK);
+    assert_int_equal(summary.counts.done, 1);
+    assert_string_equal(given, "d15d3e0d2d04a0ac0efb4087e8be6028");
+    assert_int_equal(once_pipeline_explain(f->pipeline, (once_bytes){0}, ONCE_BYTES("p-1"), note_listed, shown, &err), ONCE_OK);
+    assert_string_equal(shown, given);
+    load(f); /* without it every key would be another one */
+    assert_int_equal(once_pipeline_callback(f->pipeline, "serve", note_key, given, &err), ONCE_OK);
+    assert_int_equal(once_pipeline_run(f->pipeline, NULL, &summary, &err), ONCE_E_SCOPE);
+}
+
 static void callbacks_in_threads_have_one_effect_each(void **state)
 {
     fixture *f = *state;
@@ -297,6 +331,7 @@ int main(void)
         TEST(a_run_settles_everything_and_a_second_one_only_duplicates),
         TEST(f59_a_stop_from_another_thread_drains_and_loses_nothing),
         TEST(following_shows_progress_and_ends_when_told),
+        TEST(f82_a_program_may_bring_the_salt),
         TEST(callbacks_in_threads_have_one_effect_each),
         TEST(a_kept_process_beside_the_threads),
     };

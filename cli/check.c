@@ -20,10 +20,27 @@ static void on_finding(void *user, const char *topic, const char *text, bool war
     c->first = false;
 }
 
+/* Whatever becomes of the check, the operator has said it. */
+static int confirm_clock(once_pipeline *pipeline, checking *c, once_error *err)
+{
+    int64_t before_ms, after_ms;
+    char text[200], before[40], after[40];
+    const int rc = once_pipeline_confirm_clock(pipeline, &before_ms, &after_ms, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(text, sizeof text, "the store's time was %s and is that of the wall clock now, %s", cli_when(before_ms, before), cli_when(after_ms, after));
+    on_finding(c, "clock", text, false);
+    return ONCE_OK;
+}
+
 int cli_check(int argc, char **argv)
 {
     checking c = {.first = true};
-    const cli_option options[] = {{"--json", NULL, "one object on standard output", &c.json, NULL}, {0}};
+    bool confirm = false;
+    const cli_option options[] = {
+        {"--json", NULL, "one object on standard output", &c.json, NULL},
+        {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited", &confirm, NULL},
+        {0},
+    };
     char *args[1];
     int status;
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
@@ -32,7 +49,8 @@ int cli_check(int argc, char **argv)
     if (status != CLI_OK) return status;
     once_error err = {0};
     if (c.json) printf("{\"findings\":[");
-    const int rc = once_pipeline_check(pipeline, on_finding, &c, &err);
+    int rc = confirm ? confirm_clock(pipeline, &c, &err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = once_pipeline_check(pipeline, on_finding, &c, &err);
     if (c.json) {
         printf("],\"ok\":%s", rc == ONCE_OK ? "true" : "false");
         cli_json_error(rc, &err);

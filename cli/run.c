@@ -12,6 +12,7 @@ static void print_json(const once_summary *summary, int rc, const once_error *er
 #define PRINT(name, text) printf("\"%s\":%" PRIu64 ",", #name, summary->counts.name);
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
+    printf("\"clock_doubted\":%s,", summary->clock_doubted ? "true" : "false");
     printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"seconds\":%.3f",
            summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->seconds);
     cli_json_error(rc, err);

@@ -20,6 +20,9 @@ static void as_json(const once_standing *s, bool finished)
     json_time("oldest_unknown_ms", s->oldest_unknown_ms);
     json_time("oldest_dead_ms", s->oldest_dead_ms);
     json_time("wait_ms", s->wait_ms < 0 ? ONCE_NO_TIME : s->wait_ms);
+    json_time("wall_ms", s->now_ms);
+    json_time("store_ms", s->store_ms);
+    printf(",\"clock_doubted\":%s", s->clock_doubted ? "true" : "false");
 }
 
 static void line(const char *name, uint64_t n, const char *text, const char *since, int64_t ms)
@@ -32,6 +35,10 @@ static void line(const char *name, uint64_t n, const char *text, const char *sin
 
 static void as_text(const once_standing *s, bool finished)
 {
+    char store[40], wall[40];
+    if (s->clock_doubted)
+        printf("  the wall clock (%s) is far ahead of the store's time (%s) after a reboot, and not believed; see 'once check'\n",
+               cli_when(s->now_ms, wall), cli_when(s->store_ms, store));
     line("waiting", s->waiting, "in the store, to be handed out again", "the oldest is from", s->oldest_waiting_ms);
     line("backlog", s->backlog, "of the waiting: due now", "", ONCE_NO_TIME);
     line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);

@@ -29,6 +29,8 @@ typedef struct once_standing {
     uint64_t repeats;                /* ever: external effects started again after one that may have happened */
     uint64_t done, already, rejected, stale; /* remembered; counted only when asked for */
     int64_t now_ms;                  /* of this machine */
+    int64_t store_ms;                /* of the store */
+    bool clock_doubted;              /* after a reboot the wall clock is too far ahead to be believed: once_pipeline_confirm_clock */
     int64_t oldest_waiting_ms;       /* first seen */
     int64_t oldest_unknown_ms;
     int64_t oldest_dead_ms;          /* buried */
@@ -175,6 +177,13 @@ ONCE_API int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, o
  * known. A body that the store owned for it is dropped. */
 ONCE_API int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key,
                                   const char **was, once_error *err);
+
+/* --- the time of the store --- */
+
+/* The wall clock of this machine is right: it is the time of the store from now on, whether that goes ahead or back. Ahead: what was to be
+ * remembered until then is forgotten. Back: unfinished messages keep their delays, and what is finished is remembered longer by
+ * the difference. Audited. ONCE_E_USAGE: the store has no time of its own (a server's clock decides). */
+ONCE_API int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int64_t *after_ms, once_error *err);
 
 /* --- expired entries --- */
 

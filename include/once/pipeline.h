@@ -57,6 +57,7 @@ typedef struct once_summary {
     bool stopped;           /* by once_pipeline_stop, before the source was at its end */
     uint64_t store_dead;    /* dead letters of this consumer in the store, of earlier runs too */
     uint64_t store_unknown; /* held unknowns, likewise */
+    bool clock_doubted;     /* after a reboot the wall clock was too far ahead to be believed (once_pipeline_confirm_clock) */
 } once_summary;
 
 /* Called about five times a second from the thread that runs the pipeline. `left`: bytes of the source still to read, -1 when

@@ -6,6 +6,23 @@
 
 #define TENTHS 10
 
+/* The wall clock is asked once: at the first step, after a reboot, and when a doubt may have ended. */
+static void ask_wall(once_clock *clock, int64_t wall)
+{
+    const bool first = clock->boot_id == 0;
+    clock->doubted = !first && wall - clock->tenths > ONCE_CLOCK_LEAP_MS * TENTHS;
+    if (first || (wall > clock->tenths && !clock->doubted)) clock->tenths = wall;
+}
+
+static void lean(once_clock *clock, int64_t elapsed_ms, int64_t wall)
+{
+    const int64_t slowest = elapsed_ms * 9, fastest = elapsed_ms * 11;
+    int64_t step = wall - clock->tenths;
+    if (step < slowest) step = slowest;
+    if (step > fastest) step = fastest;
+    clock->tenths += step;
+}
+
 int64_t once_clock_step(once_clock *clock, const once_env *env)
 {
     const int64_t wall = once_env_wall_ms(env) * TENTHS;
@@ -14,16 +31,20 @@ int64_t once_clock_step(once_clock *clock, const once_env *env)
     const uint64_t boot_id = once_env_boot_id(env);
 
     if (clock->boot_id != boot_id || boot_ms < clock->boot_ms) {
-        if (clock->boot_id == 0 || wall > clock->tenths) clock->tenths = wall;
+        ask_wall(clock, wall);
+    } else if (clock->doubted) {
+        clock->tenths += (boot_ms - clock->boot_ms) * TENTHS;
+        ask_wall(clock, wall);
     } else {
-        const int64_t elapsed_ms = boot_ms - clock->boot_ms;
-        const int64_t slowest = elapsed_ms * 9, fastest = elapsed_ms * 11;
-        int64_t step = wall - clock->tenths;
-        if (step < slowest) step = slowest;
-        if (step > fastest) step = fastest;
-        clock->tenths += step;
+        lean(clock, boot_ms - clock->boot_ms, wall);
     }
     clock->boot_ms = boot_ms;
     clock->boot_id = boot_id;
+    return clock->tenths / TENTHS;
+}
+
+int64_t once_clock_confirm(once_clock *clock, const once_env *env)
+{
+    *clock = (once_clock){.tenths = once_env_wall_ms(env) * TENTHS, .boot_ms = once_env_boot_ms(env), .boot_id = once_env_boot_id(env)};
     return clock->tenths / TENTHS;
 }

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -10,10 +12,12 @@
 #include "base/banned.h"
 
 #define SWEEP_STEP 1000
+#define NEWEST_STEP_MS (INT64_C(3600) * 1000)
 
 void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run, void *user)
 {
-    *executor = (once_executor){.store = store, .consumer = consumer, .run = run, .user = user};
+    *executor = (once_executor){
+        .store = store, .consumer = consumer, .run = run, .user = user, .newest_ms = ONCE_NO_TIME, .newest_kept_ms = ONCE_NO_TIME};
 }
 
 void once_executor_release(once_executor *executor)
@@ -36,6 +40,15 @@ static const once_request **requests_of(once_executor *x, const once_action *a)
     return requests;
 }
 
+static void note_times(once_executor *x, const once_request *const *requests, size_t n)
+{
+    static const int64_t sane_ms = INT64_C(1) << 50; /* 35,000 years: whatever is compared with it does not overflow */
+    for (size_t i = 0; i < n; i++) {
+        const int64_t sent_ms = requests[i]->sent_ms;
+        if (sent_ms > -sane_ms && sent_ms < sane_ms && (x->newest_ms == ONCE_NO_TIME || sent_ms > x->newest_ms)) x->newest_ms = sent_ms;
+    }
+}
+
 static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
     const once_request **requests = requests_of(x, a);
@@ -46,6 +59,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
+    note_times(x, requests, a->n);
     return ONCE_OK;
 }
 
@@ -114,6 +128,7 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(accept_after, err);
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
+    note_times(x, requests, a->n);
     return ONCE_OK;
 }
 
@@ -232,11 +247,43 @@ static int count_repeats(once_executor *x, int64_t repeats, once_error *err)
     return x->store->ops->fact_set(x->store, once_repeats_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
 }
 
+static const char *newest_name(once_bytes consumer, char out[ONCE_REPEATS_NAME])
+{
+    (void)snprintf(out, ONCE_REPEATS_NAME, "newest/%.*s", (int)consumer.len, consumer.data);
+    return out;
+}
+
+int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err)
+{
+    char name[ONCE_REPEATS_NAME], digits[24] = "";
+    once_arena arena = {0};
+    once_bytes text = {0};
+    const int rc = store->ops->fact_get(store, newest_name(consumer, name), &text, &arena, err);
+    if (rc == ONCE_OK && text.len < sizeof digits && text.len) memcpy(digits, text.data, text.len);
+    *out = digits[0] ? strtoll(digits, NULL, 10) : ONCE_NO_TIME;
+    once_arena_release(&arena);
+    return rc;
+}
+
+/* Seldom enough to cost nothing, often enough that a wrong clock shows. */
+static int keep_newest(once_executor *x, once_error *err)
+{
+    const int64_t newest_ms = x->newest_ms, kept_ms = x->newest_kept_ms;
+    if (newest_ms == ONCE_NO_TIME) return ONCE_OK;
+    if (kept_ms != ONCE_NO_TIME && newest_ms - kept_ms < NEWEST_STEP_MS && kept_ms - newest_ms < NEWEST_STEP_MS) return ONCE_OK;
+    char name[ONCE_REPEATS_NAME], text[24];
+    const int len = snprintf(text, sizeof text, "%" PRId64, newest_ms);
+    const int rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
+    if (rc == ONCE_OK) x->newest_kept_ms = newest_ms; /* should the commit fail, the next hour's message says it again */
+    return rc;
+}
+
 static int do_commit(once_executor *x, const once_action *a, once_error *err)
 {
     int kept = ONCE_OK;
     if (x->cursor && a->last) kept = keep_place(x, a->last, err);
     if (kept == ONCE_OK && a->repeats) kept = count_repeats(x, a->repeats, err);
+    if (kept == ONCE_OK) kept = keep_newest(x, err);
     if (kept != ONCE_OK) {
         x->store->ops->rollback(x->store);
         return kept;
@@ -259,6 +306,7 @@ void once_execute_store(once_executor *x, once_action *a)
     switch (a->kind) {
     case ONCE_ACT_BEGIN:
         once_arena_reset(&x->arena);
+        x->newest_ms = ONCE_NO_TIME;
         a->status = x->store->ops->begin(x->store, err);
         break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;

@@ -21,6 +21,8 @@ typedef struct once_executor {
     void *user;
     once_keying keying; /* for what is logged */
     const char *cursor; /* the fact that keeps the place in the source; NULL: none is kept */
+    int64_t newest_ms;      /* time of the newest message of this transaction, or ONCE_NO_TIME ... */
+    int64_t newest_kept_ms; /* ... and what the store was told last */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */
 } once_executor;
@@ -36,5 +38,9 @@ void once_execute_source(once_source *source, once_action *action);
 #define ONCE_REPEATS_NAME 240
 const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME]);
 int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
+
+/* The time of the newest message of a consumer's last batches, to within an hour, for whoever compares clocks (ONCE_NO_TIME: none had
+ * one): a fact of the store. */
+int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err);
 
 #endif

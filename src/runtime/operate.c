@@ -140,11 +140,13 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     int rc = open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes consumer = pipeline->spec->consumer;
-    const int64_t now_ms = once_env_wall_ms(pipeline->env);
-    oldest waiting = {.now_ms = now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting;
+    once_store_time time = {0};
     once_stats stats = {0};
-    *out = (once_standing){.now_ms = now_ms, .oldest_dead_ms = ONCE_NO_TIME};
-    rc = store->ops->stats(store, consumer, &stats, err);
+    rc = store->ops->time(store, &time, err);
+    oldest waiting = {.now_ms = time.now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting;
+    *out = (once_standing){
+        .now_ms = once_env_wall_ms(pipeline->env), .store_ms = time.now_ms, .clock_doubted = time.doubted, .oldest_dead_ms = ONCE_NO_TIME};
+    if (rc == ONCE_OK) rc = store->ops->stats(store, consumer, &stats, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_WAITING, look_at_entry, &waiting, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_UNKNOWN, look_at_entry, &unknown, err);
     if (rc == ONCE_OK) rc = store->ops->letters(store, consumer, 0, look_at_first_letter, &out->oldest_dead_ms, err);

@@ -406,6 +406,7 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
     int rc = once__parts_open(pipeline, true, &parts, err);
     if (rc != ONCE_OK) return rc;
     rc = find_all(pipeline, &parts, report, user, err);
+    if (rc == ONCE_OK) rc = once__clock_check(pipeline, parts.store, report, user, err);
     if (rc == ONCE_OK) rc = once__memory_check_scope(pipeline, parts.store, ONCE_SCOPE_LOOK, err);
     once__parts_close(&parts);
     return rc;

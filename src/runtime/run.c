@@ -251,6 +251,7 @@ typedef struct around {
     bool unclean;
     char cursor[64];
     once_stats stats;
+    once_store_time time;
 } around;
 
 static int begin(void *user, once_error *err)
@@ -259,7 +260,8 @@ static int begin(void *user, once_error *err)
     const once_scope_check how = b->options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
     int rc = once__memory_check_scope(b->pipeline, b->parts->store, how, err);
     if (rc == ONCE_OK && b->pipeline->spec->source.cursor) rc = once__memory_take_cursor(b->pipeline, b->parts, b->cursor, err);
-    return rc == ONCE_OK ? once__memory_run_begins(b->pipeline, b->parts->store, b->run, &b->unclean, err) : rc;
+    if (rc == ONCE_OK) rc = once__memory_run_begins(b->pipeline, b->parts->store, b->run, &b->unclean, err);
+    return rc == ONCE_OK ? b->parts->store->ops->time(b->parts->store, &b->time, err) : rc;
 }
 
 static int end(void *user, once_error *err)
@@ -272,12 +274,22 @@ static int end(void *user, once_error *err)
     return once__memory_run_ended(b->pipeline, store, b->run, err);
 }
 
+static void warn_of_doubt(const around *b)
+{
+    char text[400];
+    if (!b->time.doubted) return;
+    once__clock_doubt(b->time.now_ms, once_env_wall_ms(b->pipeline->env), text, sizeof text);
+    once_log(ONCE_LOG_WARN, "clock", "%s", text);
+}
+
 static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, once_error *err)
 {
     around b = {.pipeline = pipeline, .parts = parts, .options = options, .run = once_env_random_u64(pipeline->env)};
     int rc = once__persist(pipeline, begin, &b, err);
     summary->stopped = rc != ONCE_OK && atomic_load(&pipeline->stop);
     if (rc != ONCE_OK) return rc;
+    summary->clock_doubted = b.time.doubted;
+    warn_of_doubt(&b);
     if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "another run goes on, or the last one did not end cleanly; the first messages run one by one");
 
     running r = {.pipeline = pipeline, .from = parts->source, .hands = parts->hands, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};

@@ -68,6 +68,11 @@ int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_err
 int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t run, bool *unclean, once_error *err);
 /* Takes the cursor of the source, where the pipeline keeps one: `name` is the fact that holds it. */
 int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, char name[64], once_error *err);
+/* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence when the time of
+ * the store is in doubt. */
+int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *report, void *user, once_error *err);
+void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size);
+
 int once__memory_run_ended(once_pipeline *pipeline, once_store *store, uint64_t run, once_error *err);
 
 #endif

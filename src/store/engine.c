@@ -561,6 +561,16 @@ int once__engine_revive(once_store *store, const once_request *request, const on
     return verb_end(shelf, rc, err);
 }
 
+/* Whoever is asked how things stand asks for the time first. */
+int once__engine_time(once_store *store, once_store_time *out, once_error *err)
+{
+    once_shelf *shelf = (once_shelf *)store;
+    once_stats stats;
+    const int rc = store->ops->stats(store, (once_bytes){0}, &stats, err);
+    if (rc == ONCE_OK) *out = (once_store_time){.now_ms = shelf->now_ms, .doubted = !shelf->own_clock && shelf->clock.doubted};
+    return rc;
+}
+
 int once__engine_audit(once_store *store, const once_audit *audit, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);

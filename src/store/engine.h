@@ -88,6 +88,7 @@ int once__engine_letter_drop(once_store *store, uint64_t letter, bool *found, on
 int once__engine_discard(once_store *store, uint64_t letter, bool *found, once_error *err);
 int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);
 int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
+int once__engine_time(once_store *store, once_store_time *out, once_error *err);
 int once__engine_audit(once_store *store, const once_audit *audit, once_error *err);
 
 /* Deep copy into an arena; false when memory is out. */

@@ -496,7 +496,7 @@ static int mem_stats(once_store *store, once_bytes consumer, once_stats *out, on
 {
     (void)err;
     memory_store *m = (memory_store *)store;
-    const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
+    const int64_t now_ms = m->shelf.now_ms = once_clock_step(&m->shelf.clock, store->env);
     *out = (once_stats){.wait_ms = ONCE_NEVER};
     int64_t next_ms = ONCE_NEVER;
     for (size_t i = 0; i < m->slots.n; i++) {
@@ -639,6 +639,7 @@ const once_store_ops once__store_memory = {
     .list = mem_list,
     .letters = mem_letters,
     .stats = mem_stats,
+    .time = once__engine_time,
     .fact_get = mem_fact_get,
     .fact_set = mem_fact_set,
 };

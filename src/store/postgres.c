@@ -1116,6 +1116,7 @@ const once_store_ops once__store_postgres = {
     .list = pg_list,
     .letters = pg_letters,
     .stats = pg_stats,
+    .time = once__engine_time,
     .fact_get = pg_fact_get,
     .fact_set = pg_fact_set,
 };

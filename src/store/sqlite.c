@@ -38,9 +38,9 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_DATA_VERSION] = "PRAGMA data_version",
-    [SQL_HEAD_GET] = "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run FROM once_head WHERE id = 1",
+    [SQL_HEAD_GET] = "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run, doubted FROM once_head WHERE id = 1",
     [SQL_HEAD_SET] = "UPDATE once_head SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
-                     " last_recent = ?6, last_run = ?7 WHERE id = 1",
+                     " last_recent = ?6, last_run = ?7, doubted = ?8 WHERE id = 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
     [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(" ENTRY_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
                          " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)",
@@ -103,7 +103,8 @@ static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
     if (code == SQLITE_ROW) {
         q->stored_clock = (once_clock){.tenths = sqlite3_column_int64(stmt, 0),
                                        .boot_ms = sqlite3_column_int64(stmt, 1),
-                                       .boot_id = (uint64_t)sqlite3_column_int64(stmt, 2)};
+                                       .boot_id = (uint64_t)sqlite3_column_int64(stmt, 2),
+                                       .doubted = sqlite3_column_int(stmt, 7) != 0};
         *head = (once_settled_head){.generation = sqlite3_column_int64(stmt, 3),
                                     .flushed = sqlite3_column_int64(stmt, 4),
                                     .last_recent = sqlite3_column_int64(stmt, 5),
@@ -128,6 +129,7 @@ static int write_head(once_sqlite *q, once_error *err)
     sqlite3_bind_int64(stmt, 5, head->flushed);
     sqlite3_bind_int64(stmt, 6, head->last_recent);
     sqlite3_bind_int64(stmt, 7, head->last_run);
+    sqlite3_bind_int(stmt, 8, q->shelf.clock.doubted);
     return once__sqlite_step(q->db, stmt, err);
 }
 
@@ -149,7 +151,9 @@ static int catch_up(once_sqlite *q, once_error *err)
     /* Time that somebody else has kept is everybody's. Without that, time that we have seen is not taken back because
      * nothing was written then. */
     const once_clock *stored = &q->stored_clock;
-    if (stored->tenths != known.tenths || stored->boot_ms != known.boot_ms || stored->boot_id != known.boot_id) q->shelf.clock = *stored;
+    if (stored->tenths != known.tenths || stored->boot_ms != known.boot_ms || stored->boot_id != known.boot_id ||
+        stored->doubted != known.doubted)
+        q->shelf.clock = *stored;
     if (rc == ONCE_OK) rc = once__settled_refresh(q->settled, &head, err);
     if (rc != ONCE_OK) return rc;
     q->fresh = false;
@@ -698,6 +702,60 @@ static int sqlite_fact_set(once_store *store, const char *name, once_bytes value
     return ask_end(q, rc, err);
 }
 
+/* ---- the time, set by an operator ---- */
+
+/* Entries that wait or are claimed keep their distance to a time that goes back: they would wait for years otherwise. */
+static int move_entry(once_sqlite *q, once_hash id, int64_t by_ms, once_error *err)
+{
+    once_entry *entry;
+    const int rc = once__live_load(&q->shelf, id, &entry, err);
+    if (rc != ONCE_OK || entry->state == ONCE_STATE_ABSENT || once_state_finished(entry->state)) return rc;
+    if (entry->due_ms != ONCE_NEVER) entry->due_ms += by_ms;
+    entry->seen_ms += by_ms;
+    entry->changed_ms += by_ms;
+    return once__live_save(&q->shelf, entry, err);
+}
+
+static int move_entries(once_sqlite *q, int64_t by_ms, once_error *err)
+{
+    enum { STEP = 1024 };
+    once_hash ids[STEP];
+    int64_t after = 0;
+    size_t n = STEP;
+    sqlite3_stmt *stmt;
+    int rc = once__sqlite_prepare(q->db, "SELECT id, n FROM once_entry WHERE n > ?1 ORDER BY n LIMIT 1024", &stmt, err);
+    while (rc == ONCE_OK && n == STEP) {
+        int code;
+        n = 0;
+        sqlite3_bind_int64(stmt, 1, after);
+        while ((code = sqlite3_step(stmt)) == SQLITE_ROW && once__column_id(stmt, 0, &ids[n])) {
+            after = sqlite3_column_int64(stmt, 1);
+            n++;
+        }
+        if (code == SQLITE_ROW) rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_entry is damaged; restore it from a backup", q->db->path);
+        else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+        sqlite3_reset(stmt);
+        for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = move_entry(q, ids[i], by_ms, err);
+        if (rc == ONCE_OK) rc = once__live_write_rows(q, err);
+        once__live_clear(q);
+    }
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+static int sqlite_confirm_time(once_store *store, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    if (!q->shelf.in_tx || q->slots.n) return once_fail(err, ONCE_E_USAGE, "the time is set in a transaction of its own");
+    const int64_t before_ms = q->shelf.now_ms;
+    q->shelf.now_ms = once_clock_confirm(&q->shelf.clock, store->env);
+    q->wrote = true;
+    const int64_t by_ms = q->shelf.now_ms - before_ms;
+    const int rc = by_ms < 0 ? move_entries(q, by_ms, err) : ONCE_OK;
+    if (rc != ONCE_OK) q->shelf.broken = true;
+    return rc;
+}
+
 /* ---- from version 1 to 2 ---- */
 
 /* Finished entries were rows; they become records. */
@@ -905,6 +963,8 @@ const once_store_ops once__store_sqlite = {
     .list = sqlite_list,
     .letters = sqlite_letters,
     .stats = sqlite_stats,
+    .time = once__engine_time,
+    .confirm_time = sqlite_confirm_time,
     .fact_get = sqlite_fact_get,
     .fact_set = sqlite_fact_set,
 };

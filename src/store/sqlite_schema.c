@@ -5,6 +5,7 @@
  *   version 2   finished entries are not rows any more but records (sqlite_settled.c); once_name
  *   version 3   once_audit
  *   version 4   who, worker and history; records have who and history (sqlite_record.h)
+ *   version 5   once_head says whether its time is in doubt
  *
  * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
  * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in one
@@ -115,10 +116,13 @@
     "ALTER TABLE once_entry ADD COLUMN history BLOB NOT NULL DEFAULT x'';  -- how its attempts ended\n"               \
     "ALTER TABLE once_letter ADD COLUMN history BLOB NOT NULL DEFAULT x'';\n"
 
+#define TABLES_5                                                                                                      \
+    "ALTER TABLE once_head ADD COLUMN doubted INTEGER NOT NULL DEFAULT 0;  -- 1: the wall clock was not believed\n"
+
 const char *once__sqlite_schema(void)
 {
-    return "-- Tables of a once store, version 4. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
-        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3 TABLES_4;
+    return "-- Tables of a once store, version 5. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
+        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3 TABLES_4 TABLES_5;
 }
 
 /* ---- settings ---- */
@@ -214,7 +218,8 @@ static int make(once_sqlite_db *db, const once_env *env, once_error *err)
     int rc = tables_in_file(db, &tables, err);
     if (rc == ONCE_OK) rc = once__sqlite_exec(db, once__sqlite_schema(), err);
     snprintf(sql, sizeof sql, "INSERT INTO once_meta VALUES ('format', 'once'), ('version', %d);"
-             "INSERT INTO once_head VALUES (1, 0, 0, 0, 0, 0, 0, 0)", ONCE_SQLITE_VERSION);
+             "INSERT INTO once_head(id, clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run)"
+             " VALUES (1, 0, 0, 0, 0, 0, 0, 0)", ONCE_SQLITE_VERSION);
     if (rc == ONCE_OK) rc = once__sqlite_exec(db, sql, err);
     if (rc != ONCE_OK) return rc;
 
@@ -258,7 +263,8 @@ int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error 
     assert(version >= 1 && version < ONCE_SQLITE_VERSION);
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
     if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_4, err);
+    if (rc == ONCE_OK && version < 4) rc = once__sqlite_exec(db, TABLES_4, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5, err);
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 

@@ -7,7 +7,7 @@
 #include "db/sqlite.h"
 
 #define ONCE_SQLITE_APPLICATION_ID 0x6f6e6365 /* "once"; set only in files that we made ourselves */
-#define ONCE_SQLITE_VERSION 4
+#define ONCE_SQLITE_VERSION 5
 
 /* What `once schema sqlite:` prints. */
 const char *once__sqlite_schema(void);

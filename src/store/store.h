@@ -101,6 +101,12 @@ typedef struct once_sweep_result {
     int64_t pause_ms; /* with more: after leaving the store to others for so long; 0: it does not matter */
 } once_sweep_result;
 
+/* What a store takes for now. */
+typedef struct once_store_time {
+    int64_t now_ms;
+    bool doubted; /* after a reboot the wall clock was too far ahead to be believed (core/clock.h) */
+} once_store_time;
+
 typedef struct once_store_options {
     size_t size;         /* sizeof(once_store_options) */
     const once_env *env; /* NULL: the real one */
@@ -166,6 +172,12 @@ typedef struct once_store_ops {
     /* Letters with ids above `after`, in their order. */
     int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
     int (*stats)(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
+
+    int (*time)(once_store *store, once_store_time *out, once_error *err); /* writes nothing */
+    /* An operator says that the wall clock of this machine is right: it is the time of the store from now on, ahead or behind. Leases
+     * and due times of unfinished entries keep their distance when it goes back; what is finished is remembered longer then.
+     * In a transaction, together with `audit`. NULL: a server's clock decides, or nothing is kept. */
+    int (*confirm_time)(once_store *store, once_error *err);
 
     /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. */
     int (*fact_get)(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);

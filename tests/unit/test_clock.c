@@ -213,6 +213,92 @@ static void f20_skewed_workers_agree_through_the_store(void **state)
     assert_in_range(before_ms - start_ms, 27000, 33000);
 }
 
+#define DAY (24 * HOUR)
+
+/* ---- a reboot with a clock that is far ahead ---- */
+
+static void f85_after_a_reboot_a_wall_far_ahead_is_not_believed(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    const int64_t before_ms = step(&f);
+    test_env_reboot(&f.world, 0);
+    test_env_jump(&f.world, 10 * YEAR);
+    assert_int_equal(step(&f), before_ms);
+    assert_true(f.clock.doubted);
+    test_env_pass(&f.world, 10000);
+    assert_int_equal(step(&f), before_ms + 10000); /* at the pace of the boot clock: it does not lean either */
+    test_env_pass(&f.world, 40 * DAY);
+    assert_int_equal(step(&f), before_ms + 10000 + 40 * DAY);
+    test_env_reboot(&f.world, 1000); /* and not by trying again */
+    assert_int_equal(step(&f), before_ms + 10000 + 40 * DAY);
+    assert_true(f.clock.doubted);
+}
+
+static void f85_thirty_days_are_believed_and_a_moment_more_is_not(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    const int64_t before_ms = step(&f);
+    test_env_reboot(&f.world, 30 * DAY);
+    assert_int_equal(step(&f), before_ms + 30 * DAY);
+    assert_false(f.clock.doubted);
+    test_env_reboot(&f.world, 30 * DAY + 1);
+    assert_int_equal(step(&f), before_ms + 30 * DAY);
+    assert_true(f.clock.doubted);
+}
+
+/* The time server is reached half a minute after the boot. */
+static void f85_a_wall_that_is_set_right_is_believed(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    const int64_t before_ms = step(&f);
+    test_env_reboot(&f.world, 5 * DAY);
+    test_env_jump(&f.world, 70 * YEAR);
+    assert_int_equal(step(&f), before_ms);
+    test_env_pass(&f.world, 30000);
+    test_env_jump(&f.world, -70 * YEAR);
+    assert_int_equal(step(&f), before_ms + 5 * DAY + 30000);
+    assert_false(f.clock.doubted);
+    test_env_jump(&f.world, 70 * YEAR); /* from then on it leans */
+    test_env_pass(&f.world, 1000);
+    assert_int_equal(step(&f), before_ms + 5 * DAY + 31100);
+    assert_false(f.clock.doubted);
+}
+
+static void f85_confirmed_it_is_the_wall_clock_ahead_or_back(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    const int64_t before_ms = step(&f);
+    test_env_reboot(&f.world, 0);
+    test_env_jump(&f.world, YEAR);
+    step(&f);
+    assert_int_equal(once_clock_confirm(&f.clock, &f.world.env), before_ms + YEAR);
+    assert_false(f.clock.doubted);
+    test_env_pass(&f.world, 500);
+    assert_int_equal(step(&f), before_ms + YEAR + 500);
+    test_env_jump(&f.world, -YEAR);
+    assert_int_equal(once_clock_confirm(&f.clock, &f.world.env), before_ms + 500);
+    test_env_pass(&f.world, 500);
+    assert_int_equal(step(&f), before_ms + 1000);
+}
+
+/* The first clock that a store sees is the only one it can believe. */
+static void f85_a_clock_that_began_in_1970_needs_a_word(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    f.world.wall_ms = 1000;
+    assert_int_equal(step(&f), 1000);
+    test_env_reboot(&f.world, 1000);
+    f.world.wall_ms = TEST_EPOCH_MS;
+    assert_int_equal(step(&f), 1000);
+    assert_true(f.clock.doubted);
+    assert_int_equal(once_clock_confirm(&f.clock, &f.world.env), TEST_EPOCH_MS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +313,11 @@ int main(void)
         cmocka_unit_test(after_a_reboot_the_wall_is_believed_once),
         cmocka_unit_test(after_a_reboot_a_wall_before_the_anchor_is_not_believed),
         cmocka_unit_test(a_boot_clock_that_went_back_counts_as_a_reboot),
+        cmocka_unit_test(f85_after_a_reboot_a_wall_far_ahead_is_not_believed),
+        cmocka_unit_test(f85_thirty_days_are_believed_and_a_moment_more_is_not),
+        cmocka_unit_test(f85_a_wall_that_is_set_right_is_believed),
+        cmocka_unit_test(f85_confirmed_it_is_the_wall_clock_ahead_or_back),
+        cmocka_unit_test(f85_a_clock_that_began_in_1970_needs_a_word),
         cmocka_unit_test(f20_skewed_workers_agree_through_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,7 +227,7 @@ static void f58_newer_is_refused(void **state)
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     once__store_close(store);
-    sql(path, "UPDATE once_meta SET value = 5 WHERE name = 'version'");
+    sql(path, "UPDATE once_meta SET value = 6 WHERE name = 'version'");
     refused(path, true, false, ONCE_E_NEWER, "newer");
     refused(path, false, true, ONCE_E_NEWER, "upgrade once");
 }
@@ -238,12 +238,8 @@ static void f58_version_2_gets_its_audit(void **state)
     const char *path = path_of("two.db");
     once_store *store;
     once_error err = {0};
-    assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
-    assert_int_equal(store->ops->fact_set(store, "kept", ONCE_BYTES("x"), &err), ONCE_OK);
-    once__store_close(store);
-    sql(path, "DROP TABLE once_audit; ALTER TABLE once_entry DROP COLUMN who; ALTER TABLE once_entry DROP COLUMN worker;"
-              "ALTER TABLE once_entry DROP COLUMN history; ALTER TABLE once_letter DROP COLUMN history;"
-              "UPDATE once_meta SET value = 2 WHERE name = 'version'");
+    copy_fixture(3, path);
+    sql(path, "DROP TABLE once_audit; INSERT INTO once_fact VALUES ('kept', x'01'); UPDATE once_meta SET value = 2 WHERE name = 'version'");
     refused(path, false, true, ONCE_E_READONLY, "version 2");
     assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
     const once_audit act = {.consumer = ONCE_BYTES("c"), .who = ONCE_BYTES("me"), .what = ONCE_BYTES("forget")};
@@ -264,16 +260,42 @@ static once_entry entry_of(once_store *store, const char *operation, const char 
     return entry;
 }
 
-/* What version 3 wrote: everything that it knew is there, who and how it came about are not known. */
+/* What version 3 or 4 wrote: everything that it knew is there; in version 3 who and how it came about are not known. */
+typedef struct known_entry {
+    const char *operation, *key;
+    once_state state;
+    uint32_t attempt, failures;
+    const char *reason, *point;
+    size_t result;
+} known_entry;
+
+static void check_known(const char *path, const known_entry *known, size_t n_known, bool who)
+{
+    once_store *store;
+    once_error err = {0};
+    once_arena arena = {0};
+    if (open_at(path, false, false, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < n_known; i++) {
+        const once_entry e = entry_of(store, known[i].operation, known[i].key, &arena);
+        assert_string_equal(once_state_name(e.state), once_state_name(known[i].state));
+        assert_true(e.attempt == known[i].attempt && e.failures == known[i].failures);
+        assert_int_equal(e.reason.len, strlen(known[i].reason));
+        if (e.reason.len) assert_memory_equal(e.reason.data, known[i].reason, e.reason.len);
+        assert_int_equal(e.result.len, known[i].result);
+        if (e.result.len) assert_memory_equal(e.result.data, e.result.len > 3 ? "xx" : "ok", 2);
+        assert_memory_equal(e.at.point.data, known[i].point, strlen(known[i].point));
+        assert_int_equal(e.who.len > 0, who);
+        if (!who) assert_int_equal(e.worker.len + e.history.len, 0);
+    }
+    once__store_close(store);
+    once_arena_release(&arena);
+    assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
+    assert_int_equal(ask(path, "SELECT count(*) FROM once_letter WHERE key = CAST('dead' AS BLOB) AND history = x''"), !who);
+}
+
 static void check_version_3(const char *path)
 {
-    static const struct {
-        const char *operation, *key;
-        once_state state;
-        uint32_t attempt, failures;
-        const char *reason, *point;
-        size_t result;
-    } known[] = {
+    static const known_entry known[] = {
         {"run", "done", ONCE_STATE_DONE, 1, 0, "", "1", 3},
         {"run", "done-long", ONCE_STATE_DONE, 1, 0, "", "2", 300},
         {"run", "done-third", ONCE_STATE_DONE, 3, 2, "", "3", 0},
@@ -283,25 +305,31 @@ static void check_version_3(const char *path)
         {"hang", "unknown", ONCE_STATE_UNKNOWN, 1, 0, "ended by signal 9", "7", 0},
         {"slow", "waits", ONCE_STATE_WAITING, 1, 1, "exit status 75: come back later", "8", 0},
     };
-    once_store *store;
-    once_error err = {0};
-    once_arena arena = {0};
-    if (open_at(path, false, false, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const once_entry e = entry_of(store, known[i].operation, known[i].key, &arena);
-        assert_string_equal(once_state_name(e.state), once_state_name(known[i].state));
-        assert_true(e.attempt == known[i].attempt && e.failures == known[i].failures);
-        assert_int_equal(e.reason.len, strlen(known[i].reason));
-        if (e.reason.len) assert_memory_equal(e.reason.data, known[i].reason, e.reason.len);
-        assert_int_equal(e.result.len, known[i].result);
-        if (e.result.len) assert_memory_equal(e.result.data, i ? "xxx" : "ok", i ? 3 : 2);
-        assert_memory_equal(e.at.point.data, known[i].point, 1);
-        assert_int_equal(e.who.len + e.worker.len + e.history.len, 0);
-    }
-    once__store_close(store);
-    once_arena_release(&arena);
-    assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
-    assert_int_equal(ask(path, "SELECT count(*) FROM once_letter WHERE key = CAST('dead' AS BLOB) AND history = x''"), 1);
+    check_known(path, known, sizeof known / sizeof *known, false);
+}
+
+static void check_version_4(const char *path)
+{
+    static const known_entry known[] = {
+        {"run", "done", ONCE_STATE_DONE, 1, 0, "", "1", 3},
+        {"run", "done-third", ONCE_STATE_DONE, 3, 2, "", "2", 0},
+        {"run", "rejected", ONCE_STATE_REJECTED, 1, 0, "exit status 64: limit exceeded", "3", 0},
+        {"run", "already", ONCE_STATE_ALREADY, 1, 0, "exit status 66", "4", 0},
+        {"run", "dead", ONCE_STATE_DEAD, 1, 1, "exit status 65: no such account", "5", 0},
+        {"hang", "unknown", ONCE_STATE_UNKNOWN, 1, 0, "ended by signal 9", "8", 0},
+        {"slow", "waits", ONCE_STATE_WAITING, 1, 1, "exit status 75: come back later", "12", 0},
+    };
+    check_known(path, known, sizeof known / sizeof *known, true);
+}
+
+static void f58_version_4_keeps_what_it_knew(void **state)
+{
+    (void)state;
+    const char *path = path_of("four.db");
+    copy_fixture(4, path);
+    refused(path, false, true, ONCE_E_READONLY, "version 4");
+    check_version_4(path);
+    check_version_4(path);
 }
 
 static void f58_version_3_gets_who_and_history(void **state)
@@ -376,6 +404,7 @@ static void f13_kill_during_migration(void **state)
     (void)state;
     kill_during_migration(0, 103, check_migrated, 3);
     kill_during_migration(3, 3, check_version_3, 1);
+    kill_during_migration(4, 4, check_version_4, 1);
 }
 
 /* ---- files that are not what they should be ---- */
@@ -606,6 +635,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(f58_newer_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_2_gets_its_audit, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_3_gets_who_and_history, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_version_4_keeps_what_it_knew, setup, teardown),
         cmocka_unit_test_setup_teardown(f13_kill_during_migration, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_paths, setup, teardown),

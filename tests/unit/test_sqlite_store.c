@@ -398,6 +398,91 @@ static void f19_the_clock_is_kept(void **state)
     assert_int_equal(state_of(f, 0), ONCE_STATE_ABSENT);
 }
 
+#define DAY_MS (INT64_C(24) * 3600 * 1000)
+
+static once_store_time time_of(fixture *f)
+{
+    once_store_time time;
+    if (f->store->ops->time(f->store, &time, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+    return time;
+}
+
+static void confirm(fixture *f)
+{
+    begin(f);
+    assert_int_equal(f->store->ops->confirm_time(f->store, &f->err), ONCE_OK);
+    commit(f);
+}
+
+/* The doubt is kept with the store, whoever opens it; a reader sees it and writes nothing. */
+static void f85_a_reboot_years_ahead_expires_nothing_until_confirmed(void **state)
+{
+    fixture *f = *state;
+    open_store(f, NULL);
+    fill(f, 0, 3, 7 * DAY_MS);
+    const int64_t before_ms = time_of(f).now_ms;
+    once__store_close(f->store);
+    test_env_reboot(&f->world, 1000);
+    test_env_jump(&f->world, 3650 * DAY_MS);
+    open_store(f, NULL);
+    const int64_t written = sqlite3_total_changes64(handle(f));
+    assert_true(time_of(f).doubted);
+    assert_int_equal(sqlite3_total_changes64(handle(f)), written);
+    assert_int_equal(state_of(f, 0), ONCE_STATE_DONE);
+    fill(f, 10, 1, 7 * DAY_MS);
+    once__store_close(f->store);
+    test_env_pass(&f->world, 5000);
+    open_store(f, NULL); /* the same boot, another process */
+    assert_true(time_of(f).doubted);
+    assert_int_equal(time_of(f).now_ms, before_ms + 5000);
+    assert_int_equal(state_of(f, 10), ONCE_STATE_DONE);
+    confirm(f);
+    assert_false(time_of(f).doubted);
+    assert_int_equal(time_of(f).now_ms, f->world.wall_ms);
+    assert_int_equal(state_of(f, 0), ONCE_STATE_ABSENT);
+    once__store_close(f->store);
+    open_store(f, NULL);
+    assert_int_equal(time_of(f).now_ms, f->world.wall_ms);
+}
+
+/* Made under a clock that was years ahead. Set back, a claim ends as it would have, and what is done stays done. */
+static void f85_set_back_leases_keep_their_length(void **state)
+{
+    fixture *f = *state;
+    once_taken taken[2];
+    size_t n = 9;
+    const once_message message = {.body = {"{}", 2}, .sent_ms = ONCE_NO_TIME, .at = {{"p", 1}, {"q", 1}}};
+    const int64_t right_ms = f->world.wall_ms;
+    test_env_jump(&f->world, 3650 * DAY_MS);
+    open_store(f, NULL);
+    fill(f, 0, 1, 7 * DAY_MS);
+    const once_request claimed = ask(f, 1, 7 * DAY_MS), waits = ask(f, 2, 7 * DAY_MS), *two[] = {&claimed, &waits};
+    const once_message *bodies[] = {&message};
+    once_decision decision;
+    assert_int_equal(claim(f, two[0]), ONCE_ANSWER_RUN);
+    assert_int_equal(claim(f, two[1]), ONCE_ANSWER_RUN);
+    const once_settlement retry = {.request = two[1], .outcome = ONCE_RETRY, .delay_ms = 60000, .message = bodies[0]};
+    bool applied;
+    assert_int_equal(f->store->ops->settle(f->store, &retry, 1, &applied, &f->err), ONCE_OK);
+    assert_true(applied);
+
+    f->world.wall_ms = right_ms;
+    confirm(f);
+    assert_int_equal(time_of(f).now_ms, right_ms);
+    assert_int_equal(state_of(f, 0), ONCE_STATE_DONE);
+    const once_request again = ask(f, 1, 7 * DAY_MS), *one = &again;
+    assert_int_equal(f->store->ops->claim(f->store, &one, 1, &decision, &f->arena, &f->err), ONCE_OK);
+    assert_int_equal(decision.answer, ONCE_ANSWER_BUSY);
+    assert_in_range(decision.wait_ms, 1, 1000);
+    test_env_pass(&f->world, 1001);
+    assert_int_equal(claim(f, one), ONCE_ANSWER_RUN);
+    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){7, 7}, false, 1000, 2, taken, &n, &f->arena, &f->err), ONCE_OK);
+    assert_int_equal(n, 0);
+    test_env_pass(&f->world, 60000);
+    assert_int_equal(f->store->ops->take(f->store, scope.consumer, (once_token){8, 8}, false, 1000, 2, taken, &n, &f->arena, &f->err), ONCE_OK);
+    assert_int_equal(n, 1);
+}
+
 /* Results of all sizes come back, from memory and from a run. */
 static void test_results_of_all_sizes(void **state)
 {
@@ -434,7 +519,8 @@ int main(void)
         EACH(test_an_entry_is_written_once), EACH(test_natural_ones_write_lane_versions_and_nothing_else),
         EACH(test_natural_ones_over_older_records), EACH(test_a_new_file_is_private), EACH(test_what_cannot_be_opened_leaves_no_file),
         EACH(test_asked_in_the_middle_it_is_still_one_record), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
-        EACH(f12_forgotten_stays_forgotten), EACH(f12_killed_between_steps), EACH(f19_the_clock_is_kept),       EACH(test_results_of_all_sizes),
+        EACH(f12_forgotten_stays_forgotten), EACH(f12_killed_between_steps), EACH(f19_the_clock_is_kept), EACH(f85_a_reboot_years_ahead_expires_nothing_until_confirmed),
+        EACH(f85_set_back_leases_keep_their_length),       EACH(test_results_of_all_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

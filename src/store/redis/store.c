@@ -385,7 +385,7 @@ static void redis_describe(once_store *store, char *out, size_t size)
         .forget = redis_forget, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
         .discard = redis_discard, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
         .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
-        .letters = once__redis_letters, .stats = once__redis_stats, .fact_get = redis_fact_get,                       \
+        .letters = once__redis_letters, .stats = once__redis_stats, .time = once__engine_time, .fact_get = redis_fact_get,                       \
         .fact_set = redis_fact_set,                                                                                   \
     }
 

@@ -1,0 +1,128 @@
+"""A machine that comes up with a wrong clock: nothing expires early, nothing is too old by mistake, and an operator sets it right."""
+
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from harness import Pipeline, counts
+
+DAY_S = 24 * 3600
+CONFIG = 'key: "${/id}"\nremember: 7d\ntime: "${/at}"\nhandler: {sql: ["INSERT INTO t VALUES (:id)"]}\n'
+TABLES = "CREATE TABLE t(id);"
+
+# Shifts the wall clock, and hides the boot id, so that each process seems to live in a boot of its own.
+SKEW = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *at)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(clock, at);
+    if (!failed && clock == CLOCK_REALTIME) at->tv_sec += atol(getenv("SKEW_S"));
+    return failed;
+}
+static int no_boot_id(const char *path) { return strstr(path, "boot_id") != NULL; }
+#define OPEN(name)                                                        \
+    int name(const char *path, int flags, ...)                            \
+    {                                                                     \
+        static int (*real)(const char *, int, ...);                       \
+        if (!real) *(void **)&real = dlsym(RTLD_NEXT, #name);             \
+        va_list more;                                                     \
+        va_start(more, flags);                                            \
+        int mode = va_arg(more, int);                                     \
+        va_end(more);                                                     \
+        if (no_boot_id(path)) { errno = EACCES; return -1; }              \
+        return real(path, flags, mode);                                   \
+    }
+OPEN(open)
+OPEN(open64)
+OPEN(__open_2)
+OPEN(__open64_2)
+"""
+
+
+@pytest.fixture(scope="module")
+def rebooted(tmp_path_factory):
+    """The environment of a process after a reboot, with a wall clock that is off by so much."""
+    folder = tmp_path_factory.mktemp("skew")
+    (folder / "skew.c").write_text(SKEW)
+    made = subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "skew.so", folder / "skew.c", "-ldl"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return lambda seconds: {"LD_PRELOAD": str(folder / "skew.so"), "SKEW_S": str(seconds),
+                            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+
+def messages(n, first=0, at_s=None):
+    at_ms = int(1000 * (time.time() if at_s is None else at_s))
+    return [{"id": i, "at": at_ms} for i in range(first, first + n)]
+
+
+def check(p, env, *arguments):
+    ended = p.once("check", *arguments, p.name, env=env)
+    assert ended.status == 0, ended
+    return ended.out
+
+
+def test_f85_a_reboot_ten_years_ahead_expires_nothing_until_it_is_confirmed(tmp_path, rebooted):
+    p = Pipeline(tmp_path, CONFIG, TABLES)
+    p.write(*messages(5))
+    counts(p.run(status=0, env=rebooted(0)), received=5, done=5, clock_doubted=False)
+    later = rebooted(3650 * DAY_S)
+    ended = p.try_run(env=later)
+    assert ended.status == 0, ended
+    counts(ended.json, received=5, duplicates=5, clock_doubted=True)
+    assert "3650d ahead" in ended.err and "--confirm-clock" in ended.err, ended
+    p.append(*messages(1, 5))
+    counts(p.run(status=0, env=later), received=6, duplicates=5, done=1)
+    status = p.once("status", "--json", p.name, env=later)
+    assert status.json["clock_doubted"] and status.json["wall_ms"] - status.json["store_ms"] > 3649 * DAY_S * 1000, status
+    assert "not believed" in p.once("status", p.name, env=later).out
+    assert "warning: clock: after a reboot the wall clock is 3650d ahead" in check(p, later)
+    assert p.rows("SELECT count(*) FROM once_audit") == [(0,)], "looking changes nothing"
+
+    assert "the store's time was" in check(p, later, "--confirm-clock")
+    assert not p.once("status", "--json", p.name, env=later).json["clock_doubted"]
+    [(who, what, note)] = p.rows("SELECT who, what, note FROM once_audit")
+    assert what == "confirm-clock" and "->" in note and f":{who.rpartition(':')[2]}" in who
+    old = p.run(env=later)
+    counts(old, received=6, dead=6, too_old=6)
+    assert p.rows("SELECT count(*) FROM t") == [(6,)], "expired, but not run again: too old"
+
+
+def test_f85_a_clock_that_is_set_right_again_needs_no_word(tmp_path, rebooted):
+    p = Pipeline(tmp_path, CONFIG, TABLES)
+    p.write(*messages(5))
+    p.run(status=0, env=rebooted(0))
+    counts(p.run(status=0, env=rebooted(3650 * DAY_S)), received=5, duplicates=5, clock_doubted=True)
+    counts(p.run(status=0, env=rebooted(DAY_S)), received=5, duplicates=5, clock_doubted=False)
+    assert "wall clock is" not in check(p, rebooted(DAY_S))
+
+
+def test_f85_made_under_a_clock_years_ahead_check_tells_and_sets_it_back(tmp_path, rebooted):
+    p = Pipeline(tmp_path, CONFIG, TABLES)
+    p.write(*messages(5))
+    counts(p.run(env=rebooted(3650 * DAY_S)), received=5, dead=5, too_old=5)
+    told = check(p, rebooted(0))
+    assert re.search("the store's time is 36(49|50)d ahead of the wall clock", told) and "--confirm-clock" in told, told
+    assert "newest message that was seen is 3650d older than the store's time" in told, told
+    check(p, rebooted(0), "--confirm-clock")
+    told = check(p, rebooted(0))
+    assert "warning: clock" not in told, told
+    p.append(*messages(5, 5))
+    counts(p.run(env=rebooted(0)), received=10, done=10)
+
+
+def test_a_store_without_a_time_of_its_own_is_not_set(tmp_path):
+    p = Pipeline(tmp_path)
+    p.configure('key: "${/id}"\nhandler: {exec: ["true"]}\n', store='"memory:"')
+    ended = p.once("check", "--confirm-clock", p.name)
+    assert ended.status == 2 and "no time of its own" in ended.err, ended

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from harness import ONCE, Pipeline, counts, once, read_terminal
+from harness import ONCE, Pipeline, Running, counts, once, read_terminal, stopped, until
 from test_hardening import product
 
 TABLE = "CREATE TABLE t(n INTEGER PRIMARY KEY, id TEXT, amount INTEGER);"
@@ -377,6 +377,20 @@ def test_f35_killed_during_replay(tmp_path, point):
     p.write()
     counts(p.run(status=0), received=0, resumed=5000, done=5000)
     assert len(effects(p)) == 5000
+
+
+def test_f35_what_dies_during_a_replay_is_not_replayed_by_it(tmp_path):
+    """A message that dies again at once would go in circles."""
+    p = gated(tmp_path, *[pay(f"p{i}", i) for i in range(3)])
+    p.run(status=1)
+    with Running(["replay", p.name, "--all", "--json", "--rate", "8"], cwd=p.folder, failpoint="replay_before:stop:1") as replaying:  # two at a time
+        until(lambda: stopped(replaying), what="the first two are found")
+        p.write(pay("new"))
+        p.run(status=1)
+        replaying.send(signal.SIGCONT)
+        ended = replaying.end()
+    assert ended.status == 0 and ended.json["counts"]["run"] == 3, ended
+    assert [letter["key"] for letter in letters(p)] == ["new"]
 
 
 def test_replay_beside_a_run_that_goes_on(tmp_path):

@@ -423,6 +423,7 @@ static void exhume_in_every_state(void **state)
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
         once_entry e = entry_of(&rows[i]), before = e;
+        e.run = before.run = 77;
         if (rows[i].state != ONCE_STATE_DEAD) {
             assert_int_equal(once_entry_exhume(&e, NOW, &body), ONCE_UNCHANGED);
             assert_memory_equal(&e, &before, sizeof e);
@@ -432,9 +433,11 @@ static void exhume_in_every_state(void **state)
         assert_int_equal(e.state, ONCE_STATE_WAITING);
         assert_int_equal(e.due_ms, NOW);
         assert_int_equal(e.failures, 0);
+        assert_int_equal(e.run, 0); /* no run counts it as waiting */
         assert_int_equal(e.attempt, 3);
         assert_true(e.has_message);
-        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* whoever buried it is fenced off */
+        assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* whoever buried it is fenced off, */
+        assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW, ONCE_UNCHANGED)); /* also when it is waiting as that one says */
         const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
         assert_int_equal(d.answer, ONCE_ANSWER_RUN);
         assert_int_equal(d.attempt, 4);
@@ -998,6 +1001,35 @@ static void superseded_while_waiting_is_stale(void **state)
         assert_false(e.has_message);
         once_decision d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 1, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
         assert_int_equal(d.answer, ONCE_ANSWER_STALE);
+        d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 1, ONCE_UNCHANGED); /* f76: the reply was lost */
+        assert_int_equal(d.answer, ONCE_ANSWER_STALE);
+    }
+}
+
+static void a_gap_that_was_waited_for_is_not_kept_by_what_has_ended(void **state)
+{
+    (void)state;
+    static const once_outcome ends[] = {ONCE_UNKNOWN, ONCE_DEAD};
+    for (size_t i = 0; i < 2; i++) {
+        once_entry e = behind_a_gap();
+        once_lane lane = lane_at(5);
+        assert_true(take(&e, &lane, yours, NOW + 5000, ONCE_ENTRY_CHANGED).gap_over);
+        once_request q = lane_request(yours, 9, 500);
+        assert_true(settle(&e, &lane, q, ends[i], NOW + 5000, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (i ? ONCE_LETTER_NEEDED : 0)));
+        assert_false(e.gap); /* when a person brings it back, the missing one is waited for again */
+    }
+}
+
+static void whoever_claims_says_whether_it_is_held(void **state)
+{
+    (void)state;
+    for (int hold = 0; hold < 2; hold++) {
+        once_entry e = entry_in(S(WAITING), NOW);
+        once_request q = request(yours);
+        e.hold = !hold;
+        q.hold = hold;
+        assert_int_equal(claim(&e, NULL, q, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+        assert_int_equal(e.hold, hold);
     }
 }
 
@@ -1018,6 +1050,7 @@ static void discard_in_every_state(void **state)
         assert_int_equal(e.expires_ms, NOW + 7 + REMEMBER); /* until its message is too old */
         assert_int_equal(claim(&e, NULL, request(yours), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_DUPLICATE);
         assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED));
+        assert_false(claim(&e, NULL, request(mine), NOW, ONCE_UNCHANGED).own); /* a person did it, and not the claim that had died */
     }
 }
 
@@ -1049,6 +1082,7 @@ static void resolve_in_every_state(void **state)
             once_entry e = entry_of(&rows[i]);
             e.message = body;
             e.has_message = once_state_unfinished(e.state);
+            e.run = 77;
             const once_entry before = e;
             const int changed = once_entry_resolve(&e, NULL, outcomes[o], ONCE_BYTES("looked up"), NOW);
             if (rows[i].state != ONCE_STATE_UNKNOWN) {
@@ -1065,6 +1099,7 @@ static void resolve_in_every_state(void **state)
             if (outcomes[o] == ONCE_DONE) assert_int_equal(e.expires_ms, NOW + REMEMBER);
             if (outcomes[o] == ONCE_RETRY) {
                 assert_int_equal(e.due_ms, NOW);
+                assert_int_equal(e.run, 0); /* no run counts it as waiting */
                 assert_false(settle(&e, NULL, request(mine), ONCE_RETRY, NOW, ONCE_UNCHANGED)); /* who left it unknown is fenced off */
                 const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
                 assert_true(d.attempt == 4 && d.failures == 3 && d.silent); /* it may have happened, and is counted once */
@@ -1104,6 +1139,7 @@ static void f34_revive_in_every_state(void **state)
         assert_int_equal(changed, ONCE_ENTRY_CHANGED);
         assert_int_equal(e.state, ONCE_STATE_WAITING);
         assert_true(e.has_message && once_hash_equal(e.fingerprint, print_b) && e.failures == 0);
+        assert_int_equal(e.result.len, 0); /* of a life that does not count any more */
         assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED)); /* who finished it before is fenced off */
         assert_true(e.natural == q.natural);
         const once_decision d = take(&e, NULL, yours, NOW, ONCE_ENTRY_CHANGED);
@@ -1190,6 +1226,24 @@ static void wake_leaves_alone_what_waits_for_its_time(void **state)
 }
 
 /* --- identities --- */
+
+/* A long key is shown, and looked for, by its hash; who sends that text as a key of its own has another one. */
+static void f63_a_long_key_is_not_the_text_that_it_is_shown_as(void **state)
+{
+    (void)state;
+    const once_secret secret = {1, 2};
+    const once_scope s = {.consumer = ONCE_BYTES("c")};
+    once_arena arena = {0};
+    char large[ONCE_KEY_MAX + 1];
+    once_bytes shown;
+    memset(large, 'a', sizeof large);
+    assert_true(once_key_show(&arena, (once_bytes){large, sizeof large}, &shown));
+    assert_memory_equal(shown.data, "sha256:", 7);
+    assert_false(once_hash_equal(once_key_id(secret, &s, (once_bytes){large, sizeof large}), once_key_id(secret, &s, shown)));
+    assert_true(once_key_show(&arena, (once_bytes){large, ONCE_KEY_MAX}, &shown)); /* the longest that is kept as it is */
+    assert_int_equal(shown.len, ONCE_KEY_MAX);
+    once_arena_release(&arena);
+}
 
 static void f27_scopes_and_parts_are_never_confused(void **state)
 {
@@ -1281,10 +1335,13 @@ int main(void)
         cmocka_unit_test(f28_a_gap_that_stays_is_over_after_its_time),
         cmocka_unit_test(f28_parked_after_its_gap_was_over_waits_again_and_not_for_ever),
         cmocka_unit_test(superseded_while_waiting_is_stale),
+        cmocka_unit_test(a_gap_that_was_waited_for_is_not_kept_by_what_has_ended),
+        cmocka_unit_test(whoever_claims_says_whether_it_is_held),
         cmocka_unit_test(equals_in_a_lane_do_not_wait_for_each_other),
         cmocka_unit_test(f24_an_orphan_goes_on_before_what_came_in_front_of_it),
         cmocka_unit_test(a_lane_that_is_full_of_the_highest_version_still_counts),
         cmocka_unit_test(wake_leaves_alone_what_waits_for_its_time),
+        cmocka_unit_test(f63_a_long_key_is_not_the_text_that_it_is_shown_as),
         cmocka_unit_test(f27_scopes_and_parts_are_never_confused),
         cmocka_unit_test(f63_keys_are_binary_safe),
         cmocka_unit_test(names),

@@ -314,6 +314,43 @@ static void f23_expired_is_dropped_in_bounded_steps(void **state)
     world_close(&w);
 }
 
+/* Flushed, merged and swept in the last millisecond before they expire: all are still there. */
+static void f23_a_record_is_kept_until_its_last_millisecond(void **state)
+{
+    (void)state;
+    enum { N = 1200, EACH = 20 };
+    static world w;
+    static once_record found[N];
+    once_hash ids[N];
+    size_t order[N];
+    once_error err = {0};
+    once_arena arena = {0};
+    once_settled_shape shape;
+    world_open(&w, 11);
+    view *v = &w.views[0];
+    for (size_t i = 0; i < N; i++) {
+        if (i % EACH == 0) begin(v);
+        const once_record r = {.id = id_of(i), .state = ONCE_STATE_DONE, .token = {i + 1, 1}, .expires_ms = w.now_ms + 1, .keep_ms = w.now_ms + 1,
+                               .changed_ms = w.now_ms, .seen_ms = w.now_ms};
+        assert_int_equal(once__settled_add(v->settled, &r, &err), ONCE_OK);
+        if (i % EACH < EACH - 1) continue;
+        assert_int_equal(once__settled_commit(v->settled, w.now_ms, &err), ONCE_OK);
+        if (i % (5 * EACH) == EACH - 1) sweep_some(&w, v);
+        end(&w, v, true);
+    }
+    once__settled_shape(v->settled, &shape);
+    assert_true(shape.levels >= 2);
+    for (size_t i = 0; i < N; i++) order[i] = i;
+    qsort(order, N, sizeof *order, by_id);
+    for (size_t i = 0; i < N; i++) ids[i] = id_of(order[i]);
+    begin(v);
+    assert_int_equal(once__settled_find(v->settled, ids, N, w.now_ms, found, &arena, &err), ONCE_OK);
+    for (size_t i = 0; i < N; i++) assert_true(found[i].keep_ms == w.now_ms + 1 && found[i].token.a == order[i] + 1);
+    end(&w, v, true);
+    once_arena_release(&arena);
+    world_close(&w);
+}
+
 static void test_records_survive_writing_and_reading(void **state)
 {
     (void)state;
@@ -347,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f12_random_work_against_a_map),
         cmocka_unit_test(f23_expired_is_dropped_in_bounded_steps),
+        cmocka_unit_test(f23_a_record_is_kept_until_its_last_millisecond),
         cmocka_unit_test(test_records_survive_writing_and_reading),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

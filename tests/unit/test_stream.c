@@ -239,6 +239,19 @@ static size_t count(const fixture *f, once_outcome outcome)
 
 /* --- what is said ------------------------------------------------------------------------------------------------- */
 
+/* Readers end lines at a carriage return, too. */
+static void a_message_is_one_line_whatever_ends_lines(void **state)
+{
+    fixture *f = *state;
+    const once_item *item = message(f, 0, "{\r\"a\":\r\n[1,\n\r2]\n}");
+    once_buf line;
+    once_buf_init(&line, 4096);
+    assert_true(once_stream_write(&line, 1, item, &(once_keying){0}));
+    assert_null(memchr(line.data, '\r', line.len));
+    assert_ptr_equal(memchr(line.data, '\n', line.len), line.data + line.len - 1);
+    once_buf_release(&line);
+}
+
 static void a_message_and_its_reply(void **state)
 {
     fixture *f = *state;
@@ -1043,6 +1056,7 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "handler") == 0) return handler_main(argv[2]);
     const struct CMUnitTest tests[] = {
+        CASE(a_message_is_one_line_whatever_ends_lines),
         CASE(a_message_and_its_reply),
         CASE(bytes_of_every_kind_in_a_key),
         CASE(every_outcome_can_be_said),

@@ -1,0 +1,103 @@
+/* Waiting for a store whose server is away: for how long, and what ends it. Time passes only by sleeping. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runtime/runtime.h"
+#include "testenv.h"
+
+#define PATIENCE_MS 40000 /* much more than the longest pause */
+
+typedef struct server {
+    int status; /* of each attempt */
+    unsigned tries, comes_back_at, stopped_at;
+    once_pipeline *pipeline;
+} server;
+
+static int attempt(void *user, once_error *err)
+{
+    server *s = user;
+    s->tries++;
+    if (s->tries == s->stopped_at) atomic_store(&s->pipeline->stop, true);
+    if (s->tries == s->comes_back_at) return ONCE_OK;
+    return once_fail(err, s->status, "nobody is there");
+}
+
+static int persist(server *s, bool follow, int64_t *waited_ms, once_error *err)
+{
+    test_env world;
+    once_spec spec = {.patience_ms = PATIENCE_MS, .source.follow = follow};
+    once_pipeline pipeline = {.spec = &spec};
+    test_env_init(&world, 1);
+    pipeline.env = &world.env;
+    s->pipeline = &pipeline;
+    const int64_t begun_ms = world.boot_ms;
+    const int rc = once__persist(&pipeline, attempt, s, err);
+    *waited_ms = world.boot_ms - begun_ms;
+    return rc;
+}
+
+static void f45_a_finite_source_waits_for_its_patience_and_no_longer(void **state)
+{
+    (void)state;
+    server away = {.status = ONCE_E_UNAVAILABLE};
+    int64_t waited_ms;
+    once_error err;
+    assert_int_equal(persist(&away, false, &waited_ms, &err), ONCE_E_UNAVAILABLE);
+    assert_int_equal(waited_ms, PATIENCE_MS);
+    assert_in_range(away.tries, 8, 60);
+    assert_non_null(strstr(err.text, "raise 'patience' (40s)"));
+}
+
+static void f45_an_endless_one_waits_until_it_is_there(void **state)
+{
+    (void)state;
+    server away = {.status = ONCE_E_UNAVAILABLE, .comes_back_at = 200};
+    int64_t waited_ms;
+    assert_int_equal(persist(&away, true, &waited_ms, NULL), ONCE_OK);
+    assert_int_equal(away.tries, 200);
+    assert_in_range(waited_ms, 4 * PATIENCE_MS, 200 * 10000);
+}
+
+static void f46_a_stop_ends_it(void **state)
+{
+    (void)state;
+    for (int follow = 0; follow < 2; follow++) {
+        server away = {.status = ONCE_E_UNAVAILABLE, .stopped_at = 3};
+        int64_t waited_ms;
+        once_error err;
+        assert_int_equal(persist(&away, follow, &waited_ms, &err), ONCE_E_UNAVAILABLE);
+        assert_int_equal(away.tries, 3);
+        assert_non_null(strstr(err.text, "stopped while it was waited for"));
+    }
+}
+
+static void what_does_not_pass_by_itself_is_not_waited_for(void **state)
+{
+    (void)state;
+    static const int statuses[] = {ONCE_E_DENIED, ONCE_E_NEWER, ONCE_E_CONFIG, ONCE_E_CORRUPT};
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        server broken = {.status = statuses[i]};
+        int64_t waited_ms;
+        once_error err;
+        assert_int_equal(persist(&broken, i % 2, &waited_ms, &err), statuses[i]);
+        assert_int_equal(broken.tries, 1);
+        assert_int_equal(waited_ms, 0);
+        assert_string_equal(err.text, "nobody is there");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f45_a_finite_source_waits_for_its_patience_and_no_longer),
+        cmocka_unit_test(f45_an_endless_one_waits_until_it_is_there),
+        cmocka_unit_test(f46_a_stop_ends_it),
+        cmocka_unit_test(what_does_not_pass_by_itself_is_not_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

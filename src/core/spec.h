@@ -113,6 +113,7 @@ typedef struct once_spec {
     const once_handler_spec *handlers;
     size_t n_handlers;
     once_bytes init;         /* SQL, may be empty */
+    int64_t timeout_ms;      /* of `init`; handlers have their own */
     uint32_t batch_max;      /* messages */
     int64_t batch_wait_ms;
     uint32_t workers;        /* processes, threads or connections that run external effects of one handler at a time */

@@ -55,6 +55,17 @@ int once_db_savepoint(once_db *db, once_error *err) { return db->ops->savepoint(
 int once_db_savepoint_release(once_db *db, once_error *err) { return db->ops->savepoint_release(db, err); }
 int once_db_savepoint_undo(once_db *db, once_error *err) { return db->ops->savepoint_undo(db, err); }
 
+void once_db_limit(once_db *db, int64_t ms)
+{
+    if (db->ops->limit) db->ops->limit(db, ms);
+}
+
+int once_db_script_look(once_db *db, once_bytes sql, bool *needed, once_error *err)
+{
+    *needed = true;
+    return db->ops->script_look ? db->ops->script_look(db, sql, needed, err) : ONCE_OK;
+}
+
 int once_db_script(once_db *db, once_bytes sql, once_error *err) { return db->ops->script(db, sql, err); }
 int once_db_describe(once_db *db, char *out, size_t len, once_error *err) { return db->ops->describe(db, out, len, err); }
 int once_db_identity(once_db *db, char *out, size_t len, once_error *err) { return db->ops->identity(db, out, len, err); }

@@ -33,6 +33,8 @@ typedef enum once_fault_kind {
     ONCE_FAULT_CONSTRAINT, /* unique, check, not null, foreign key, trigger RAISE(ABORT) */
     ONCE_FAULT_DATA,       /* this message's values do not fit (type mismatch, too big, overflow) */
     ONCE_FAULT_RETRY,      /* busy, locked, deadlock, serialization, connection, interrupted, memory */
+    ONCE_FAULT_TIMEOUT,    /* ended at the limit of once_db_limit: nothing of it has happened */
+    ONCE_FAULT_STOPPED,    /* ended because whoever waits was told to stop: nothing of it has happened */
     ONCE_FAULT_PAUSE,      /* no such table or column, permission, read-only, disk full: nothing will work until somebody acts */
     ONCE_FAULT_FATAL       /* corrupt, I/O error */
 } once_fault_kind;
@@ -77,7 +79,9 @@ struct once_db_ops {
     int (*savepoint)(once_db *db, once_error *err);
     int (*savepoint_release)(once_db *db, once_error *err);
     int (*savepoint_undo)(once_db *db, once_error *err);
+    void (*limit)(once_db *db, int64_t ms); /* NULL: the server's own settings limit statements */
     int (*script)(once_db *db, once_bytes sql, once_error *err);
+    int (*script_look)(once_db *db, once_bytes sql, bool *needed, once_error *err); /* NULL: it is always needed */
     int (*describe)(once_db *db, char *out, size_t len, once_error *err);
     int (*identity)(once_db *db, char *out, size_t len, once_error *err);
     int (*begin)(once_db *db, once_error *err);
@@ -128,8 +132,14 @@ int once_db_savepoint(once_db *db, once_error *err);
 int once_db_savepoint_release(once_db *db, once_error *err);
 int once_db_savepoint_undo(once_db *db, once_error *err); /* undoes and releases */
 
+/* How long statements of the user may take from now on, all together; 0: as long as they like. What does not end by then is ended, as
+ * ONCE_FAULT_TIMEOUT. SQLite rolls the whole transaction back when it had begun to write. */
+void once_db_limit(once_db *db, int64_t ms);
+
 /* A script of the user (`init:`): several statements, its own transaction, same authorizer. */
 int once_db_script(once_db *db, once_bytes sql, once_error *err);
+/* Whether it must be run before its statements can be understood. Nothing is locked or written. Mistakes in it are found. */
+int once_db_script_look(once_db *db, once_bytes sql, bool *needed, once_error *err);
 
 /* The settings that matter to somebody who asks `once check`: "journal_mode=wal synchronous=full". */
 int once_db_describe(once_db *db, char *out, size_t len, once_error *err);

@@ -160,8 +160,19 @@ static const char *code_name(int code)
     return "";
 }
 
+/* A statement of the user that we ended ourselves. */
+static int ended_fault(const once_sqlite_db *db, int code, once_fault *fault)
+{
+    if (fault) {
+        *fault = (once_fault){.kind = db->ended, .code = code};
+        snprintf(fault->text, sizeof fault->text, "%s", db->ended == ONCE_FAULT_TIMEOUT ? "ended at its timeout" : "told to stop before it had ended");
+    }
+    return ONCE_E_ABORTED;
+}
+
 int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault)
 {
+    if ((code & 0xff) == SQLITE_INTERRUPT && db->ended != ONCE_FAULT_NONE) return ended_fault(db, code, fault);
     const char *message = db->refused[0] ? db->refused : sqlite3_errmsg(db->handle);
     once_fault_kind kind = fault_kind(code, message);
     if (fault) {
@@ -257,18 +268,23 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
     return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': cannot be opened; check the path and the permissions", path);
 }
 
+static int64_t mono_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 /* Waits for a lock in short, uneven naps. SQLite's own handler naps for up to 100 ms, and then a process that commits in a loop
  * leaves it no chance: it lets the lock go for a moment only. */
 static int on_busy(void *user, int tries)
 {
     once_sqlite_db *db = user;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    const int64_t now_ns = mono_ns();
     if (tries == 0) db->busy_since_ns = now_ns;
     if (now_ns - db->busy_since_ns >= (int64_t)db->busy_ms * 1000000) return 0;
-    if (db->stop && atomic_load(db->stop)) return 0;
-    const long nap_us = 100 + (long)((now.tv_nsec / 64) % 900); /* uneven is enough; it need not be random */
+    if ((db->stop && atomic_load(db->stop)) || once_patience_over(&db->patience)) return 0;
+    const long nap_us = 100 + (long)((now_ns / 64) % 900); /* uneven is enough; it need not be random */
     nanosleep(&(struct timespec){.tv_nsec = nap_us * 1000}, NULL);
     return 1;
 }
@@ -313,6 +329,30 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     once__sqlite_note_place(db);
     *out = db;
     return ONCE_OK;
+}
+
+enum { STEPS_BETWEEN_LOOKS = 1000 }; /* of SQLite's machine: some ten microseconds */
+
+/* Nonzero ends the statement. Statements of our own are bounded, and are let through. */
+static int look_around(void *user)
+{
+    once_sqlite_db *db = user;
+    if (!db->user) return 0;
+    if (db->limit_ns && mono_ns() >= db->limit_ns) db->ended = ONCE_FAULT_TIMEOUT;
+    else if (once_patience_over(&db->patience)) db->ended = ONCE_FAULT_STOPPED;
+    return db->ended != ONCE_FAULT_NONE;
+}
+
+void once__sqlite_watch(once_sqlite_db *db, once_patience patience)
+{
+    assert(!db->borrowed && !db->stop);
+    db->patience = patience;
+    sqlite3_progress_handler(db->handle, STEPS_BETWEEN_LOOKS, look_around, db);
+}
+
+static void sqlite_limit(once_db *base, int64_t ms)
+{
+    of(base)->limit_ns = ms ? mono_ns() + ms * 1000000 : 0;
 }
 
 int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err)
@@ -413,6 +453,10 @@ static bool starts_with_word(const char *sql, const char *end, const char *word)
 static int prepare_failed(once_sqlite_db *db, int code, once_error *err)
 {
     const char *message = sqlite3_errmsg(db->handle);
+    if ((code & 0xff) == SQLITE_INTERRUPT && db->ended == ONCE_FAULT_TIMEOUT)
+        return once_fail(err, ONCE_E_CONFIG, "a statement did not end within 'timeout'; make it shorter, or raise that");
+    if ((code & 0xff) == SQLITE_INTERRUPT && db->ended == ONCE_FAULT_STOPPED)
+        return once_fail(err, ONCE_E_ABORTED, "told to stop before it had ended");
     if (db->refused[0]) return once_fail(err, ONCE_E_CONFIG, "%s", db->refused);
     if ((code & 0xff) == SQLITE_ERROR &&
         (strncmp(message, "no such table", 13) == 0 || strncmp(message, "no such column", 14) == 0 ||
@@ -436,6 +480,7 @@ static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, un
     if (starts_with_word(word, end, "VACUUM")) /* has no action code of its own */
         return once_fail(err, ONCE_E_CONFIG, "'VACUUM' is not allowed in an effect; run it while once is stopped");
     db->refused[0] = '\0';
+    db->ended = ONCE_FAULT_NONE;
     db->user = true;
     int code = sqlite3_prepare_v3(db->handle, word, (int)(end - word), flags, out, tail);
     db->user = false;
@@ -495,6 +540,7 @@ static int sqlite_run(once_stmt *base, const once_value *values, size_t n, int64
     sqlite_stmt *stmt = (sqlite_stmt *)base;
     once_sqlite_db *db = of(base->db);
     db->refused[0] = '\0';
+    db->ended = ONCE_FAULT_NONE;
     for (size_t i = 0; i < n; i++) {
         int code = bind_value(stmt->handle, (int)i + 1, &values[i]);
         if (code != SQLITE_OK) return stmt_failed(stmt, code, fault);
@@ -552,7 +598,8 @@ static int sqlite_savepoint_undo(once_db *base, once_error *err)
     return once__sqlite_exec(db, "ROLLBACK TO once_message; RELEASE once_message", err);
 }
 
-static int run_script(once_sqlite_db *db, once_bytes sql, once_error *err)
+/* Only `look`: nothing is run, so that a statement may be about what one before it would have made. */
+static int run_script(once_sqlite_db *db, once_bytes sql, bool look, once_error *err)
 {
     const char *at = sql.data, *end = sql.data + sql.len;
     for (;;) {
@@ -560,9 +607,9 @@ static int run_script(once_sqlite_db *db, once_bytes sql, once_error *err)
         int status = prepare_user(db, at, end, 0, &stmt, &at, err);
         if (status != ONCE_OK) return status;
         if (!stmt) return ONCE_OK;
-        int code;
+        int code = SQLITE_DONE;
         db->user = true;
-        while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {}
+        while (!look && (code = sqlite3_step(stmt)) == SQLITE_ROW) {}
         db->user = false;
         if (code != SQLITE_DONE) status = prepare_failed(db, code, err);
         if (code != SQLITE_DONE && (code & 0xff) == SQLITE_CONSTRAINT)
@@ -578,10 +625,18 @@ static int sqlite_script(once_db *base, once_bytes sql, once_error *err)
     if (!sqlite3_get_autocommit(db->handle)) return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
     int status = once__sqlite_exec(db, "BEGIN IMMEDIATE", err);
     if (status != ONCE_OK) return status;
-    status = run_script(db, sql, err);
+    status = run_script(db, sql, false, err);
     if (status == ONCE_OK) status = once__sqlite_exec(db, "COMMIT", err);
     if (status != ONCE_OK && !sqlite3_get_autocommit(db->handle)) sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
     return status;
+}
+
+static int sqlite_script_look(once_db *base, once_bytes sql, bool *needed, once_error *err)
+{
+    once_error why;
+    const int status = run_script(of(base), sql, true, &why);
+    *needed = status == ONCE_E_SCHEMA;
+    return status == ONCE_OK || *needed ? ONCE_OK : once_fail(err, status, "%s", why.text);
 }
 
 static int sqlite_describe(once_db *base, char *out, size_t len, once_error *err)
@@ -609,7 +664,9 @@ static const once_db_ops sqlite_ops = {
     .savepoint = sqlite_savepoint,
     .savepoint_release = sqlite_savepoint_release,
     .savepoint_undo = sqlite_savepoint_undo,
+    .limit = sqlite_limit,
     .script = sqlite_script,
+    .script_look = sqlite_script_look,
     .describe = sqlite_describe,
     .identity = once__sqlite_identity,
     .begin = once__sqlite_tx_begin,

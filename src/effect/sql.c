@@ -4,9 +4,11 @@
  * stale, retry, dead: the message's outcome), a condition that no message will get past (a table is missing, the disk is
  * full: a status for the whole pipeline), or the loss of the transaction (also a status). */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/duration.h"
 #include "base/failpoint.h"
 #include "effect/effect.h"
 #include "effect/sql_statements.h"
@@ -34,20 +36,41 @@ static void fail_item(once_item *item, once_outcome outcome, once_arena *arena, 
     if (!once_arena_copy(arena, (once_bytes){text, strlen(text)}, &item->failure)) item->failure = ONCE_BYTES("out of memory for the reason");
 }
 
+/* The whole transaction is gone with it; the message is not run again in this batch, and its outcome is settled with the others. */
+static void fail_all(once_item *item, once_outcome outcome, const char *text)
+{
+    item->verdict = true;
+    fail_item(item, outcome, &item->batch->arena, text);
+    item->reason = item->failure;
+}
+
+/* Its statement was ended by us, and nothing of it stays. Too late is a failure of the message; told to stop is nobody's. */
+static void was_ended(once_item *item, const once_fault *fault, once_arena *arena)
+{
+    const bool late = fault->kind == ONCE_FAULT_TIMEOUT;
+    char text[80], limit[ONCE_DURATION_TEXT];
+    snprintf(text, sizeof text, "rolled back %s%s", late ? "at its timeout of " : "before it had ended",
+             late ? once_duration_format(item->handler->timeout_ms, limit) : "");
+    if (fault->aborted) fail_all(item, late ? ONCE_RETRY : ONCE_RELEASE, text);
+    else fail_item(item, late ? ONCE_RETRY : ONCE_RELEASE, arena, text);
+}
+
 /* A statement of a message has failed. ONCE_OK: that is the message's outcome. */
 static int judge(const once_effects *effects, const sql_handler *handler, const once_sql_statement *statement, int rc, const once_fault *fault,
                  once_item *item, once_arena *arena, once_error *err)
 {
     once_outcome outcome = ONCE_DEAD;
+    if (fault->kind == ONCE_FAULT_TIMEOUT || fault->kind == ONCE_FAULT_STOPPED) {
+        was_ended(item, fault, arena);
+        return ONCE_OK;
+    }
     bool answers = once_sql_judge(handler->spec, fault, &outcome);
     if (effects->blame && fault->kind == ONCE_FAULT_RETRY && (rc == ONCE_E_ABORTED || rc == ONCE_E_BUSY)) {
         answers = true;
         outcome = ONCE_RETRY;
     }
     if (fault->aborted && fault->kind == ONCE_FAULT_CONSTRAINT) { /* RAISE(ROLLBACK): everybody's transaction is gone */
-        item->verdict = true;
-        fail_item(item, outcome, &item->batch->arena, fault->text);
-        item->reason = item->failure;
+        fail_all(item, outcome, fault->text);
         return ONCE_OK;
     }
     if (fault->aborted || !answers)
@@ -292,7 +315,9 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
         }
         int rc = careful ? once_db_savepoint(effects->db, err) : ONCE_OK;
         if (rc != ONCE_OK) return rc;
+        once_db_limit(effects->db, items[i]->handler->timeout_ms);
         rc = run_one(effects, items[i], careful, arena, &dirty, err);
+        once_db_limit(effects->db, 0);
         if (rc != ONCE_OK) {
             if (careful) once_db_savepoint_undo(effects->db, NULL); /* the transaction is lost anyway */
             return rc;

@@ -79,6 +79,7 @@ static once_spec *load(once_config *config, once_bytes text)
     once__config_handlers(config, root, &pipeline);
     check_rules(config, root, &pipeline);
 
+    pipeline.spec.timeout_ms = pipeline.common.spec.timeout_ms;
     pipeline.spec.inbox = pipeline.ack == ONCE__ACK_ACCEPTED;
     pipeline.spec.gap_dead = pipeline.gap_then == ONCE__GAP_DEAD;
     pipeline.spec.store_line = once__line_of(root, "store");

@@ -556,7 +556,7 @@ static const once_config_field handler_fields[] = {
     {.name = "lease", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.lease_ms), .min = 1, .max = DAY_MS, .example = "30s",
      .text = "How long a claim holds without news of its worker; at least 100ms for effects outside of the store."},
     {.name = "timeout", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.timeout_ms), .min = 1, .max = DAY_MS,
-     .example = "10s", .text = "How long an effect outside of the store may take."},
+     .example = "10s", .text = "How long the effect of a message may take."},
     {.name = "retry", .type = ONCE_CONFIG_SCOPE, INHERITED(once__handler, spec.retry), .scope = &retry_scope, .example = "{attempts: 5}",
      .text = "What happens after a passing failure; a part that is not said is the pipeline's."},
     LATER_EFFECT("http"),
@@ -650,7 +650,9 @@ static const once_config_field pipeline_fields[] = {
              " 100ms."},
     {.name = "timeout", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.timeout_ms), .min = 1, .max = DAY_MS,
      .standard = "10s",
-     .text = "How long an effect outside of the store may take. Then a command is killed, and its end is not known."},
+     .text = "How long the effect of a message may take. Then a command is killed, and its end is not known. SQL is rolled back, which counts as"
+             " a failure of that message, and it is tried again; in a `postgres:` store only the server's own `statement_timeout` does that."
+             " `init` has the same time."},
     {.name = "natural", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once__pipeline, common.spec.natural), .standard = "false",
      .text = "The effects are idempotent by nature: nothing is remembered after success, and every delivery runs. With `version` the lane's"
              " version is kept: an older one is stale, an equal one runs again."},
@@ -660,8 +662,8 @@ static const once_config_field pipeline_fields[] = {
              " `once resolve`, or runs again with the same idempotency key, as a failure more. Where it is not said, `natural` ones run again."},
     {.name = "drain", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.drain_ms), .min = 0, .max = DAY_MS,
      .standard = "10s",
-     .text = "Told to stop: how long effects in flight may go on before they are killed, and how long a server that does not answer is waited"
-             " for. 0s: not at all."},
+     .text = "Told to stop: how long effects in flight may go on before they are killed or rolled back, and how long a server that does not answer"
+             " is waited for. 0s: not at all."},
     {.name = "patience", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.patience_ms), .min = 0, .max = DAY_MS,
      .standard = "30s",
      .text = "A store whose server is away: for how long a source that has an end tries again before it gives up. Others try for ever, and"
@@ -677,7 +679,8 @@ static const once_config_field pipeline_fields[] = {
     {.name = "gap", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &gap_scope, .example = "{wait: 30s, then: dead}",
      .standard_text = "a jump runs", .text = "What happens when a version is missing. Needs `version`."},
     {.name = "init", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(once__pipeline, spec.init), .example = "CREATE TABLE IF NOT EXISTS ...",
-     .standard_text = "none", .text = "SQL to run at the start, for demonstrations and tests: several statements, in a transaction of its own."},
+     .standard_text = "none", .text = "SQL to run at the start of each run, for demonstrations and tests: several statements, in a transaction of its own."
+                                       " `once check` runs it only when something that it makes is missing."},
     {.name = "batch", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &batch_scope, .example = "{max: 1024, wait: 20ms}",
      .text = "How many messages share a transaction."},
     {.name = "workers", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.workers), .min = 1, .max = 1024, .standard = "4",

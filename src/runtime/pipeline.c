@@ -140,6 +140,26 @@ static bool has_sql(const once_spec *spec)
     return false;
 }
 
+static int run_init(const once_spec *spec, once_db *db, once_error *err)
+{
+    once_error why;
+    once_db_limit(db, spec->timeout_ms);
+    const int rc = once_db_script(db, spec->init, &why);
+    once_db_limit(db, 0);
+    return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
+}
+
+/* A run always runs `init`. Who only looks does so when something is missing: it would have to wait for whoever writes. */
+static int needs_init(const once_pipeline *pipeline, once_db *db, bool *needed, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    once_error why;
+    *needed = db && spec->init.len;
+    if (!*needed || pipeline->running) return ONCE_OK;
+    const int rc = once_db_script_look(db, spec->init, needed, &why);
+    return rc == ONCE_OK ? rc : once_fail(err, rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
+}
+
 static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
@@ -149,11 +169,16 @@ static int open_effects(once_pipeline *pipeline, bool create, once_parts *parts,
         return once_fail(err, ONCE_E_CONFIG,
                          "%.*s:%d: store '%s:' has no database that SQL effects could run in; use 'sqlite:PATH', or name a database in 'sql: {url: ...}'",
                          (int)spec->file.len, spec->file.data, spec->store_line, parts->store->ops->scheme);
-    if (create && db && spec->init.len) {
-        const int rc = once_db_script(db, spec->init, &why);
-        if (rc != ONCE_OK) return once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%.*s: init: %s", (int)spec->file.len, spec->file.data, why.text);
+    bool init = false;
+    int rc = create ? needs_init(pipeline, db, &init, err) : ONCE_OK;
+    if (rc == ONCE_OK && init) rc = run_init(spec, db, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
+    if (rc == ONCE_E_SCHEMA && create && !init && spec->init.len) {
+        rc = run_init(spec, db, err);
+        if (rc != ONCE_OK) return rc;
+        rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
     }
-    const int rc = once_effects_open(spec, &parts->keying, db, &parts->effects, &why);
     /* Before the first message, a missing table is a mistake of the configuration. */
     return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
 }

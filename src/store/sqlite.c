@@ -848,7 +848,11 @@ static int prepare_all(once_sqlite *q, const once_settled_limits *limits, once_e
 static int make_ready(once_sqlite *q, const once_store_options *options, const once_settled_limits *limits, once_error *err)
 {
     int64_t version;
-    int rc = once__sqlite_exec(q->db, options->readonly ? "BEGIN" : "BEGIN IMMEDIATE", err);
+    bool ready;
+    int rc = once__sqlite_is_ready(q->db, &ready, &q->shelf.store.secret, err);
+    if (rc != ONCE_OK) return rc;
+    if (ready) return prepare_all(q, limits, err);
+    rc = once__sqlite_exec(q->db, options->readonly ? "BEGIN" : "BEGIN IMMEDIATE", err);
     if (rc != ONCE_OK) return rc;
     rc = once__sqlite_ready(q->db, q->shelf.store.env, options->create, options->readonly, &version, &q->shelf.store.secret, err);
     if (rc == ONCE_OK && version < ONCE_SQLITE_VERSION) {
@@ -915,6 +919,7 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
                                      .busy_ms = options->busy_ms ? options->busy_ms : BUSY_MS_DEFAULT};
     if (how.create && !how.readonly && !how.vfs) make_private(q->shelf.store.env, path);
     int rc = once__sqlite_open(path, &how, &q->db, err);
+    if (rc == ONCE_OK) once__sqlite_watch(q->db, options->patience);
     if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, q->shelf.store.env, options->readonly, how.busy_ms, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);
     if (rc != ONCE_OK) {

@@ -268,6 +268,15 @@ int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error 
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 
+int once__sqlite_is_ready(once_sqlite_db *db, bool *ready, once_secret *secret, once_error *err)
+{
+    int64_t version = 0;
+    bool found = false;
+    const int rc = look(db, &version, &found, err);
+    *ready = rc == ONCE_OK && found && version == ONCE_SQLITE_VERSION;
+    return *ready ? read_secret(db, secret, err) : rc; /* what is ready stays so: nothing has to be read at one moment */
+}
+
 int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,
                        once_error *err)
 {

@@ -276,6 +276,97 @@ static void test_script(void **state)
     assert_int_equal(once_db_script(db, ONCE_BYTES("  "), &err), ONCE_OK);
 }
 
+#define ENDLESS "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+
+static bool told;
+static bool is_told(void *user) { return (void)user, told; }
+
+/* A statement that writes takes its transaction with it, one that reads does not; the connection can be used again. */
+static void ends_as(once_fault_kind kind)
+{
+    once_error err = {0};
+    once_fault fault;
+    int64_t rows;
+    assert_int_equal(run("INSERT INTO orders VALUES (30, '')", 0, NULL, &rows, &fault), ONCE_OK);
+    assert_int_equal(run(ENDLESS "SELECT max(i) FROM n", 0, NULL, &rows, &fault), ONCE_E_ABORTED);
+    assert_int_equal(fault.kind, kind);
+    assert_false(fault.aborted);
+    assert_int_equal(run("SELECT 1 FROM orders WHERE id = 30", 0, NULL, &rows, &fault), ONCE_OK);
+    assert_int_equal(rows, 1);
+    assert_int_equal(run(ENDLESS "INSERT INTO orders SELECT max(i), '' FROM n", 0, NULL, &rows, &fault), ONCE_E_ABORTED);
+    assert_int_equal(fault.kind, kind);
+    assert_true(fault.aborted);
+    assert_int_equal(store->ops->commit(store, &err), ONCE_E_ABORTED);
+    once_db_limit(db, 0);
+    told = false;
+    assert_int_equal(run("SELECT 1 FROM orders WHERE id = 30", 0, NULL, &rows, &fault), ONCE_OK);
+    assert_int_equal(rows, 0);
+    assert_int_equal(run("INSERT INTO orders VALUES (30, '')", 0, NULL, &rows, &fault), ONCE_OK);
+    end();
+}
+
+static void f94_a_statement_is_ended_at_its_limit(void **state)
+{
+    (void)state;
+    once_db_limit(db, 20);
+    ends_as(ONCE_FAULT_TIMEOUT);
+}
+
+static void f94_a_statement_is_ended_when_nobody_waits_any_longer(void **state)
+{
+    (void)state;
+    once__sqlite_watch((once_sqlite_db *)db, (once_patience){is_told, NULL});
+    told = true;
+    ends_as(ONCE_FAULT_STOPPED);
+}
+
+/* However late it is: the limit is for statements of the user, and what we have to write is written. */
+static void f94_our_own_statements_have_no_limit(void **state)
+{
+    (void)state;
+    once_sqlite_db *file = (once_sqlite_db *)db;
+    once_error err = {0};
+    int64_t n;
+    once__sqlite_watch(file, (once_patience){is_told, NULL});
+    once_db_limit(db, 1);
+    usleep(2000);
+    told = true;
+    assert_int_equal(once__sqlite_integer(file, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) SELECT max(i) FROM n", 0, &n, &err),
+                     ONCE_OK);
+    assert_int_equal(n, 100000);
+    told = false;
+}
+
+static void f94_a_script_is_ended_at_its_limit(void **state)
+{
+    (void)state;
+    once_error err = {0};
+    once_db_limit(db, 20);
+    assert_int_equal(once_db_script(db, ONCE_BYTES("CREATE TABLE made(n);" ENDLESS "INSERT INTO made SELECT max(i) FROM n"), &err), ONCE_E_CONFIG);
+    assert_non_null(strstr(err.text, "timeout"));
+    once_db_limit(db, 0);
+    assert_int_equal(once_db_script(db, ONCE_BYTES("CREATE TABLE made(n)"), &err), ONCE_OK); /* nothing of it has stayed */
+}
+
+/* Without the lock: a script is needed when something that it makes is missing. */
+static void f94_looking_at_a_script(void **state)
+{
+    (void)state;
+    once_error err = {0};
+    bool needed = true;
+    assert_int_equal(once_db_script_look(db, ONCE_BYTES("CREATE TABLE IF NOT EXISTS orders(id); DELETE FROM orders;"), &needed, &err), ONCE_OK);
+    assert_false(needed);
+    assert_int_equal(once_db_script_look(db, ONCE_BYTES("CREATE TABLE IF NOT EXISTS made(id); INSERT INTO made VALUES (1)"), &needed, &err), ONCE_OK);
+    assert_true(needed);
+    assert_int_equal(once_db_script_look(db, ONCE_BYTES("CREATE TABEL made(id)"), &needed, &err), ONCE_E_CONFIG);
+    assert_int_equal(once_db_script_look(db, ONCE_BYTES("DELETE FROM orders; COMMIT"), &needed, &err), ONCE_E_CONFIG);
+    once_fault fault;
+    int64_t rows;
+    assert_int_equal(run("SELECT 1 FROM orders", 0, NULL, &rows, &fault), ONCE_OK);
+    assert_int_equal(rows, 2);
+    end();
+}
+
 static void test_a_table_that_vanishes_pauses(void **state)
 {
     (void)state;
@@ -313,6 +404,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         EACH(f78_refused_statements), EACH(f78_no_back_doors), EACH(test_rows_and_values), EACH(test_faults),
         EACH(test_the_database_rolls_back), EACH(test_a_deferred_foreign_key_fails_the_commit), EACH(test_savepoints),
+        EACH(f94_a_statement_is_ended_at_its_limit), EACH(f94_a_statement_is_ended_when_nobody_waits_any_longer),
+        EACH(f94_our_own_statements_have_no_limit), EACH(f94_a_script_is_ended_at_its_limit), EACH(f94_looking_at_a_script),
         EACH(test_script), EACH(test_a_table_that_vanishes_pauses), EACH(test_statuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

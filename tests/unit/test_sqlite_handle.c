@@ -334,6 +334,28 @@ static void settings_of_the_connection_stay(void **state)
     assert_int_equal(sqlite3_close(memory), SQLITE_OK);
 }
 
+static int count_steps(void *user) { return ++*(int *)user, 0; }
+static int end_it(void *user) { return ++*(int *)user, 1; }
+
+/* A connection has one progress handler, and this one is the caller's: also while we use it, and afterwards. */
+static void f94_the_progress_handler_of_the_connection_stays(void **state)
+{
+    fixture *f = *state;
+    int steps = 0, ends = 0;
+    app a = {.outcome = ONCE_DONE, .instead = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) INSERT INTO payment(cents) SELECT max(i) FROM n"};
+    sqlite3_progress_handler(f->db, 100, count_steps, &steps);
+    assert_int_equal(answer(f, f->db, "a", &a), ONCE_ANSWER_RUN);
+    assert_true(steps > 10);
+    const int before = steps;
+    assert_int_equal(ask(f->db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT max(i) FROM n"), 1000);
+    assert_true(steps > before);
+    sqlite3_progress_handler(f->db, 100, end_it, &ends); /* one that says no is the caller's answer, too */
+    assert_int_equal(sqlite3_exec(f->db, a.instead, NULL, NULL, NULL), SQLITE_INTERRUPT);
+    assert_true(ends > 0);
+    sqlite3_progress_handler(f->db, 0, NULL, NULL);
+    assert_int_equal(answer(f, f->db, "b", &a), ONCE_ANSWER_RUN);
+}
+
 static void a_snapshot_that_is_no_longer_true_is_busy(void **state)
 {
     fixture *f = *state;
@@ -550,6 +572,7 @@ int main(void)
         TEST(the_last_rowid_is_of_the_callers_tables),
         TEST(wrong_use_is_refused),
         TEST(settings_of_the_connection_stay),
+        TEST(f94_the_progress_handler_of_the_connection_stays),
         TEST(a_snapshot_that_is_no_longer_true_is_busy),
         TEST(f58_older_tables_are_migrated_and_newer_ones_refused),
         TEST(f25_five_threads_with_connections_of_their_own),

@@ -91,8 +91,18 @@ int cli_help(int argc, char **argv)
     return verb->run(2, ask);
 }
 
+/* Of whoever started us. An ignored SIGCHLD would have the kernel throw away how a command ended, and a blocked SIGTERM could not stop us. */
+static void undo_what_was_inherited(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGCHLD, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 int main(int argc, char **argv)
 {
+    undo_what_was_inherited();
     signal(SIGPIPE, SIG_IGN);
     const char *failpoints = getenv("ONCE_FAILPOINT");
     once_error err;

@@ -199,6 +199,10 @@ bool once_json_int64(once_json_value value, int64_t *out);
 /* Correctly rounded, whatever the locale. False when the result is not finite (1e400); 1e-400 is 0. */
 bool once_json_double(once_json_value value, double *out);
 
+/* The same, and whether the number is still there: the shortest decimal that reads as that double is the number itself. So it is for 0.1 and
+ * 12.75, and for whatever has up to 15 digits and no extreme exponent; it is not for 12345678901234567.89, 1e400 and 1e-400. */
+bool once_json_survives_double(once_json_value value, double *out);
+
 /* --- exact decimals ----------------------------------------------------------------------------------------------- */
 
 /* A number as (-1)^negative * digits * 10^exponent, where `digits` is `head` followed by `tail` (both point into the

@@ -2,6 +2,7 @@
  * comparison, the canonical spelling) starts from the decimal. Nothing here depends on the locale. */
 #include "base/json_internal.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,6 +171,66 @@ bool once_json_double(once_json_value value, double *out)
     if (!isfinite(result)) return false;
     *out = result;
     return true;
+}
+
+/* --- from a double back to a decimal --- */
+
+enum { DIGITS_MAX = 17 }; /* so many tell any two doubles apart */
+
+typedef struct printed {
+    char digits[DIGITS_MAX + 1]; /* without trailing zeros */
+    size_t count;
+    int exponent; /* of the last digit */
+} printed;
+
+/* Rounded to `places` digits. Whatever printf writes between the first digit and the others is the locale's, and is passed over. */
+static printed print_double(double positive, int places)
+{
+    char text[80];
+    printed out = {0};
+    snprintf(text, sizeof text, "%.*e", places - 1, positive);
+    const char *p = text;
+    for (; *p && *p != 'e'; p++)
+        if (is_digit(*p) && out.count < DIGITS_MAX) out.digits[out.count++] = *p;
+    for (const char *e = p + 2; *p && *e; e++) out.exponent = out.exponent * 10 + (*e - '0');
+    if (p[1] == '-') out.exponent = -out.exponent;
+    out.exponent -= (int)out.count - 1;
+    while (out.count > 1 && out.digits[out.count - 1] == '0') out.count--, out.exponent++;
+    return out;
+}
+
+static bool reads_as(const printed *p, double positive)
+{
+    char text[DIGITS_MAX + 16];
+    snprintf(text, sizeof text, "%.*se%d", (int)p->count, p->digits, p->exponent);
+    return strtod(text, NULL) == positive;
+}
+
+static bool is_decimal(const printed *p, const once_decimal *d)
+{
+    if (p->count != digit_count(d) || p->exponent != d->exponent) return false;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->digits[i] != digit_at(d, i)) return false;
+    return true;
+}
+
+bool once_json_survives_double(once_json_value value, double *out)
+{
+    once_decimal d;
+    *out = 0;
+    if (!once_json_double(value, out) || !once_json_decimal(value, &d)) return false;
+    const int count = digit_count(&d) <= DIGITS_MAX ? (int)digit_count(&d) : DIGITS_MAX + 1;
+    const double positive = fabs(*out);
+    if (count == 0) return true;
+    if (positive == 0 || count > DIGITS_MAX) return false;
+    const bool precise = positive >= DBL_MIN; /* below, a double has fewer digits */
+    if (precise && count <= DBL_DIG) return true;
+    for (int places = precise ? DBL_DIG : 1; places < count; places++) {
+        const printed shorter = print_double(positive, places);
+        if (reads_as(&shorter, positive)) return false;
+    }
+    const printed same = print_double(positive, count);
+    return is_decimal(&same, &d);
 }
 
 #define PLAIN_PLACES 64

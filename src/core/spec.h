@@ -34,6 +34,7 @@ typedef struct once_sql_param {
     once_sql_source source;
     once_pointer pointer; /* FIELD */
     bool optional; /* ":{/a?}": NULL when absent */
+    bool as_text;  /* ":{/a as text}": numbers, true and false as they are written */
 } once_sql_param;
 
 typedef struct once_sql_statement {

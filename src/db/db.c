@@ -30,6 +30,8 @@ int once_stmt_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *
     return stmt->db->ops->stmt_run(stmt, values, n, rows, fault);
 }
 
+bool once_db_reads_numbers(const once_db *db) { return db->ops->reads_numbers; }
+
 bool once_db_sends(const once_db *db) { return db->ops->stmt_send != NULL; }
 
 int once_stmt_send(once_stmt *stmt, const once_value *values, size_t n, once_fault *fault)

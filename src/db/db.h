@@ -15,14 +15,27 @@
 typedef struct once_db once_db;
 typedef struct once_stmt once_stmt;
 
-typedef enum once_value_type { ONCE_VALUE_NULL, ONCE_VALUE_INTEGER, ONCE_VALUE_REAL, ONCE_VALUE_TEXT } once_value_type;
+typedef enum once_value_type {
+    ONCE_VALUE_NULL,
+    ONCE_VALUE_INTEGER, /* of 64 bits */
+    ONCE_VALUE_NUMBER,  /* any other number */
+    ONCE_VALUE_TEXT
+} once_value_type;
+
+/* A number of a message. Where the database reads text (once_db_reads_numbers), that is what it gets; otherwise the double, which may
+ * only be used when it is as good. */
+typedef struct once_number {
+    once_bytes text; /* as written in JSON */
+    double real;     /* the nearest */
+    bool survives;   /* the double, printed, is that decimal again */
+} once_number;
 
 /* A bound parameter. Text is not copied: it must live until the statement was run. */
 typedef struct once_value {
     once_value_type type;
     union {
         int64_t integer;
-        double real;
+        once_number number;
         once_bytes text;
     };
 } once_value;
@@ -64,6 +77,7 @@ struct once_stmt {
 
 /* The contract of each slot is that of the function below with its name. */
 struct once_db_ops {
+    bool reads_numbers;
     int (*prepare)(once_db *db, once_bytes sql, once_stmt **out, once_error *err);
     void (*stmt_free)(once_stmt *stmt);
     int (*stmt_run)(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault);
@@ -96,6 +110,10 @@ struct once_db_ops {
 int once_db_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error *err);
 void once_stmt_free(once_stmt *stmt);
 int once_stmt_params(const once_stmt *stmt);
+
+/* Whether numbers get there as they are written, whatever their size; otherwise as a double, and one that does not survive that must not
+ * be given to a statement. */
+bool once_db_reads_numbers(const once_db *db);
 
 /* Runs it inside the open transaction. ONCE_OK: `rows` were changed (for a SELECT: returned). Otherwise `fault` says why and
  * a status of the matching class is returned. */

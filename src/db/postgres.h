@@ -149,6 +149,7 @@ struct once_pg_stmt {
     once_pg_stmt *next;
     char name[24];
     char *sql;
+    unsigned *types; /* of its parameters, as the server infers them */
 };
 
 extern const once_db_ops once__pg_ops;

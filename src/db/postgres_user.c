@@ -5,19 +5,20 @@
  * configuration may write functions that do more, and is trusted with that.
  *
  * Values travel as text without a type, so that the server infers it from where they stand: 12 fits into an integer, a numeric and a
- * text column alike. */
+ * text column alike. A number is the text that the message has, so that a numeric keeps all of it. Where an integer is asked for, 1.0 and
+ * 1e3 are written as what they are. */
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "base/ascii.h"
+#include "base/json.h"
 #include "db/postgres.h"
 
 #include "base/banned.h"
 
-enum { NUMBER_TEXT = 32, VALUES_KEPT = 4 << 20 };
+enum { INTEGER_DIGITS = 40, VALUES_KEPT = 4 << 20 };
 
 static once_pg *of(once_db *db) { return (once_pg *)db; }
 
@@ -30,7 +31,7 @@ typedef struct scanner {
     once_buf *out; /* with ?1 as $1; NULL: only looking */
 } scanner;
 
-static bool is_word_start(char c) { return isalpha((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80; }
+static bool is_word_start(char c) { return once_ascii_is_letter(c) || c == '_' || (unsigned char)c >= 0x80; }
 static bool is_word(char c) { return is_word_start(c) || (c >= '0' && c <= '9') || c == '$'; }
 
 static void copy(scanner *s, const char *to)
@@ -73,7 +74,7 @@ static const char *comment_end(const scanner *s)
     return s->end;
 }
 
-static bool is_ours(const char *word, size_t len) { return len >= 5 && strncasecmp(word, "once_", 5) == 0; }
+static bool is_ours(const char *word, size_t len) { return once_ascii_begins(word, len, "once_"); }
 
 static int refuse_word(const char *word, size_t len, once_error *err)
 {
@@ -83,7 +84,7 @@ static int refuse_word(const char *word, size_t len, once_error *err)
         "unlisten", "vacuum",
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (strlen(refused[i]) == len && strncasecmp(refused[i], word, len) == 0)
+        if (once_ascii_is(word, len, refused[i]))
             return once_fail(err, ONCE_E_CONFIG, "'%.*s' is not allowed in an effect: transaction and connection are once's", (int)len, word);
     return ONCE_OK;
 }
@@ -101,7 +102,7 @@ static int scan(scanner *s, size_t *statements, once_error *err)
     while (s->at < s->end) {
         const char c = *s->at;
         const size_t left = (size_t)(s->end - s->at);
-        if (isspace((unsigned char)c)) {
+        if (once_ascii_is_space(c)) {
             copy(s, s->at + 1);
             continue;
         }
@@ -249,6 +250,18 @@ static int look_for_deferrable(once_pg *pg, once_error *err)
     return ONCE_OK;
 }
 
+static int keep_types(once_pg_stmt *stmt, const PGresult *described, once_error *err)
+{
+    const int n = PQnparams(described);
+    unsigned *types = calloc((size_t)n + 1, sizeof *types);
+    if (!types) return no_memory(err);
+    for (int i = 0; i < n; i++) types[i] = PQparamtype(described, i);
+    free(stmt->types);
+    stmt->types = types;
+    stmt->stmt.params = n;
+    return ONCE_OK;
+}
+
 static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
 {
     PGresult *results[2] = {0};
@@ -261,7 +274,7 @@ static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
     if (rc == ONCE_OK) rc = once__pg_synced(pg, err);
     if (rc == ONCE_OK && PQresultStatus(results[0]) != PGRES_COMMAND_OK) rc = prepare_failed(pg, results[0], err);
     else if (rc == ONCE_OK && PQresultStatus(results[1]) != PGRES_COMMAND_OK) rc = prepare_failed(pg, results[1], err);
-    if (rc == ONCE_OK) stmt->stmt.params = PQnparams(results[1]);
+    if (rc == ONCE_OK) rc = keep_types(stmt, results[1], err);
     once__pg_clear(results, 2);
     return rc;
 }
@@ -272,6 +285,7 @@ static void user_free(once_stmt *stmt)
     once_pg_stmt **at = &of(stmt->db)->users;
     while (*at && *at != mine) at = &(*at)->next;
     if (*at) *at = mine->next;
+    free(mine->types);
     free(mine->sql);
     free(mine);
 }
@@ -309,13 +323,23 @@ static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error
 
 /* ---- running ---- */
 
-/* The shortest text that reads back as the same number: 0.1 stays 0.1 in a numeric column. */
-static void real_text(double value, char out[NUMBER_TEXT])
+static bool is_integer_type(unsigned type) { return type == PG_BOOL || type == PG_INT2 || type == PG_INT4 || type == PG_INT8; }
+
+/* Where the server wants an integer, one is written without point and exponent. */
+static void put_number(once_buf *to, once_bytes text, unsigned type)
 {
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(out, NUMBER_TEXT, "%.*g", digits, value);
-        if (strtod(out, NULL) == value) return;
+    once_decimal d;
+    const bool whole = is_integer_type(type) && once_json_decimal((once_json_value){.type = ONCE_JSON_REAL, .raw = text}, &d) && d.exponent >= 0 &&
+                       d.exponent < INTEGER_DIGITS;
+    if (!whole) {
+        once_buf_append(to, text.data, text.len);
+        return;
     }
+    if (d.negative) once_buf_puts(to, "-");
+    if (d.head.len + d.tail.len == 0) once_buf_puts(to, "0");
+    once_buf_append(to, d.head.data, d.head.len);
+    once_buf_append(to, d.tail.data, d.tail.len);
+    for (int64_t i = 0; i < d.exponent; i++) once_buf_puts(to, "0");
 }
 
 static int no_room(once_fault *fault)
@@ -324,16 +348,12 @@ static int no_room(once_fault *fault)
     return ONCE_E_NOMEM;
 }
 
-static int put_value(once_buf *to, const once_value *value, once_fault *fault)
+static int put_value(once_buf *to, const once_value *value, unsigned type, once_fault *fault)
 {
-    char number[NUMBER_TEXT];
     switch (value->type) {
     case ONCE_VALUE_NULL: return ONCE_OK;
     case ONCE_VALUE_INTEGER: once_buf_printf(to, "%lld", (long long)value->integer); break;
-    case ONCE_VALUE_REAL:
-        real_text(value->real, number);
-        once_buf_puts(to, number);
-        break;
+    case ONCE_VALUE_NUMBER: put_number(to, value->number.text, type); break;
     case ONCE_VALUE_TEXT:
         if (value->text.len && memchr(value->text.data, '\0', value->text.len))
             return bad_value(fault, "a text with a NUL character, which PostgreSQL cannot keep");
@@ -344,7 +364,7 @@ static int put_value(once_buf *to, const once_value *value, once_fault *fault)
 }
 
 /* Fills pg->texts, as libpq wants it: each ends with a NUL. */
-static int put_values(once_pg *pg, const once_value *values, size_t n, once_fault *fault)
+static int put_values(once_pg *pg, const once_value *values, const unsigned *types, size_t n, once_fault *fault)
 {
     if (pg->values.capacity > VALUES_KEPT) once_buf_release(&pg->values);
     once_buf_clear(&pg->values);
@@ -355,7 +375,7 @@ static int put_values(once_pg *pg, const once_value *values, size_t n, once_faul
         pg->texts_size = n;
     }
     for (size_t i = 0; i < n; i++) {
-        const int rc = put_value(&pg->values, &values[i], fault);
+        const int rc = put_value(&pg->values, &values[i], types[i], fault);
         if (rc != ONCE_OK) return rc;
     }
     if (pg->values.failed) return no_room(fault);
@@ -371,7 +391,7 @@ static int user_send(once_stmt *base, const once_value *values, size_t n, once_f
 {
     once_pg_stmt *stmt = (once_pg_stmt *)base;
     once_pg *pg = of(base->db);
-    int rc = put_values(pg, values, n, fault);
+    int rc = put_values(pg, values, stmt->types, n, fault);
     if (rc != ONCE_OK) return rc;
     if (once__pg_alive(pg) && PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1) &&
         once__pg_sent(pg, pg->values.len, NULL) == ONCE_OK)
@@ -595,6 +615,7 @@ static int user_describe(once_db *db, char *out, size_t len, once_error *err)
 }
 
 const once_db_ops once__pg_ops = {
+    .reads_numbers = true,
     .prepare = user_prepare,
     .stmt_free = user_free,
     .stmt_run = user_run,

@@ -14,6 +14,7 @@
  *
  * A connection of the caller's (once__pg_borrow) is waited for by libpq: its deadlines are the caller's. */
 #include <assert.h>
+#include <locale.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,7 +122,7 @@ static int not_connected(once_pg *pg, PGconn *conn, bool at_once, once_error *er
     return once_fail(err, verdict_of_libpq(line), "%s: %s", pg->where, line);
 }
 
-int once__pg_dial(once_pg *pg, PGconn **out, once_error *err)
+static int connect_to(once_pg *pg, PGconn **out, once_error *err)
 {
     const char *const values[] = VALUES(pg);
     _Static_assert(sizeof names == sizeof(const char *[9]), "names and values belong together");
@@ -148,6 +149,18 @@ int once__pg_dial(once_pg *pg, PGconn **out, once_error *err)
     once__pg_say_where(pg, conn);
     *out = conn;
     return ONCE_OK;
+}
+
+/* libpq translates its messages into the language of the host program, and we look for words in them. */
+int once__pg_dial(once_pg *pg, PGconn **out, once_error *err)
+{
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (plain == (locale_t)0) return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
+    const locale_t before = uselocale(plain);
+    const int rc = connect_to(pg, out, err);
+    uselocale(before);
+    freelocale(plain);
+    return rc;
 }
 
 /* ---- asking about a connection ---- */

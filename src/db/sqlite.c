@@ -526,7 +526,7 @@ static int bind_value(sqlite3_stmt *stmt, int index, const once_value *value)
 {
     switch (value->type) {
     case ONCE_VALUE_INTEGER: return sqlite3_bind_int64(stmt, index, value->integer);
-    case ONCE_VALUE_REAL: return sqlite3_bind_double(stmt, index, value->real);
+    case ONCE_VALUE_NUMBER: return value->number.survives ? sqlite3_bind_double(stmt, index, value->number.real) : SQLITE_MISMATCH;
     case ONCE_VALUE_TEXT:
         return sqlite3_bind_text64(stmt, index, value->text.data ? value->text.data : "", value->text.len, SQLITE_STATIC,
                                    SQLITE_UTF8);

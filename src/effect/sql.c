@@ -114,6 +114,11 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
         fail_item(item, ONCE_RETRY, arena, "failpoint 'effect_before'");
         return ONCE_OK;
     }
+    char why[300];
+    if (!once_sql_fits(effects->db, handler->spec, values, why, sizeof why)) {
+        fail_item(item, ONCE_DEAD, arena, why);
+        return ONCE_OK;
+    }
     for (size_t i = 0; i < handler->spec->n_statements; i++) {
         const once_sql_statement *statement = &handler->spec->statements[i];
         once_fault fault;

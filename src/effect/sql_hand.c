@@ -138,11 +138,15 @@ static bool run_statements(sql_hand *hand, seat *s, once_job *job, bool *again)
 {
     const once_handler_spec *handler = job->item->handler;
     const once_value *values = job->item->input;
+    char why[300];
+    if (!once_sql_fits(s->db, handler, values, why, sizeof why)) {
+        answer(job, ONCE_DEAD, why);
+        return false;
+    }
     for (size_t i = 0; i < handler->n_statements; i++) {
         const once_sql_statement *statement = &handler->statements[i];
         once_fault fault;
         int64_t rows = 0;
-        char why[120];
         const int rc = once_stmt_run(s->statements[i], values, statement->n, &rows, &fault);
         values += statement->n;
         if (rc != ONCE_OK) {

@@ -4,8 +4,8 @@
 
 #include <assert.h>
 #include <string.h>
-#include <strings.h>
 
+#include "base/ascii.h"
 #include "base/buf.h"
 
 #include "base/banned.h"
@@ -30,7 +30,6 @@ static bool is_name(char c) { return is_name_start(c) || is_digit(c); }
 static bool is_beyond_ascii(char c) { return (unsigned char)c >= 0x80; }
 /* What the database takes for a part of a word; '$' too, so foo$1 is a name and not a parameter. */
 static bool is_word(char c) { return is_name(c) || is_beyond_ascii(c) || c == '$'; }
-static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static char peek(const lexer *lex, size_t ahead)
 {
@@ -82,7 +81,7 @@ static int number_of(lexer *lex, const once_sql_param *param, size_t *number, on
 {
     for (size_t i = 0; i < lex->n; i++) {
         const once_sql_param *other = &lex->params[i];
-        if (other->source != param->source || other->optional != param->optional) continue;
+        if (other->source != param->source || other->optional != param->optional || other->as_text != param->as_text) continue;
         if (!same_bytes(other->pointer.text, param->pointer.text)) continue;
         *number = i + 1;
         return ONCE_OK;
@@ -102,10 +101,10 @@ static int write_param(lexer *lex, const once_sql_param *param, once_error *err)
     return rc;
 }
 
-static int write_field(lexer *lex, once_bytes pointer, bool optional, once_error *err)
+static int write_field(lexer *lex, once_bytes pointer, bool optional, bool as_text, once_error *err)
 {
     once_error why = {0};
-    once_sql_param param = {.optional = optional};
+    once_sql_param param = {.optional = optional, .as_text = as_text};
     const int rc = once_pointer_parse(lex->arena, pointer, &param.pointer, &why);
     if (rc != ONCE_OK) return once_fail(err, rc, "parameter ':{%.*s}' is not a JSON pointer: %s", SHOWN(pointer), why.text);
     return write_param(lex, &param, err);
@@ -143,10 +142,47 @@ static int read_name(lexer *lex, once_error *err)
     if (!pointer) return once_fail(err, ONCE_E_NOMEM, "out of memory");
     pointer[0] = '/';
     memcpy(pointer + 1, rest.data, rest.len);
-    return write_field(lex, (once_bytes){pointer, shown.len}, false, err);
+    return write_field(lex, (once_bytes){pointer, shown.len}, false, false, err);
 }
 
-/* ":{/a/b}", ":{/a?}" */
+static bool cut_mark(once_bytes *inside)
+{
+    const bool marked = inside->len > 0 && inside->data[inside->len - 1] == '?';
+    if (marked) inside->len--;
+    return marked;
+}
+
+/* The last word, and the white space before it, which must be there; otherwise nothing is cut. */
+static once_bytes cut_word(once_bytes *inside)
+{
+    size_t from = inside->len;
+    while (from > 0 && !once_ascii_is_space(inside->data[from - 1])) from--;
+    size_t end = from;
+    while (end > 0 && once_ascii_is_space(inside->data[end - 1])) end--;
+    if (end == from) return (once_bytes){0};
+    const once_bytes word = {inside->data + from, inside->len - from};
+    inside->len = end;
+    return word;
+}
+
+/* "/a as text" loses its end. Another type is a mistake, and not a field whose name has spaces. */
+static int cut_type(once_bytes *inside, bool *as_text, once_error *err)
+{
+    once_bytes before = *inside;
+    while (before.len > 0 && once_ascii_is_space(before.data[before.len - 1])) before.len--;
+    const once_bytes type = cut_word(&before), as = cut_word(&before);
+    *as_text = once_ascii_is(as.data, as.len, "as");
+    if (!*as_text && !once_ascii_is(type.data, type.len, "as")) return ONCE_OK;
+    if (!once_ascii_is(type.data, type.len, "text"))
+        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s}': a field can be bound 'as text' only; write ':{%.*s as text}'", SHOWN(*inside), SHOWN(before));
+    *inside = before;
+    const once_bytes again = cut_word(&before), twice = cut_word(&before);
+    if (once_ascii_is(twice.data, twice.len, "as") && once_ascii_is(again.data, again.len, "text"))
+        return once_fail(err, ONCE_E_USAGE, "parameter ':{%.*s as text}' is bound as text twice; write ':{%.*s as text}'", SHOWN(*inside), SHOWN(before));
+    return ONCE_OK;
+}
+
+/* ":{/a/b}", ":{/a?}", ":{/a as text}", ":{/a? as text}" */
 static int read_braces(lexer *lex, once_error *err)
 {
     size_t start = lex->at + 2;
@@ -157,8 +193,10 @@ static int read_braces(lexer *lex, once_error *err)
     }
     size_t end = (size_t)(brace - lex->text.data);
     once_bytes pointer = slice(lex, start, end);
-    bool optional = pointer.len > 0 && pointer.data[pointer.len - 1] == '?';
-    if (optional) pointer.len--;
+    bool as_text, optional = cut_mark(&pointer);
+    const int rc = cut_type(&pointer, &as_text, err);
+    if (rc != ONCE_OK) return rc;
+    if (as_text && !optional) optional = cut_mark(&pointer);
     if (pointer.len == 0)
         return once_fail(err, ONCE_E_USAGE, "parameter ':{%s}' names no field; write a JSON pointer, as in ':{/id}'",
                          optional ? "?" : "");
@@ -168,7 +206,7 @@ static int read_braces(lexer *lex, once_error *err)
     lex->at = end + 1;
     if (is_word(peek(lex, 0)))
         return once_fail(err, ONCE_E_USAGE, "text touches the parameter ':{%.*s}'; put a space behind it", SHOWN(pointer));
-    return write_field(lex, pointer, optional, err);
+    return write_field(lex, pointer, optional, as_text, err);
 }
 
 static int read_colon(lexer *lex, once_error *err)
@@ -226,7 +264,7 @@ static int check_first_word(once_bytes word, once_error *err)
     static const char *const refused[] = {"begin",  "commit", "end",    "rollback", "savepoint", "release", "start",
                                           "attach", "detach", "pragma", "vacuum"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        if (word.len != strlen(refused[i]) || strncasecmp(word.data, refused[i], word.len) != 0) continue;
+        if (!once_ascii_is(word.data, word.len, refused[i])) continue;
         return once_fail(err, ONCE_E_USAGE, "statement cannot be '%.*s': transaction and connection belong to once; remove it",
                          SHOWN(word));
     }
@@ -276,7 +314,7 @@ static int read_next(lexer *lex, once_error *err)
         skip_line(lex);
     } else if (c == '/' && peek(lex, 1) == '*') {
         return skip_comment(lex, err);
-    } else if (is_space(c) || c == ';') {
+    } else if (once_ascii_is_space(c) || c == ';') {
         if (c == ';' && lex->begun) lex->ended = true;
         copy_to(lex, lex->at + 1);
     } else {

@@ -43,9 +43,19 @@ static int bad_value(once_error *err, const once_pointer *pointer, const char *w
     return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s'", what, (int)pointer->text.len, pointer->text.data);
 }
 
+/* What is written without quotes, and is not NULL. */
+static bool is_bare(once_json_type type)
+{
+    return type == ONCE_JSON_INTEGER || type == ONCE_JSON_REAL || type == ONCE_JSON_FALSE || type == ONCE_JSON_TRUE;
+}
+
 static int read_field(const once_json *body, const once_sql_param *param, once_arena *arena, once_value *out, once_error *err)
 {
     const once_json_value value = once_json_find(body, &param->pointer);
+    if (param->as_text && is_bare(value.type)) {
+        *out = (once_value){.type = ONCE_VALUE_TEXT, .text = value.raw};
+        return ONCE_OK;
+    }
     switch (value.type) {
     case ONCE_JSON_ABSENT:
         if (!param->optional) return bad_value(err, &param->pointer, "missing field");
@@ -59,12 +69,12 @@ static int read_field(const once_json *body, const once_sql_param *param, once_a
         return ONCE_OK;
     case ONCE_JSON_INTEGER:
         out->type = ONCE_VALUE_INTEGER;
-        if (once_json_int64(value, &out->integer)) return ONCE_OK;
-        return bad_value(err, &param->pointer, "a number that does not fit in 64 bits in field");
+        if (!once_json_int64(value, &out->integer)) *out = (once_value){.type = ONCE_VALUE_NUMBER, .number = {.text = value.raw}};
+        return ONCE_OK;
     case ONCE_JSON_REAL:
-        out->type = ONCE_VALUE_REAL;
-        if (once_json_double(value, &out->real)) return ONCE_OK;
-        return bad_value(err, &param->pointer, "a number that does not fit in a double in field");
+        *out = (once_value){.type = ONCE_VALUE_NUMBER, .number = {.text = value.raw}};
+        out->number.survives = once_json_survives_double(value, &out->number.real);
+        return ONCE_OK;
     case ONCE_JSON_STRING:
         out->type = ONCE_VALUE_TEXT;
         if (once_json_string(value, arena, &out->text)) return ONCE_OK;
@@ -127,6 +137,23 @@ void once_sql_fill(once_item *item, const once_keying *keying)
         const once_sql_statement *statement = &item->handler->statements[i];
         for (size_t k = 0; k < statement->n; k++) fill_value(item, keying, statement->params[k].source, value++);
     }
+}
+
+bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const once_value *values, char *why, size_t size)
+{
+    if (once_db_reads_numbers(db)) return true;
+    for (size_t i = 0; i < handler->n_statements; i++) {
+        const once_sql_statement *statement = &handler->statements[i];
+        for (size_t k = 0; k < statement->n; k++, values++) {
+            if (values->type != ONCE_VALUE_NUMBER || values->number.survives) continue;
+            const once_sql_param *param = &statement->params[k];
+            const int len = param->pointer.text.len < 80 ? (int)param->pointer.text.len : 80;
+            snprintf(why, size, "the number in field '%.*s' does not fit in SQLite without being rounded; bind its text with ':{%.*s%s as text}'", len,
+                     param->pointer.text.data, len, param->pointer.text.data, param->optional ? "?" : "");
+            return false;
+        }
+    }
+    return true;
 }
 
 /* --- what an answer means --- */

@@ -13,6 +13,9 @@ void once_sql_close(const once_handler_spec *handler, once_stmt **statements); /
 /* Into the item's input, what is known only when it runs: its key and attempt, where a statement asks for them. */
 void once_sql_fill(once_item *item, const once_keying *keying);
 
+/* Whether the database can keep every number of a message as it is; otherwise `why` says which one it cannot, and nothing must be run. */
+bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const once_value *values, char *why, size_t size);
+
 /* Whether a fault is an answer about the message: then it is its outcome. Otherwise no message is to blame. */
 bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, once_outcome *outcome);
 

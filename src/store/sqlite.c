@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/failpoint.h"
 #include "store/sqlite_schema.h"
@@ -901,7 +902,9 @@ static void make_private(const once_env *env, const char *path)
 {
     if (strcmp(path, ":memory:") == 0) return;
     const int fd = env->open(env->self, path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd >= 0) env->close(env->self, fd);
+    if (fd < 0) return;
+    (void)fchmod(fd, 0600); /* the umask may have taken even that */
+    env->close(env->self, fd);
 }
 
 int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,

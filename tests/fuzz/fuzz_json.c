@@ -93,6 +93,22 @@ static bool nul_in_key(const once_json *json, once_arena *arena)
     return false;
 }
 
+/* The shortest text that reads as the double is the number itself, or the number does not survive. */
+static void check_survival(once_json_value ours, double real)
+{
+    char shortest[64];
+    double again;
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(shortest, sizeof shortest, "%.*e", digits - 1, real);
+        if (strtod(shortest, NULL) == real) break;
+    }
+    once_decimal number, printed;
+    const once_json_value value = {.type = ONCE_JSON_REAL, .raw = {shortest, strlen(shortest)}};
+    const bool same = once_json_decimal(ours, &number) && once_json_decimal(value, &printed) && once_decimal_compare(&number, &printed) == 0;
+    CHECK(once_json_survives_double(ours, &again) == same);
+    CHECK(again == real);
+}
+
 /* --- the same values ---------------------------------------------------------------------------------------------- */
 
 static void compare(once_json *json, once_arena *arena, once_json_value ours, json_t *theirs);
@@ -148,6 +164,7 @@ static void compare(once_json *json, once_arena *arena, once_json_value ours, js
     case ONCE_JSON_REAL:
         CHECK(json_is_real(theirs) && once_json_double(ours, &real));
         CHECK(real == json_real_value(theirs));
+        check_survival(ours, real);
         break;
     case ONCE_JSON_STRING:
         CHECK(json_is_string(theirs) && once_json_string(ours, arena, &text));

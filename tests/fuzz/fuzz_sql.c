@@ -15,11 +15,27 @@
 static bool is_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9'); }
 
 /* The length of the parameter that `at` begins with; its pointer (without the '/' of a name) and whether it is optional. */
-static size_t written(once_bytes at, once_bytes *pointer, bool *named, bool *optional)
+static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/* Cuts a word (in either case) and white space around it off the end. */
+static bool cut(once_bytes *text, const char *word)
+{
+    once_bytes left = *text;
+    while (left.len && is_blank(left.data[left.len - 1])) left.len--;
+    for (size_t i = strlen(word); i > 0; i--, left.len--)
+        if (!left.len || (left.data[left.len - 1] | 0x20) != word[i - 1]) return false;
+    const size_t end = left.len;
+    while (left.len && is_blank(left.data[left.len - 1])) left.len--;
+    if (left.len == end) return false;
+    *text = left;
+    return true;
+}
+
+static size_t written(once_bytes at, once_bytes *pointer, bool *named, bool *optional, bool *as_text)
 {
     CHECK(at.len >= 2 && at.data[0] == ':');
     *named = at.data[1] != '{';
-    *optional = false;
+    *optional = *as_text = false;
     size_t len = 1;
     if (*named) {
         while (len < at.len && is_name(at.data[len])) len++;
@@ -31,14 +47,19 @@ static size_t written(once_bytes at, once_bytes *pointer, bool *named, bool *opt
     *pointer = (once_bytes){at.data + 2, (size_t)(end - at.data) - 2};
     *optional = pointer->len > 0 && end[-1] == '?';
     if (*optional) pointer->len--;
+    once_bytes rest = *pointer;
+    *as_text = cut(&rest, "text") && cut(&rest, "as");
+    if (!*as_text) return (size_t)(end - at.data) + 1;
+    *pointer = rest;
+    if (!*optional && rest.len && rest.data[rest.len - 1] == '?') *optional = true, pointer->len--;
     return (size_t)(end - at.data) + 1;
 }
 
-static void check_parameter(const once_sql_statement *s, size_t number, once_bytes pointer, bool named, bool optional)
+static void check_parameter(const once_sql_statement *s, size_t number, once_bytes pointer, bool named, bool optional, bool as_text)
 {
     CHECK(number >= 1 && number <= s->n);
     const once_sql_param *param = &s->params[number - 1];
-    CHECK(param->optional == optional);
+    CHECK(param->optional == optional && param->as_text == as_text);
     const bool ours = named && pointer.len >= 5 && memcmp(pointer.data, "once_", 5) == 0;
     CHECK(ours == (param->source != ONCE_SQL_FIELD));
     if (ours) return;
@@ -63,9 +84,9 @@ static void check_text(const once_sql_statement *s)
         for (at++; at < s->sql.len && s->sql.data[at] >= '0' && s->sql.data[at] <= '9'; at++)
             number = number * 10 + (size_t)(s->sql.data[at] - '0');
         once_bytes pointer;
-        bool named, optional;
-        i += written((once_bytes){s->text.data + i, s->text.len - i}, &pointer, &named, &optional);
-        check_parameter(s, number, pointer, named, optional);
+        bool named, optional, as_text;
+        i += written((once_bytes){s->text.data + i, s->text.len - i}, &pointer, &named, &optional, &as_text);
+        check_parameter(s, number, pointer, named, optional, as_text);
         CHECK(number <= highest + 1); /* in the order of their first use, none left out */
         if (number > highest) highest = number;
     }

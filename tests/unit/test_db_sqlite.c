@@ -148,7 +148,7 @@ static void end(void)
 #define INT(n) ((once_value){.type = ONCE_VALUE_INTEGER, .integer = (n)})
 #define TEXT(t) ((once_value){.type = ONCE_VALUE_TEXT, .text = ONCE_BYTES(t)})
 #define NOTHING ((once_value){.type = ONCE_VALUE_NULL})
-#define REAL(r) ((once_value){.type = ONCE_VALUE_REAL, .real = (r)})
+#define REAL(r) ((once_value){.type = ONCE_VALUE_NUMBER, .number = {.real = (r), .survives = true}})
 
 #define INSERT_PAYMENT "INSERT INTO payments(id, x, y, amount) VALUES (?1, ?2, ?3, ?4)"
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/json.h"
+#include "testlocale.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 #define TEXT(literal) ((once_bytes){(literal), sizeof(literal) - 1})
@@ -834,17 +835,38 @@ static void doubles_look_at_every_digit(void **state)
     assert_true(above == 9007199254740992.0);
 }
 
-static void doubles_do_not_care_about_the_locale(void **state)
+static void f87_numbers_that_survive_a_double(void **state)
 {
     struct fixture *f = *state;
-    char *before = strdup(setlocale(LC_NUMERIC, NULL));
+    static const char *const good[] = {
+        "0.0", "-0.0", "0e5", "0.1", "-0.1", "12.75", "1.10", "1e3", "1E+3", "100.00", "1e22", "1e23", "123456789012345.6", "0.30000000000000004",
+        "1.7976931348623157e308", "2.2250738585072014e-308", "5e-324", "1e-323", "9007199254740992.0", "4503599627370495.5", "1e300", "9.5367431640625e-7",
+    };
+    static const char *const bad[] = {
+        "12345678901234567.89", "0.1000000000000000055", "0.10000000000000001", "9007199254740993.0", "0.30000000000000003", "1e400", "-1e400", "1e-400",
+        "4.9e-324", "4e-324", "1.7976931348623159e308", "123456789012345678.0", "3.14159265358979323846", "1e99999999999999999999999", "1e-99999999999999999999999",
+    };
     double got;
-    assert_non_null(before);
-    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "fr_FR.UTF-8")) print_message("no locale with a decimal comma here\n");
-    assert_true(once_json_double(parse_text(f, "1.5"), &got));
-    setlocale(LC_NUMERIC, before);
-    free(before);
-    assert_true(got == 1.5);
+    for (size_t i = 0; i < COUNT(good); i++)
+        if (!once_json_survives_double(parse_text(f, good[i]), &got) || got != strtod(good[i], NULL)) fail_msg("%s does not survive", good[i]);
+    for (size_t i = 0; i < COUNT(bad); i++)
+        if (once_json_survives_double(parse_text(f, bad[i]), &got)) fail_msg("%s survives", bad[i]);
+}
+
+static void f97_numbers_do_not_care_about_the_locale(void **state)
+{
+    struct fixture *f = *state;
+    double got, long_one;
+    test_locale_enter();
+    const bool comma = strcmp(localeconv()->decimal_point, ",") == 0;
+    const bool read = once_json_double(parse_text(f, "1.5"), &got);
+    const bool survives = once_json_survives_double(parse_text(f, "0.30000000000000004"), &long_one);
+    const bool rounded = once_json_survives_double(parse_text(f, "0.30000000000000003"), &long_one);
+    test_locale_leave();
+    assert_true(comma);
+    assert_true(read && got == 1.5);
+    assert_true(survives);
+    assert_false(rounded);
 }
 
 static void canonical_spellings(void **state)
@@ -1204,7 +1226,8 @@ int main(void)
         TEST(integers_are_exact_to_64_bits),
         TEST(doubles_are_rounded_correctly),
         TEST(doubles_look_at_every_digit),
-        TEST(doubles_do_not_care_about_the_locale),
+        TEST(f87_numbers_that_survive_a_double),
+        TEST(f97_numbers_do_not_care_about_the_locale),
         TEST(canonical_spellings),
         TEST(decimals_are_ordered_by_value),
         TEST(fingerprints_of_equal_meanings_are_equal),

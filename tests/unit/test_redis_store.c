@@ -16,6 +16,7 @@
 #include "once/handle.h"
 #include "redisserver.h"
 #include "store/store.h"
+#include "testlocale.h"
 
 #ifdef ONCE_WITH_REDIS
 #include "store/redis/link.h"
@@ -858,6 +859,27 @@ static void passwords_are_not_shown(void **state)
     }
 }
 
+/* Redis writes large numbers as 1.0000017947634135e+18; a host program may have a locale in which that is 1. */
+static void f97_times_are_read_whatever_the_locale(void **state)
+{
+    fixture *f = begun(state);
+    const int64_t far_ms = 1000000000000000000;
+    const once_request request = ask(f, "far", NULL);
+    const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
+    const once_settlement later = {.request = &request, .outcome = ONCE_RETRY, .delay_ms = far_ms, .message = &message};
+    once_stats stats;
+    bool applied;
+    assert_int_equal(claim(f, f->a, &request), ONCE_ANSWER_RUN);
+    assert_ok(f, f->a->ops->settle(f->a, &later, 1, &applied, &f->err));
+    assert_true(applied);
+    test_locale_enter();
+    const int rc = f->a->ops->stats(f->a, f->scope.consumer, &stats, &f->err);
+    test_locale_leave();
+    assert_ok(f, rc);
+    assert_int_equal(stats.waiting, 1);
+    assert_true(stats.wait_ms > far_ms / 2 && stats.wait_ms <= far_ms + 1000);
+}
+
 #define WITH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -889,6 +911,7 @@ int main(void)
         WITH(f14_a_group_that_is_touched_while_it_is_settled),
         WITH(f06_what_was_kept_is_compared_after_a_reconnect),
         WITH(f47_emptied_between_the_beginning_and_the_commit),
+        WITH(f97_times_are_read_whatever_the_locale),
         cmocka_unit_test(urls),
         cmocka_unit_test(passwords_are_not_shown),
     };

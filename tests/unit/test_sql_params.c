@@ -17,7 +17,7 @@ static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(tex
 static const char *const sources[] = {
     [ONCE_SQL_FIELD] = "", [ONCE_SQL_KEY] = "key", [ONCE_SQL_IDEMPOTENCY_KEY] = "idempotency", [ONCE_SQL_ATTEMPT] = "attempt"};
 
-/* `params` is the pointers, joined by spaces, with a '?' behind optional ones; those that are ours by the names above. */
+/* `params` is the pointers, joined by spaces, with a '?' behind optional ones and a '"' behind those that are bound as text; those that are ours by the names above. */
 static void becomes(const char *text, const char *sql, const char *params)
 {
     once_sql_statement out = {0};
@@ -32,8 +32,9 @@ static void becomes(const char *text, const char *sql, const char *params)
     assert_int_equal(out.unmet, ONCE_DEAD);
     char list[1000] = "";
     for (size_t i = 0; i < out.n; i++)
-        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%.*s%s", i > 0 ? " " : "", sources[out.params[i].source],
-                       (int)out.params[i].pointer.text.len, out.params[i].pointer.text.data, out.params[i].optional ? "?" : "");
+        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s%.*s%s%s", i > 0 ? " " : "", sources[out.params[i].source],
+                       (int)out.params[i].pointer.text.len, out.params[i].pointer.text.data, out.params[i].optional ? "?" : "",
+                       out.params[i].as_text ? "\"" : "");
     assert_string_equal(list, params);
 }
 
@@ -50,6 +51,21 @@ static void refused_bytes(once_bytes text, const char *expected)
 }
 
 static void refused(const char *text, const char *expected) { refused_bytes(bytes(text), expected); }
+
+static void f87_a_field_is_bound_as_text(void **state)
+{
+    (void)state;
+    becomes("SELECT :{/a as text}", "SELECT ?1", "/a\"");
+    becomes("SELECT :{/a AS Text}, :{/a  as\ttext }", "SELECT ?1, ?1", "/a\"");
+    becomes("SELECT :{/a}, :a, :{/a as text}, :{/a as text}::numeric", "SELECT ?1, ?1, ?2, ?2::numeric", "/a /a\"");
+    becomes("SELECT :{/a? as text}, :{/a as text?}, :{/a as text}, :{/a?}", "SELECT ?1, ?1, ?2, ?3", "/a?\" /a\" /a?");
+    becomes("SELECT :{/a/as/text}, :{/as text}, :{/has text}, :{/a b}, :{/text}", "SELECT ?1, ?2, ?3, ?4, ?5", "/a/as/text /as text /has text /a b /text");
+    refused("SELECT :{/a as numeric}", "parameter ':{/a as numeric}': a field can be bound 'as text' only; write ':{/a as text}'");
+    refused("SELECT :{/a as}", "parameter ':{/a as}': a field can be bound 'as text' only; write ':{/a as text}'");
+    refused("SELECT :{/a as text as text}", "parameter ':{/a as text as text}' is bound as text twice; write ':{/a as text}'");
+    refused("SELECT :{ as text}", "parameter ':{}' names no field; write a JSON pointer, as in ':{/id}'");
+    refused("SELECT :{a as text}", "parameter ':{a}' is not a JSON pointer; write ':{/a}'");
+}
 
 static void parameters_are_numbered(void **state)
 {
@@ -217,6 +233,7 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f87_a_field_is_bound_as_text),
         cmocka_unit_test(parameters_are_numbered),
         cmocka_unit_test(names_that_begin_with_once_are_ours),
         cmocka_unit_test(casts_and_other_colons_stay),

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "store/redis/redis.h"
 
 #include "base/banned.h"
@@ -39,6 +40,20 @@ typedef struct ranked {
     double when;
     once_hash id;
 } ranked;
+
+/* "1794763413433", "inf", or "9.2233720368547758e+18", which strtod would read as 9 in a locale with a decimal comma. */
+static double score_of(const redisReply *reply)
+{
+    const once_bytes text = once__redis_bytes(reply);
+    double score = 0;
+    size_t digits = 0;
+    for (; digits < text.len && text.data[digits] >= '0' && text.data[digits] <= '9'; digits++) score = score * 10 + (text.data[digits] - '0');
+    if (digits == text.len && digits > 0 && digits <= 15) return score;
+    once_json json = {0};
+    const bool finite = once_json_parse(&json, text, NULL, NULL) == ONCE_OK && once_json_double(once_json_root(&json), &score);
+    once_json_release(&json);
+    return finite ? score : INFINITY;
+}
 
 static int by_rank(const void *x, const void *y)
 {
@@ -78,7 +93,7 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
         for (size_t k = 0; k + 1 < reply->elements && count < 2 * max; k += 2) {
             const once_bytes id = once__redis_bytes(reply->element[k]);
             if (id.len != 16) return once__redis_damaged(r, "an index", err);
-            all[count++] = (ranked){strtod(reply->element[k + 1]->str, NULL), once__redis_id_read(id.data)};
+            all[count++] = (ranked){score_of(reply->element[k + 1]), once__redis_id_read(id.data)};
         }
     }
     qsort(all, count, sizeof *all, by_rank);
@@ -409,7 +424,7 @@ static void ask_first(once_redis *r, const char *kind, once_bytes consumer)
 static int64_t first_due(const redisReply *reply)
 {
     if (reply->elements < 2) return ONCE_NEVER;
-    const double due = strtod(reply->element[1]->str, NULL);
+    const double due = score_of(reply->element[1]);
     return isinf(due) || due >= 9.2e18 ? ONCE_NEVER : (int64_t)due;
 }
 

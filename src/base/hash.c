@@ -146,6 +146,7 @@ void once_sha256_begin(once_sha256_state *s)
 void once_sha256_add(once_sha256_state *s, const void *data, size_t len)
 {
     assert(data || len == 0);
+    if (len == 0) return;
     const unsigned char *at = data;
     const size_t kept = s->len % 64;
     s->len += len;

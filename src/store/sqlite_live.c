@@ -51,6 +51,18 @@ bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out)
     return true;
 }
 
+/* One byte longer in the row of an entry with a new idempotency key. Programs before version 5 that still run then refuse the row:
+ * they would give its message an old one. */
+enum { PRINT = 16, NEW_PRINT = 17 };
+
+static bool column_print(sqlite3_stmt *stmt, int at, bool old_key, once_hash *out)
+{
+    const void *data = sqlite3_column_blob(stmt, at);
+    if (!data || sqlite3_column_bytes(stmt, at) != (old_key ? PRINT : NEW_PRINT)) return false;
+    *out = once__id_read(data);
+    return true;
+}
+
 _Static_assert(offsetof(once_slot, entry) == 0 && offsetof(once_entry, id) == 0, "a slot begins with its id");
 _Static_assert(offsetof(once_lane_slot, id) == 0, "a lane begins with its id");
 
@@ -173,7 +185,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     *e = (once_entry){0};
     *row = sqlite3_column_int64(stmt, 0);
     const int state = sqlite3_column_int(stmt, 2), flags = sqlite3_column_int(stmt, 12);
-    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !once__column_id(stmt, 7, &e->fingerprint) ||
+    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !column_print(stmt, 7, !(flags & NEW_KEY), &e->fingerprint) ||
         !once__column_id(stmt, 8, &e->lane) || state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
         return damaged(q, "table once_entry", err);
     e->state = (once_state)state;
@@ -461,7 +473,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
 {
     const once_entry *e = &slot->entry;
     sqlite3_stmt *stmt = q->sql[slot->row ? SQL_ENTRY_UPDATE : SQL_ENTRY_INSERT];
-    unsigned char id[16], token[16], fingerprint[16], lane[16];
+    unsigned char id[16], token[16], fingerprint[NEW_PRINT] = {0}, lane[16];
     once__id_write(e->id, id);
     once__id_write(e->token, token);
     once__id_write(e->fingerprint, fingerprint);
@@ -474,7 +486,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     once__bind_id(stmt, 5, token);
     sqlite3_bind_int64(stmt, 6, e->attempt);
     sqlite3_bind_int64(stmt, 7, e->failures);
-    once__bind_id(stmt, 8, fingerprint);
+    sqlite3_bind_blob(stmt, 8, fingerprint, e->old_key ? PRINT : NEW_PRINT, SQLITE_STATIC);
     if (once_hash_is_zero(e->lane)) sqlite3_bind_null(stmt, 9);
     else once__bind_id(stmt, 9, lane);
     sqlite3_bind_int64(stmt, 10, e->order);

@@ -67,6 +67,7 @@ struct once_pipe {
     once_watermark watermark;
     int64_t source_at_ms;
     unsigned source_tries;
+    int64_t source_failing_since_ms; /* the first of them */
     once_batch *spare, *batches;
     once_item **ready; /* ring */
     size_t ready_first, ready_n, ready_size;
@@ -262,6 +263,12 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
     return &pipe->source;
 }
 
+static void source_failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
+{
+    if (pipe->source_tries == 0) pipe->source_failing_since_ms = now_ms;
+    worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, pipe->source_failing_since_ms, now_ms);
+}
+
 static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     once_batch *batch = action->batch;
@@ -269,7 +276,7 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (action->status != ONCE_OK) {
         assert(batch->n == 0);
         batch_put(pipe, batch);
-        worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, now_ms, now_ms);
+        source_failed(pipe, action, now_ms);
         return;
     }
     pipe->source_tries = 0;
@@ -294,9 +301,10 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
 static void acked(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     if (action->status != ONCE_OK) {
-        worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, now_ms, now_ms);
+        source_failed(pipe, action, now_ms);
         return;
     }
+    pipe->source_tries = 0;
     pipe->counts.acked += action->upto - pipe->acked;
     pipe->acked = action->upto;
 }

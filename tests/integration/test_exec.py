@@ -52,6 +52,17 @@ def lines_of(folder, name):
     return open(path).read().split() if os.path.exists(path) else []
 
 
+def test_f60_a_held_unknown_is_tried_again_from_the_store(tmp_path):
+    """The source has forgotten it: the store keeps the body until a person has decided."""
+    p = pipeline(tmp_path, CHARGE, "unknown: hold\nhandler: {exec: [./effect]}\n", {"id": 1, "amount": 5})
+    counts(p.run(status=1), received=1, unknown=1, acked=1)
+    p.write()
+    script(tmp_path, "effect", '#!/bin/sh\nread -r b\necho "$ONCE_KEY$b" >> charges\n')
+    assert p.once("resolve", p.name, "1", "retry").status == 0
+    counts(p.run(status=0), received=0, resumed=1, done=1, repeats=1)
+    assert open(os.path.join(tmp_path, "charges")).read() == '1\n1{"id": 1, "amount": 5}\n'
+
+
 def test_f81_a_code_that_nobody_listed_is_not_charged_again(tmp_path):
     p = pipeline(tmp_path, CHARGE, "unknown: hold\nhandler: {exec: [./effect]}\n", {"id": 1}, {"id": 2})
     counts(p.run(status=1), received=2, unknown=2, attempts=2, retries=0, repeats=0)

@@ -1,0 +1,228 @@
+/* The machine by itself, with a store in memory: what is fetched, and how much of it may be on its way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/pipeline.h"
+#include "runtime/executor.h"
+#include "testenv.h"
+
+enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8 };
+
+typedef struct fixture {
+    test_env world;
+    once_handler_spec handler;
+    once_spec spec;
+    once_store *store;
+    once_executor executor;
+    once_pipe *pipe;
+    int64_t now_ms;
+    uint64_t fetched, acked;
+    int fetch_status, store_status;
+    const char *lane; /* of all messages; NULL: none */
+    uint64_t slow;    /* the effect of this message does not end; 0: none */
+    once_item *held[HELD_MAX];
+    size_t held_n;
+} fixture;
+
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena, void **input,
+                   once_error *err)
+{
+    (void)handler, (void)body, (void)message, (void)arena, (void)err;
+    *input = NULL;
+    return ONCE_OK;
+}
+
+static int run_nothing(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed, once_error *err)
+{
+    (void)user, (void)items, (void)n, (void)careful, (void)blame, (void)arena, (void)failed, (void)err;
+    return ONCE_OK;
+}
+
+static void open_pipe(fixture *f, bool finite)
+{
+    const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
+    const once_pipe_options pipe_options = {.spec = &f->spec, .env = &f->world.env, .run = 1, .prepare = prepare, .finite = finite};
+    once_error err;
+    test_env_init(&f->world, 1);
+    f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .effect = ONCE_EFFECT_CALLBACK, .slots = SLOTS, .lease_ms = 1000000000,
+                                     .remember_ms = 1000000000, .retry = {.attempts = 3, .min_ms = 1, .max_ms = 2}};
+    f->spec = (once_spec){.consumer = ONCE_BYTES("c"), .handlers = &f->handler, .n_handlers = 1, .batch_max = BATCH, .gap_ms = -1,
+                          .drain_ms = 1000, .patience_ms = 1};
+    assert_int_equal(once__store_open("memory:", &options, &f->store, &err), ONCE_OK);
+    once_executor_init(&f->executor, f->store, f->spec.consumer, run_nothing, NULL);
+    assert_int_equal(once_pipe_new(&pipe_options, &f->pipe, &err), ONCE_OK);
+}
+
+static int set_up(void **state)
+{
+    *state = calloc(1, sizeof(fixture));
+    return *state ? 0 : 1;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    once_pipe_free(f->pipe);
+    once_executor_release(&f->executor);
+    if (f->store) once__store_close(f->store);
+    free(f);
+    return 0;
+}
+
+static void fill(fixture *f, once_batch *batch, size_t n)
+{
+    batch->items = once_arena_new(&batch->arena, once_item, n);
+    batch->n = n;
+    batch->taken_in = true;
+    for (size_t i = 0; i < n; i++) {
+        once_item *item = &batch->items[i];
+        char *key = once_arena_alloc(&batch->arena, 24);
+        const once_bytes bytes = {key, (size_t)snprintf(key, 24, "%llu", (unsigned long long)++f->fetched)};
+        item->batch = batch;
+        item->handler = &f->handler;
+        item->input = f; /* it can run */
+        item->scope = (once_scope){.consumer = f->spec.consumer, .operation = f->handler.operation};
+        item->message = (once_message){.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
+        item->request = (once_request){.scope = &item->scope, .key = bytes, .id = once_key_id(f->store->secret, &item->scope, bytes),
+                                       .lease_ms = f->handler.lease_ms, .remember_ms = f->handler.remember_ms, .sent_ms = ONCE_NO_TIME,
+                                       .lane.gap_ms = -1, .run = 1};
+        if (f->lane) item->request.lane.id = once_lane_id(f->store->secret, &item->scope, (once_bytes){f->lane, strlen(f->lane)});
+    }
+}
+
+/* One action of each kind; false: nobody has anything to do now. */
+static bool step_source(fixture *f)
+{
+    once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
+    if (!action) return false;
+    action->status = ONCE_OK;
+    if (action->kind == ONCE_ACT_ACK) f->acked = action->upto;
+    else if (f->fetch_status) action->status = once_fail(&action->error, f->fetch_status, "not now");
+    else fill(f, action->batch, action->max);
+    once_pipe_step(f->pipe, action, f->now_ms);
+    return true;
+}
+
+static bool step_store(fixture *f)
+{
+    once_action *action = once_pipe_store_action(f->pipe, f->now_ms);
+    if (!action) return false;
+    if (f->store_status && action->kind == ONCE_ACT_BEGIN) action->status = once_fail(&action->error, f->store_status, "not now");
+    else once_execute_store(&f->executor, action);
+    once_pipe_step(f->pipe, action, f->now_ms);
+    return true;
+}
+
+static bool step_effects(fixture *f)
+{
+    once_action *action = once_pipe_effect_action(f->pipe, f->now_ms);
+    if (!action) return false;
+    once_item *items[BATCH];
+    const size_t n = action->n;
+    assert_in_range(n, 1, BATCH);
+    assert_int_equal(action->kind, ONCE_ACT_START);
+    memcpy(items, action->items, n * sizeof *items);
+    action->status = ONCE_OK;
+    once_pipe_step(f->pipe, action, f->now_ms);
+    for (size_t i = 0; i < n; i++) {
+        items[i]->started = true;
+        items[i]->outcome = ONCE_DONE;
+        if (items[i]->ticket == f->slow) f->held[f->held_n++] = items[i];
+        else once_pipe_finished(f->pipe, &items[i], 1, f->now_ms);
+    }
+    return true;
+}
+
+static void work(fixture *f, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        const bool source = step_source(f), store = step_store(f), effects = step_effects(f);
+        if (!source && !store && !effects) f->now_ms += 10, test_env_pass(&f->world, 10);
+    }
+}
+
+static void no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of(void **state)
+{
+    fixture *f = *state;
+    f->slow = 1;
+    open_pipe(f, false);
+    work(f, 20000);
+    assert_int_equal(f->held_n, 1);
+    assert_int_equal(f->acked, 0);
+    assert_in_range(f->fetched, 10 * BATCH, 64 * BATCH);
+    const uint64_t before = f->fetched;
+    work(f, 1000);
+    assert_int_equal(f->fetched, before);
+    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    work(f, 2000);
+    assert_true(f->fetched > before + 10 * BATCH && f->acked > before);
+}
+
+static void no_more_waits_behind_a_lane_than_two_batches(void **state)
+{
+    fixture *f = *state;
+    f->slow = 1;
+    f->lane = "one";
+    open_pipe(f, false);
+    work(f, 5000);
+    assert_int_equal(f->held_n, 1);
+    assert_in_range(f->fetched, 2 * BATCH, 5 * BATCH);
+    const uint64_t before = f->fetched;
+    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    work(f, 2000);
+    assert_true(f->acked > before);
+}
+
+static void a_source_that_fails_now_and_then_is_not_given_up(void **state)
+{
+    fixture *f = *state;
+    open_pipe(f, true);
+    for (int i = 0; i < 30; i++) {
+        f->fetch_status = ONCE_E_UNAVAILABLE;
+        while (!step_source(f)) work(f, 1);
+        const uint64_t before = f->fetched;
+        f->fetch_status = ONCE_OK;
+        while (f->fetched == before && !once_pipe_ended(f->pipe)) work(f, 1);
+        assert_false(once_pipe_ended(f->pipe));
+    }
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    f->fetch_status = ONCE_E_UNAVAILABLE; /* and now it does not come back */
+    for (int i = 0; i < 100000 && !once_pipe_ended(f->pipe); i++) work(f, 1);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_UNAVAILABLE);
+}
+
+static void f46_nothing_is_fetched_while_the_store_is_away(void **state)
+{
+    fixture *f = *state;
+    open_pipe(f, false);
+    work(f, 200);
+    f->store_status = ONCE_E_UNAVAILABLE;
+    work(f, 200);
+    const uint64_t before = f->fetched, acked = f->acked;
+    work(f, 2000);
+    assert_int_equal(f->fetched, before);
+    assert_int_equal(f->acked, acked);
+    f->store_status = ONCE_OK;
+    work(f, 4000);
+    assert_true(f->fetched > before + 10 * BATCH && f->acked > before);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
+        TEST(no_more_waits_behind_a_lane_than_two_batches),
+        TEST(a_source_that_fails_now_and_then_is_not_given_up),
+        TEST(f46_nothing_is_fetched_while_the_store_is_away),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -45,7 +45,8 @@ enum once_list_what { ONCE_LIST_WAITING = 1, ONCE_LIST_UNKNOWN = 2, ONCE_LIST_DE
 typedef struct once_listed {
     const char *state; /* "waiting", "unknown", "dead" or "busy" */
     uint64_t letter;   /* dead: its id; otherwise 0 */
-    const char *kind;  /* dead: "dead", "conflict", "too_old" or "malformed" (it has no key); otherwise NULL */
+    const char *kind;  /* dead: "dead", "conflict", "too_old", "cut" (longer than message_max, only its beginning is kept) or "malformed" (it has
+                        * no key); otherwise NULL */
     once_scope scope;
     once_bytes key; /* may be empty */
     once_bytes type;

@@ -60,7 +60,8 @@ ONCE_API const char *once_outcome_name(once_outcome outcome);
     X(UNKNOWN, "unknown")     /* an attempt may have had its effect */                                               \
     X(CONFLICT, "conflict")   /* same key, other fingerprint */                                                      \
     X(TOO_OLD, "too_old")     /* older than what is remembered */                                                    \
-    X(STALE, "stale")         /* an older version than the lane's */
+    X(STALE, "stale")         /* an older version than the lane's */                                                 \
+    X(CUT, "cut")             /* of dead letters only: longer than message_max, and only its beginning is kept */
 
 typedef enum once_answer {
 #define ONCE_ANSWER_ENUM(name, text) ONCE_ANSWER_##name,

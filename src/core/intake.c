@@ -38,6 +38,9 @@ static int parse_body(once_intake *intake, once_item *item, once_error *why)
 {
     const once_spec *spec = intake->spec;
     once_json_error bad;
+    if (item->message.cut_from)
+        return once_fail(why, ONCE_E_MESSAGE, "message of %llu bytes is longer than message_max (%zu); only its beginning is kept",
+                         (unsigned long long)item->message.cut_from, spec->message_max);
     if (item->message.body.len > spec->message_max)
         return once_fail(why, ONCE_E_MESSAGE, "message of %zu bytes is longer than message_max (%zu)", item->message.body.len,
                          spec->message_max);

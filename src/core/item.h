@@ -79,6 +79,7 @@ struct once_batch {
     once_arena arena;
     once_item *items;
     size_t n, open; /* open: not yet over */
+    size_t bytes;   /* of the bodies, when it was fetched */
     bool taken_in;  /* intake is done for all items */
     once_batch *next, *all; /* spare ones; all there are */
 };

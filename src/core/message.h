@@ -2,6 +2,8 @@
 #ifndef ONCE_CORE_MESSAGE_H
 #define ONCE_CORE_MESSAGE_H
 
+#include <stdint.h>
+
 #include "once/types.h"
 
 /* Where the source had it; the same on every redelivery. "payments.ndjson" "17", "orders/3" "88123". As text: place ':' point. */
@@ -12,6 +14,7 @@ typedef struct once_coordinates {
 
 typedef struct once_message {
     once_bytes body;
+    uint64_t cut_from;  /* 0: `body` is whole. Otherwise it is the beginning of so many bytes, longer than message_max: a dead letter */
     once_bytes headers; /* a JSON object as text, or empty */
     once_bytes type;    /* what chose the handler, or empty */
     once_coordinates at;

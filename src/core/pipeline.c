@@ -25,6 +25,8 @@
 #define SWEEP_MS 60000           /* how often to drop what has expired */
 #define SWEEP_MORE_MS 100        /* the same, while there is more to drop and the store does not say when */
 #define OUTSTANDING 64           /* batches that may be on their way behind one that takes long */
+#define READY_BYTES (16u << 20)  /* of bodies that wait for their transaction; then nothing more is fetched */
+#define HELD_BYTES (64u << 20)   /* the same of all batches whose messages are not over */
 #define PARKED 2                 /* batches that may wait behind equal keys and lanes */
 #define LOOK_AHEAD 64            /* so many more than there are free slots are looked at: duplicates need none */
 #define CLOCK_SLACK_MS 2         /* the store's clock and ours need not tick together */
@@ -71,6 +73,7 @@ struct once_pipe {
     once_batch *spare, *batches;
     once_item **ready; /* ring */
     size_t ready_first, ready_n, ready_size;
+    size_t ready_bytes, held_bytes; /* of bodies: of those in it, of all batches that were fetched */
     size_t parked; /* not in it: they wait behind equal keys and lanes */
     once_waits waits;
     once_item *farthest; /* with a cursor: of those that are over, the last one; its batch is kept for it */
@@ -146,8 +149,10 @@ static once_batch *batch_get(once_pipe *pipe)
 static void batch_put(once_pipe *pipe, once_batch *batch)
 {
     once_arena_reset(&batch->arena);
+    assert(pipe->held_bytes >= batch->bytes);
+    pipe->held_bytes -= batch->bytes;
     batch->items = NULL;
-    batch->n = batch->open = 0;
+    batch->n = batch->open = batch->bytes = 0;
     batch->taken_in = false;
     batch->next = pipe->spare;
     pipe->spare = batch;
@@ -215,6 +220,7 @@ static void ready_push(once_pipe *pipe, once_item *item)
 {
     assert(pipe->ready_n < pipe->ready_size);
     pipe->ready[(pipe->ready_first + pipe->ready_n++) % pipe->ready_size] = item;
+    pipe->ready_bytes += item->message.body.len;
 }
 
 static void ready_push_back(once_pipe *pipe, once_item *item) /* to the front, where it was */
@@ -223,6 +229,7 @@ static void ready_push_back(once_pipe *pipe, once_item *item) /* to the front, w
     pipe->ready_first = (pipe->ready_first + pipe->ready_size - 1) % pipe->ready_size;
     pipe->ready[pipe->ready_first] = item;
     pipe->ready_n++;
+    pipe->ready_bytes += item->message.body.len;
 }
 
 static once_item *ready_pop(once_pipe *pipe)
@@ -231,6 +238,7 @@ static once_item *ready_pop(once_pipe *pipe)
     once_item *item = pipe->ready[pipe->ready_first];
     pipe->ready_first = (pipe->ready_first + 1) % pipe->ready_size;
     pipe->ready_n--;
+    pipe->ready_bytes -= item->message.body.len;
     return item;
 }
 
@@ -238,6 +246,14 @@ static uint64_t may_ack(const once_pipe *pipe)
 {
     if (ONCE_PLANTED(ack_past_gap)) return pipe->next_ticket - 1;
     return pipe->watermark.upto;
+}
+
+/* Of what was fetched there is enough in memory. When none of it is left to be worked on, it is held for another reason (the cursor's),
+ * and waiting would not help. */
+static bool holds_enough(const once_pipe *pipe)
+{
+    if (pipe->ready_n >= pipe->batch_max || pipe->ready_bytes >= READY_BYTES || pipe->parked >= PARKED * pipe->batch_max) return true;
+    return pipe->held_bytes >= HELD_BYTES && pipe->ready_n + pipe->parked + pipe->flight.n > 0;
 }
 
 once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
@@ -250,7 +266,7 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
     } else {
         const bool store_away = pipe->tries > 0; /* then nothing is fetched */
         if (pipe->at_end || pipe->stopping || store_away || now_ms < pipe->source_at_ms) return NULL;
-        if (pipe->ready_n >= pipe->batch_max || pipe->parked >= PARKED * pipe->batch_max) return NULL;
+        if (holds_enough(pipe)) return NULL;
         if (pipe->next_ticket - pipe->watermark.upto > (OUTSTANDING - 1) * pipe->batch_max) return NULL; /* one is very slow */
         once_batch *batch = batch_get(pipe);
         if (!batch) return NULL;
@@ -293,9 +309,11 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
         return;
     }
     for (size_t i = 0; i < batch->n; i++) {
+        batch->bytes += batch->items[i].message.body.len;
         batch->items[i].ticket = pipe->next_ticket++;
         ready_push(pipe, &batch->items[i]);
     }
+    pipe->held_bytes += batch->bytes;
 }
 
 static void acked(once_pipe *pipe, once_action *action, int64_t now_ms)

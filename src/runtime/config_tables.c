@@ -692,7 +692,7 @@ static const once_config_field pipeline_fields[] = {
     {.name = "workers", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.workers), .min = 1, .max = 1024, .standard = "4",
      .text = "Processes of `exec`, threads of `callback`, or connections of `sql` with `url` that one handler may have at a time."},
     {.name = "message_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.message_max), .min = 1, .max = INT64_C(1) << 30,
-     .standard = "1MiB", .text = "The largest message; a larger one is a dead letter."},
+     .standard = "1MiB", .text = "The largest message; a larger one is a dead letter that keeps its first `message_max` bytes and cannot be replayed."},
     {.name = "result_max", .type = ONCE_CONFIG_SIZE, ONCE_CONFIG_AT(once__pipeline, spec.result_max), .min = 0, .max = 16 << 20,
      .standard = "64KiB", .text = "How much of an effect's result is kept for duplicates."},
     LATER_FIELD("sinks", "write to a table of your own in 'sql'"),

@@ -144,7 +144,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
             .key = item->request.key,
             .message = item->message,
             .reason = item->reason,
-            .kind = item->decision.answer,
+            .kind = item->message.cut_from ? ONCE_ANSWER_CUT : item->decision.answer,
             .old_key = item->decision.old_key,
         };
     }

@@ -404,6 +404,11 @@ static int look_behind_another(const replaying *r, const once_said *mine, once_r
 /* Judges the letter and moves it, without ending the letter itself unless *ended. */
 static int move(replaying *r, const once_letter *letter, once_replayed *out, bool *ended, once_error *err)
 {
+    if (letter->kind == ONCE_ANSWER_CUT) { /* whatever its beginning says, it is not the message */
+        out->verdict = ONCE_REPLAY_still_dead;
+        out->reason = ONCE_BYTES("it was longer than message_max and only its beginning is kept; raise message_max and deliver it again");
+        return ONCE_OK;
+    }
     once_item *item = once_arena_new(&r->batch.arena, once_item, 1);
     if (!item) return once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
     int rc = take_in(r, letter, item, err);

@@ -1,7 +1,7 @@
 /* The file source: NDJSON, one message a line. "-" is standard input; `follow` waits at the end for more.
  *
- * Lines are split in place: a chunk is read into the batch's arena and the bodies point into it. What is left behind the
- * last whole line is carried over to the next batch. Coordinates are the path as it was written and the line number, blank
+ * Everything is bounded in bytes: a batch, and a line, of which no more than message_max is kept. A longer one is handed out cut,
+ * and says so (once_message.cut_from). Coordinates are the path as it was written and the line number, blank
  * lines included in the count, so they are the same on every reading. */
 #include <assert.h>
 #include <errno.h>
@@ -14,14 +14,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/hash.h"
+#include "source/lines.h"
 #include "source/source.h"
 
 #include "base/banned.h"
 
 #define CHUNK (256u << 10)
-#define LINE_MAX_BYTES (64u << 20) /* a longer line is cut; it is a dead letter anyway */
+#define BATCH_BYTES (4u << 20)     /* a batch is handed out when it has so many, or `max` messages */
+#define LINE_MAX_BYTES (64u << 20)
 #define IDLE_MS 100
 
 typedef struct file_source {
@@ -29,13 +30,15 @@ typedef struct file_source {
     int fd;
     bool is_stdin, regular, at_eof;
     uint64_t line;     /* of the last line handed out */
-    once_buf carry;    /* read, not yet handed out */
+    once_lines lines;  /* read, not yet handed out */
     _Atomic int64_t offset; /* bytes read; `left` asks from another thread */
-    int64_t given;     /* bytes handed out; what is carried begins here */
+    int64_t given;     /* bytes handed out; the lines begin here */
     dev_t device;
     ino_t inode;
     char *path;
     atomic_bool woken;
+    int failed; /* not ONCE_OK: what the next fetch has to say, which is `failure` */
+    once_error failure;
 } file_source;
 
 static int bad_file(const file_source *f, int status, const char *what, int error, once_error *err)
@@ -47,7 +50,7 @@ static void file_close(once_source *source)
 {
     file_source *f = (file_source *)source;
     if (f->fd >= 0 && !f->is_stdin) source->env->close(source->env->self, f->fd);
-    once_buf_release(&f->carry);
+    once_lines_release(&f->lines);
     free(f->path);
     free(f);
 }
@@ -61,7 +64,7 @@ static int file_open(const once_spec *spec, const once_env *env, once_source **o
     }
     f->base = (once_source){.ops = &once_source_file, .spec = spec, .env = env};
     f->is_stdin = strcmp(f->path, "-") == 0;
-    once_buf_init(&f->carry, LINE_MAX_BYTES + 2 * CHUNK);
+    once_lines_init(&f->lines, spec->message_max);
     f->fd = f->is_stdin ? STDIN_FILENO : env->open(env->self, f->path, O_RDONLY | O_CLOEXEC, 0);
 
     struct stat st;
@@ -174,109 +177,144 @@ static int still_the_same(file_source *f, once_error *err)
     return ONCE_OK;
 }
 
-/* Reads more behind what is carried; at_eof: there was nothing, for now. */
+/* Reads more behind what is there; at_eof: there was nothing, for now. */
 static int read_more(file_source *f, once_error *err)
 {
     const once_env *env = f->base.env;
-    if (!once_buf_reserve(&f->carry, CHUNK)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a line of '%s'", f->path);
+    char *room = once_lines_room(&f->lines, CHUNK);
+    if (!room) return once_fail(err, ONCE_E_NOMEM, "out of memory for a line of '%s'", f->path);
     ssize_t n;
-    do n = env->read(env->self, f->fd, f->carry.data + f->carry.len, CHUNK);
+    do n = env->read(env->self, f->fd, room, CHUNK);
     while (n < 0 && errno == EINTR);
     if (n < 0) return errno == EAGAIN ? ONCE_OK : bad_file(f, ONCE_E_IO, "cannot read", errno, err);
     f->at_eof = n == 0;
-    f->carry.len += (size_t)n;
+    once_lines_fed(&f->lines, (size_t)n);
     f->offset += n;
     return ONCE_OK;
 }
 
-/* A line that grows beyond all bounds keeps its beginning and loses the rest. */
-static void cut_long_line(file_source *f)
-{
-    if (f->carry.len <= LINE_MAX_BYTES || memrchr(f->carry.data, '\n', f->carry.len)) return;
-    f->carry.len = LINE_MAX_BYTES;
-}
-
 /* --- splitting --- */
 
-static bool is_blank(const char *at, size_t len)
+static bool is_blank(const once_line *line)
 {
-    for (size_t i = 0; i < len; i++)
-        if (at[i] != ' ' && at[i] != '\t' && at[i] != '\r') return false;
+    if (line->len > line->kept) return false;
+    for (size_t i = 0; i < line->kept; i++)
+        if (line->data[i] != ' ' && line->data[i] != '\t' && line->data[i] != '\r') return false;
     return true;
 }
 
-static bool write_number(once_arena *arena, uint64_t number, once_bytes *out)
+static size_t write_number(uint64_t number, char out[20])
 {
     char text[20], *at = text + sizeof text;
     do *--at = (char)('0' + number % 10);
     while (number /= 10);
-    return once_arena_copy(arena, (once_bytes){at, (size_t)(text + sizeof text - at)}, out);
+    const size_t len = (size_t)(text + sizeof text - at);
+    memcpy(out, at, len);
+    return len;
 }
 
-/* Moves what is carried into the arena and hands out up to `max` lines of it. `last`: the end counts as the end of a line. */
-static int split(file_source *f, size_t max, bool last, once_batch *batch, once_error *err)
+/* A batch while it is filled. */
+typedef struct filling {
+    once_batch *batch;
+    size_t max;   /* items */
+    size_t bytes; /* of bodies so far */
+} filling;
+
+static bool is_full(const filling *to) { return to->batch->n == to->max || to->bytes >= BATCH_BYTES; }
+
+static void add_item(file_source *f, filling *to, const once_line *line)
 {
-    char *data = once_arena_alloc(&batch->arena, f->carry.len + 1);
-    if (!data) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
-    if (f->carry.len) memcpy(data, f->carry.data, f->carry.len);
-    size_t at = 0;
-    while (batch->n < max && at < f->carry.len) {
-        const char *end = memchr(data + at, '\n', f->carry.len - at);
-        if (!end && !last) break;
-        const size_t len = (end ? (size_t)(end - data) : f->carry.len) - at;
-        f->line++;
-        if (!is_blank(data + at, len)) {
-            once_item *item = &batch->items[batch->n++];
-            *item = (once_item){.batch = batch, .message = {.body = {data + at, len}, .sent_ms = ONCE_NO_TIME}};
-            item->message.at.place = f->base.spec->source.path;
-            item->resume = f->given + (int64_t)(at + len + (end != NULL));
-            if (!write_number(&batch->arena, f->line, &item->message.at.point)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
-        }
-        at += len + (end != NULL);
+    once_item *item = &to->batch->items[to->batch->n++];
+    *item = (once_item){.batch = to->batch, .message = {.body = {line->data, line->kept}, .sent_ms = ONCE_NO_TIME}};
+    item->message.cut_from = line->len > line->kept ? line->len : 0;
+    item->message.at = (once_coordinates){f->base.spec->source.path, {NULL, (size_t)f->line}};
+    item->resume = f->given;
+    to->bytes += line->kept;
+}
+
+/* Bodies and line numbers of items[from...] into the arena, in two pieces. */
+static bool copy_items(once_batch *batch, size_t from)
+{
+    const size_t n = batch->n - from;
+    if (n == 0) return true;
+    const once_message *last = &batch->items[batch->n - 1].message;
+    const char *base = batch->items[from].message.body.data;
+    const size_t size = (size_t)(last->body.data - base) + last->body.len;
+    char *bodies = once_arena_alloc(&batch->arena, size + 1), *points = once_arena_alloc(&batch->arena, n * 20);
+    if (!bodies || !points) return false;
+    memcpy(bodies, base, size);
+    for (size_t i = from; i < batch->n; i++) {
+        once_message *m = &batch->items[i].message;
+        m->body.data = bodies + (m->body.data - base);
+        m->at.point = (once_bytes){points, write_number(m->at.point.len, points)};
+        points += m->at.point.len;
     }
-    if (at) memmove(f->carry.data, f->carry.data + at, f->carry.len - at);
-    f->carry.len -= at;
-    f->given += (int64_t)at;
-    return ONCE_OK;
+    return true;
 }
 
-static size_t lines_carried(const file_source *f, size_t enough)
+/* Takes what lines there are, up to the bounds of the batch. All or nothing. */
+static int take_lines(file_source *f, bool last, filling *to, once_error *err)
 {
-    size_t n = 0;
-    const char *at = f->carry.data, *end = at + f->carry.len;
-    while (n < enough && at < end && (at = memchr(at, '\n', (size_t)(end - at)))) n++, at++;
-    return n;
+    const once_lines lines = f->lines; /* to go back to: taking a line changes no bytes */
+    const filling was = *to;
+    const size_t n = to->batch->n;
+    const int64_t given = f->given;
+    const uint64_t number = f->line;
+    once_line line;
+    while (!is_full(to) && once_lines_next(&f->lines, last, &line)) {
+        f->line++;
+        f->given += (int64_t)line.len + line.ended;
+        if (!is_blank(&line)) add_item(f, to, &line);
+    }
+    if (copy_items(to->batch, n)) return ONCE_OK;
+    f->lines = lines;
+    f->given = given;
+    f->line = number;
+    *to = was;
+    to->batch->n = n;
+    return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch of '%s'", f->path);
+}
+
+/* One step of a fetch: takes what there is, or reads. */
+static int fill_some(file_source *f, filling *to, bool *more, once_error *err)
+{
+    const bool follow = f->base.spec->source.follow;
+    int rc = take_lines(f, f->at_eof && !follow, to, err);
+    *more = false;
+    if (rc != ONCE_OK || is_full(to) || (f->at_eof && !follow)) return rc;
+    if (!wait_readable(f, to->batch->n ? f->base.spec->batch_wait_ms : IDLE_MS)) return ONCE_OK;
+    rc = read_more(f, err);
+    if (rc != ONCE_OK) return rc;
+    *more = !f->at_eof || !follow;
+    if (*more || to->batch->n) return ONCE_OK;
+    rc = still_the_same(f, err);
+    if (rc == ONCE_OK) once_env_sleep_ms(f->base.env, IDLE_MS);
+    return rc;
 }
 
 static int file_fetch(once_source *source, size_t max, once_batch *batch, bool *at_end, once_error *err)
 {
     file_source *f = (file_source *)source;
-    const bool follow = source->spec->source.follow;
-    int rc = ONCE_OK;
-    size_t lines = f->carry.len ? lines_carried(f, max) : 0;
     *at_end = false;
     batch->n = 0;
-    while (lines < max && !atomic_load(&f->woken)) {
-        if (!wait_readable(f, lines ? source->spec->batch_wait_ms : IDLE_MS)) break;
-        rc = read_more(f, err);
-        if (rc != ONCE_OK) return rc;
-        if (f->at_eof) {
-            if (!follow || lines) break;
-            rc = still_the_same(f, err);
-            if (rc != ONCE_OK) return rc;
-            once_env_sleep_ms(source->env, IDLE_MS);
-            break;
-        }
-        cut_long_line(f);
-        lines = lines_carried(f, max);
+    if (f->failed != ONCE_OK) {
+        if (err) *err = f->failure;
+        const int rc = f->failed;
+        f->failed = ONCE_OK;
+        return rc;
     }
-    atomic_store(&f->woken, false);
-    const bool last = f->at_eof && !follow;
     batch->items = once_arena_new(&batch->arena, once_item, max);
-    if (!batch->items) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
-    rc = split(f, max, last, batch, err);
-    if (rc != ONCE_OK) batch->n = 0;
-    *at_end = last && f->carry.len == 0;
+    if (!batch->items) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch of '%s'", f->path);
+    filling to = {.batch = batch, .max = max};
+    int rc = ONCE_OK;
+    for (bool more = true; more && rc == ONCE_OK && !atomic_load(&f->woken);) rc = fill_some(f, &to, &more, &f->failure);
+    atomic_store(&f->woken, false);
+    if (rc != ONCE_OK && batch->n) { /* what was read comes first; it is said next time */
+        f->failed = rc;
+        return ONCE_OK;
+    }
+    if (rc != ONCE_OK && err) *err = f->failure;
+    *at_end = rc == ONCE_OK && f->at_eof && !source->spec->source.follow && once_lines_held(&f->lines) == 0;
     return rc;
 }
 

@@ -388,11 +388,14 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
 
 /* --- letters and single entries --- */
 
-/* A letter without an entry is the same one when it was at the same place with the same body, for the same consumer. */
+/* A letter without an entry is the same one when it was at the same place with the same body, for the same consumer. Of one that is
+ * cut the length stands for the rest of the body. */
 static once_hash letter_identity(const once_store *store, const once_letter *letter)
 {
+    const uint64_t whole = letter->message.cut_from;
     const once_scope source = {letter->message.at.place, letter->message.at.point, ONCE_BYTES("letter")};
-    const once_hash message = once_key_id(store->secret, &source, letter->message.body);
+    const once_scope cut = {letter->message.at.place, letter->message.at.point, {(const char *)&whole, sizeof whole}};
+    const once_hash message = once_key_id(store->secret, whole ? &cut : &source, letter->message.body);
     const once_scope owner = {letter->scope.tenant, letter->scope.consumer, ONCE_BYTES("letter")};
     return once_key_id(store->secret, &owner, (once_bytes){(const char *)&message, sizeof message});
 }

@@ -58,7 +58,7 @@ typedef struct once_letter {
     once_bytes key; /* may be empty */
     once_message message;
     once_bytes reason;
-    once_answer kind; /* DEAD, CONFLICT or TOO_OLD. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key */
+    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
     once_bytes history; /* as that of the entry that died */

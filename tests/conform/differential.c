@@ -982,9 +982,10 @@ int differential_print(const differential_counts *c, bool table)
     static const char *const verbs[VERBS] = {"claim", "accept", "settle", "extend", "take"};
     int never = 0;
     for (int i = 0; i < ONCE_ANSWERS; i++)
-        never += show("claim", once_answer_name((once_answer)i), c->claim[i], i != ONCE_ANSWER_WAITING, table);
+        never += show("claim", once_answer_name((once_answer)i), c->claim[i], i != ONCE_ANSWER_WAITING && i != ONCE_ANSWER_CUT, table);
     for (int i = 0; i < ONCE_ANSWERS; i++)
-        never += show("accept", once_answer_name((once_answer)i), c->accept[i], i != ONCE_ANSWER_RUN && i != ONCE_ANSWER_GAP, table);
+        never += show("accept", once_answer_name((once_answer)i), c->accept[i],
+                      i != ONCE_ANSWER_RUN && i != ONCE_ANSWER_GAP && i != ONCE_ANSWER_CUT, table);
     for (int i = 0; i < ONCE_ANSWERS; i++)
         never += show("take", once_answer_name((once_answer)i), c->take[i], i == ONCE_ANSWER_RUN || i == ONCE_ANSWER_STALE, table);
     never += show("", "after silence", c->silent, true, table);
@@ -993,7 +994,7 @@ int differential_print(const differential_counts *c, bool table)
     never += show("", "claimed by itself", c->own, true, table);
     never += show("", "left by a run", c->left_by, true, table);
     for (int i = 0; i < ONCE_ANSWERS; i++)
-        never += show("natural", once_answer_name((once_answer)i), c->natural[i], i != ONCE_ANSWER_WAITING, table);
+        never += show("natural", once_answer_name((once_answer)i), c->natural[i], i != ONCE_ANSWER_WAITING && i != ONCE_ANSWER_CUT, table);
     never += show("natural", "taken", c->natural_taken, true, table);
     never += show_settled("natural", c->natural_settle, table);
     never += show("maybe", "retry applied", c->maybe[0], true, table) + show("maybe", "dead applied", c->maybe[1], true, table);

@@ -188,7 +188,11 @@ static void f56_a_read_that_fails_is_an_error_and_not_the_end(void **state)
     f->files.fail_errno = EIO;
     f->files.at_most = 2;
     assert_int_equal(open_source(f), ONCE_OK);
+    assert_int_equal(fetch(f, 10, &at_end), ONCE_OK); /* what was read before it comes first */
+    assert_int_equal(f->batch.n, 1);
+    assert_false(at_end);
     assert_int_equal(fetch(f, 10, &at_end), ONCE_E_IO);
+    assert_int_equal(f->batch.n, 0);
     assert_false(at_end);
 }
 
@@ -208,15 +212,74 @@ static void a_long_line_comes_whole(void **state)
     fixture *f = *state;
     bool at_end;
     const size_t len = 10u << 20;
+    f->spec.message_max = len;
     char *text = malloc(len + 3);
     memset(text, 'x', len);
     memcpy(text + len, "\ny\n", 3);
     write_file(f, "w", text, len + 3);
     assert_int_equal(open_source(f), ONCE_OK);
     assert_int_equal(fetch(f, 10, &at_end), ONCE_OK);
-    assert_int_equal(f->batch.n, 2);
+    assert_int_equal(f->batch.n, 1); /* it fills a batch */
     assert_int_equal(f->batch.items[0].message.body.len, len);
-    expect_item(f, 1, "y", "2");
+    assert_int_equal(f->batch.items[0].message.cut_from, 0);
+    assert_int_equal(fetch(f, 10, &at_end), ONCE_OK);
+    assert_int_equal(f->batch.n, 1);
+    expect_item(f, 0, "y", "2");
+    free(text);
+}
+
+static void f84_a_line_longer_than_message_max_is_cut_and_says_so(void **state)
+{
+    fixture *f = *state;
+    bool at_end = false;
+    size_t n = 0, cut = 0;
+    enum { MAX = 1000 };
+    f->spec.message_max = MAX;
+    const size_t lens[] = {MAX - 1, MAX, MAX + 1, 700000, 1, 3 * MAX, 262144, 262145, 5};
+    char *text = malloc(2000000);
+    size_t len = 0;
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
+        memset(text + len, 'a' + (int)i, lens[i]);
+        text[len + lens[i]] = '\n';
+        len += lens[i] + 1;
+    }
+    write_file(f, "w", text, len - 1); /* the last one without its newline */
+    assert_int_equal(open_source(f), ONCE_OK);
+    while (!at_end) {
+        assert_int_equal(fetch(f, 4, &at_end), ONCE_OK);
+        for (size_t i = 0; i < f->batch.n; i++, n++) {
+            const once_message *m = &f->batch.items[i].message;
+            assert_int_equal(m->body.len, lens[n] < MAX ? lens[n] : MAX);
+            assert_int_equal(m->body.data[0], 'a' + (int)n);
+            assert_int_equal(m->body.data[m->body.len - 1], 'a' + (int)n);
+            assert_int_equal(m->cut_from, lens[n] > MAX ? lens[n] : 0);
+            cut += m->cut_from > 0;
+        }
+    }
+    assert_int_equal(n, sizeof lens / sizeof *lens);
+    assert_int_equal(cut, 5);
+    free(text);
+}
+
+static void f84_a_batch_is_bounded_in_bytes(void **state)
+{
+    fixture *f = *state;
+    bool at_end = false;
+    size_t n = 0, fetches = 0;
+    enum { LINE = 100000, LINES = 300 };
+    char *text = malloc(LINE);
+    memset(text, 'x', LINE);
+    text[LINE - 1] = '\n';
+    for (int i = 0; i < LINES; i++) write_file(f, "a", text, LINE);
+    assert_int_equal(open_source(f), ONCE_OK);
+    while (!at_end) {
+        assert_int_equal(fetch(f, 1024, &at_end), ONCE_OK);
+        n += f->batch.n;
+        fetches++;
+        assert_in_range(f->batch.n, 0, 45);
+    }
+    assert_int_equal(n, LINES);
+    assert_in_range(fetches, 7, 12);
     free(text);
 }
 
@@ -277,6 +340,8 @@ int main(void)
         TEST(f56_a_read_that_fails_is_an_error_and_not_the_end),
         TEST(f56_no_descriptor_left_is_said),
         TEST(a_long_line_comes_whole),
+        TEST(f84_a_line_longer_than_message_max_is_cut_and_says_so),
+        TEST(f84_a_batch_is_bounded_in_bytes),
         TEST(following_waits_for_the_end_of_a_line),
         TEST(a_followed_file_that_shrinks_or_is_replaced_stops_the_source),
         TEST(a_directory_is_refused),

@@ -42,13 +42,14 @@ static void as_json(const once_explanation *e, bool first)
 static const struct {
     const char *state, *sentence;
 } sentences[] = {
-    {"absent", "Nothing is known about it: it was never seen here, or it is forgotten. A message with this key would run."},
+    {"absent", "Nothing is known about it: it was never seen here, or it is forgotten. A message with this key would run, unless its lane"
+               " or its time says otherwise: --message tells."},
     {"claimed", "A worker is on it. Another delivery waits for that one's outcome."},
     {"waiting", "The store owns its message and will hand it out again. Another delivery is a duplicate."},
     {"unknown", "An attempt may have had its effect. Another delivery does not run."},
     {"dead", "It became a dead letter. Another delivery is suppressed."},
     {"done", "Its effect happened. Another delivery is a duplicate and is suppressed."},
-    {"already", "The business said that it had happened before, under another message. Another delivery is a duplicate."},
+    {"already", "It had happened before, under another message. Another delivery is a duplicate."},
     {"rejected", "The business said no. Another delivery is a duplicate."},
     {"stale", "It was superseded, or its update met nothing. Another delivery is a duplicate."},
 };
@@ -168,7 +169,7 @@ static const struct {
     {"conflict", "Another message with the same key and other content came first."},
     {"letter", "It is a dead letter."},
     {"malformed", "No key can be made from it."},
-    {"unseen", "Nothing is known of its key: it was not delivered yet, or it is forgotten. It would run."},
+    {"unseen", "Nothing is known of its key: it was not delivered yet, or it is forgotten."},
 };
 
 static void on_fate(void *user, const once_fate *fate)
@@ -190,7 +191,8 @@ static void on_fate(void *user, const once_fate *fate)
     putchar('\n');
     for (size_t i = 0; i < sizeof fates / sizeof *fates; i++)
         if (strcmp(fates[i].fate, fate->fate) == 0) printf("  %s\n", fates[i].sentence);
-    if (fate->reason.len) say("  Reason: ", fate->reason, ".\n");
+    if (strcmp(fate->fate, "unseen") == 0) say("  It ", fate->reason.len ? fate->reason : cli_bytes("would run"), ".\n");
+    else if (fate->reason.len) say("  Reason: ", fate->reason, ".\n");
 }
 
 /* "in.ndjson:17": the point is behind the last colon. */

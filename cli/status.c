@@ -12,8 +12,8 @@ static void json_time(const char *name, int64_t ms)
 static void as_json(const once_standing *s, bool finished)
 {
     printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"backlog\":%" PRIu64
-           ",\"repeats\":%" PRIu64,
-           s->waiting, s->busy, s->unknown, s->dead, s->backlog, s->repeats);
+           ",\"repeats\":%" PRIu64 ",\"blocking\":%" PRIu64,
+           s->waiting, s->busy, s->unknown, s->dead, s->backlog, s->repeats, s->blocking);
     if (finished)
         printf(",\"done\":%" PRIu64 ",\"already\":%" PRIu64 ",\"rejected\":%" PRIu64 ",\"stale\":%" PRIu64, s->done, s->already, s->rejected, s->stale);
     json_time("oldest_waiting_ms", s->oldest_waiting_ms);
@@ -45,6 +45,7 @@ static void as_text(const once_standing *s, bool finished)
     line("unknown", s->unknown, "the effect may have happened", "the oldest is from", s->oldest_unknown_ms);
     line("repeats", s->repeats, "ever: effects started again after one that may have happened", "", ONCE_NO_TIME);
     line("dead", s->dead, "dead letters", "the oldest was buried", s->oldest_dead_ms);
+    if (s->blocking) line("blocking", s->blocking, "of the dead: their lanes wait until they are replayed or discarded", "", ONCE_NO_TIME);
     if (!finished) return;
     line("done", s->done, "remembered: the effect happened", "", ONCE_NO_TIME);
     line("already", s->already, "remembered: it had happened before", "", ONCE_NO_TIME);

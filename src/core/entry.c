@@ -2,7 +2,10 @@
 #include "core/entry.h"
 
 #include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
 
+#include "base/duration.h"
 #include "core/plant.h"
 
 #include "base/banned.h"
@@ -35,9 +38,9 @@ const char *once_answer_name(once_answer answer)
 #define TO_FINISHED (TO(DONE) | TO(ALREADY) | TO(REJECTED) | TO(STALE))
 
 static const unsigned may_become[ONCE_STATES] = {
-    [ONCE_STATE_ABSENT] = TO(CLAIMED) | TO(WAITING) | TO(STALE),
+    [ONCE_STATE_ABSENT] = TO(CLAIMED) | TO(WAITING) | TO(STALE) | TO(ALREADY),
     [ONCE_STATE_CLAIMED] = TO(CLAIMED) | TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
-    [ONCE_STATE_WAITING] = TO(CLAIMED) | TO(STALE),
+    [ONCE_STATE_WAITING] = TO(CLAIMED) | TO(STALE) | TO(ALREADY) | TO(DEAD),
     [ONCE_STATE_UNKNOWN] = TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
     [ONCE_STATE_DEAD] = TO(WAITING) | TO(REJECTED),
     /* Otherwise finished entries change only by expiring or being forgotten, which makes a new entry. */
@@ -106,8 +109,15 @@ static bool same_claim(const once_entry *entry, const once_request *r)
     return ONCE_PLANTED(no_fence) || once_hash_equal(entry->token, r->token);
 }
 
+static int64_t one_more(int64_t n) { return n < INT64_MAX ? n + 1 : INT64_MAX; }
+
+static bool is_blocked(const once_lane *lane) { return !once_hash_is_zero(lane->blocked_by); }
+
 /* The place of a message without a version: behind all others. */
-static int64_t lane_end(const once_lane *lane) { return lane->tail < INT64_MAX ? lane->tail + 1 : INT64_MAX; }
+static int64_t lane_end(const once_lane *lane)
+{
+    return one_more(is_blocked(lane) && lane->blocked_order > lane->tail ? lane->blocked_order : lane->tail);
+}
 
 /* A new life under this id, whatever was there before has expired. */
 static void entry_begin(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
@@ -125,6 +135,7 @@ static void entry_begin(once_entry *entry, const once_lane *lane, const once_req
         .hold = r->hold,
         .natural = r->natural,
         .old_key = r->old_key,
+        .block = r->lane.block,
         .run = r->run,
         .seen_ms = now_ms,
         .scope = *r->scope,
@@ -170,8 +181,78 @@ static void start(once_entry *entry, once_token token, int64_t lease_ms, bool or
     if (!ONCE_PLANTED(silent_free)) entry->failures++;
 }
 
-/* What the lane says to an entry of this order. RUN: nothing is in the way. A new one stands behind its equals (the same
- * version under another key, or one that came back from the dead); among known ones equals must not wait for each other. */
+/* --- what a lane has to say --- */
+
+__attribute__((format(printf, 2, 3))) static once_bytes say(once_lane *lane, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(lane->words, sizeof lane->words, format, args);
+    va_end(args);
+    const size_t len = n < 0 ? 0 : (size_t)n < sizeof lane->words ? (size_t)n : sizeof lane->words - 1;
+    for (size_t i = 0; i < len; i++) { /* a key is any bytes; what moves a terminal is not shown, U+0080 to U+009F included */
+        const unsigned char c = (unsigned char)lane->words[i], before = i ? (unsigned char)lane->words[i - 1] : 0;
+        if (c < 0x20 || c == 0x7f || (before == 0xc2 && c >= 0x80 && c < 0xa0)) lane->words[i] = '?';
+    }
+    return (once_bytes){lane->words, len};
+}
+
+/* A name ends at its first zero: only people look at it here. */
+static int text_length(once_bytes name) { return (int)strnlen(name.data ? name.data : "", name.len < ONCE_LANE_NAME ? name.len : ONCE_LANE_NAME); }
+
+static once_bytes say_settled(once_lane *lane, const char *more)
+{
+    const long long version = (long long)lane->version;
+    if (once_hash_is_zero(lane->by)) return say(lane, "version %lld of this lane was settled before, by whom is not known%s", version, more);
+    return say(lane, "version %lld of this lane was settled by key '%.*s'%s", version, text_length(lane->key), lane->key.len ? lane->key.data : "", more);
+}
+
+static once_bytes say_conflict(once_lane *lane, const once_scope *scope)
+{
+    if (once_hash_is_zero(lane->by)) return say_settled(lane, " and with which content");
+    if (lane->operation.len != scope->operation.len || (lane->operation.len && memcmp(lane->operation.data, scope->operation.data, lane->operation.len) != 0))
+        return say_settled(lane, " of another operation");
+    return say_settled(lane, once_hash_is_zero(lane->content) ? ", with which content is not known" : " with other content");
+}
+
+static once_bytes say_missing(once_lane *lane, int64_t from, int64_t to, const char *more)
+{
+    if (from >= to) return say(lane, "version %lld%s", (long long)to, more);
+    return say(lane, "versions %lld to %lld%s", (long long)from, (long long)to, more);
+}
+
+/* --- the lane --- */
+
+/* No version below it is waited for. False: nothing is known of the lane. */
+static bool lane_next(const once_lane *lane, int64_t *next)
+{
+    *next = lane->has_next ? lane->next : 0;
+    if (lane->has_version && one_more(lane->version) > *next) *next = one_more(lane->version);
+    return lane->has_version || lane->has_next;
+}
+
+static bool has_gap(const once_lane *lane, int64_t order)
+{
+    int64_t next;
+    return lane_next(lane, &next) && order > next && !ONCE_PLANTED(gap_ignored);
+}
+
+static bool blocks(const once_lane *lane, int64_t order)
+{
+    return is_blocked(lane) && order >= lane->blocked_order && !ONCE_PLANTED(block_ignored);
+}
+
+static bool is_lost(const once_lane *lane, int64_t order) { return lane->has_lost && order <= lane->lost_to; }
+
+/* The versions before it were given up for this one to go on, and it has not died since. */
+static bool was_waited_for(const once_lane *lane, const once_entry *entry)
+{
+    return lane && entry->versioned && lane->has_lost && lane->lost_to == entry->order - 1 && lane->next == entry->order;
+}
+
+/* What the lane says to an entry of this order. RUN: nothing is in the way. DUPLICATE: its version is settled; by whom must be looked
+ * at. A new one stands behind its equals (the same version under another key, or one that came back from the dead); among known
+ * ones equals must not wait for each other. */
 static once_answer lane_answer(const once_lane *lane, bool is_new, bool natural, bool versioned, int64_t order, int64_t gap_ms)
 {
     if (!lane || ONCE_PLANTED(lane_ignored)) return ONCE_ANSWER_RUN;
@@ -179,24 +260,48 @@ static once_answer lane_answer(const once_lane *lane, bool is_new, bool natural,
         if (order == lane->version && !natural) return ONCE_ANSWER_DUPLICATE;
         if (order < lane->version && !ONCE_PLANTED(stale_runs)) return ONCE_ANSWER_STALE;
     }
+    if (versioned && is_new && is_lost(lane, order) && !(lane->has_version && order == lane->version)) return ONCE_ANSWER_STALE;
     const bool others = lane->tail >= 0;
-    if (lane->claimed || (others && (lane->head < order || (is_new && lane->head == order)))) return ONCE_ANSWER_LATER;
-    if (versioned && lane->has_version && gap_ms >= 0 && order - lane->version > 1 && !ONCE_PLANTED(gap_ignored)) return ONCE_ANSWER_GAP;
-    return ONCE_ANSWER_RUN;
+    if (lane->claimed || blocks(lane, order) || (others && (lane->head < order || (is_new && lane->head == order)))) return ONCE_ANSWER_LATER;
+    return versioned && gap_ms >= 0 && has_gap(lane, order) ? ONCE_ANSWER_GAP : ONCE_ANSWER_RUN;
+}
+
+/* Somebody settled this version: is it the same message? */
+static once_answer judge_equal(const once_lane *lane, once_hash id, const once_scope *scope, once_hash fingerprint)
+{
+    const bool known = !once_hash_is_zero(lane->content), asked = !once_hash_is_zero(fingerprint);
+    if (ONCE_PLANTED(version_unjudged)) return ONCE_ANSWER_DUPLICATE;
+    if (once_hash_is_zero(lane->by)) return ONCE_ANSWER_CONFLICT;
+    if (once_hash_equal(lane->by, id))
+        return known && asked && !once_hash_equal(lane->content, fingerprint) ? ONCE_ANSWER_CONFLICT : ONCE_ANSWER_DUPLICATE;
+    const size_t len = scope->operation.len < ONCE_LANE_NAME ? scope->operation.len : ONCE_LANE_NAME;
+    if (len != lane->operation.len || (len && memcmp(scope->operation.data, lane->operation.data, len) != 0)) return ONCE_ANSWER_CONFLICT;
+    if (!asked) return ONCE_ANSWER_DUPLICATE;
+    return known && once_hash_equal(lane->content, fingerprint) ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_CONFLICT;
 }
 
 /* What the lane says to an entry that it knows. An orphan was let in before and goes on before all others: whoever came in
- * front of it meanwhile is waiting for it to end. */
+ * front of it meanwhile is waiting for it to end. The one that settled the version is made to run once more. */
 static once_answer lane_answer_to_known(const once_lane *lane, const once_entry *entry)
 {
+    const bool orphan = entry->state == ONCE_STATE_CLAIMED;
     const once_answer answer =
-        lane_answer(lane, false, entry->natural, entry->versioned, entry->order, entry->gap ? -1 : entry->gap_ms);
-    if (answer == ONCE_ANSWER_DUPLICATE) return ONCE_ANSWER_STALE; /* its version settled under another key */
-    if (answer == ONCE_ANSWER_LATER && entry->state == ONCE_STATE_CLAIMED && !lane->claimed) return ONCE_ANSWER_RUN;
+        lane_answer(lane, false, entry->natural || (lane && once_hash_equal(lane->by, entry->id)), entry->versioned, entry->order,
+                    orphan && entry->gap ? -1 : entry->gap_ms);
+    if (answer == ONCE_ANSWER_DUPLICATE) return judge_equal(lane, entry->id, &entry->scope, entry->fingerprint);
+    if (answer == ONCE_ANSWER_LATER && orphan && !lane->claimed) return ONCE_ANSWER_RUN;
     return answer;
 }
 
-static once_answer answer_to_new(const once_lane *lane, const once_request *r, int64_t now_ms)
+/* A lane without a version begins where the file says. The caller keeps that when somebody has to wait for it. */
+static void begin_lane(once_lane *lane, const once_request *r)
+{
+    if (!r->lane.versioned || !r->lane.has_first || lane->has_version || lane->has_next || ONCE_PLANTED(first_ignored)) return;
+    lane->has_next = true;
+    lane->next = r->lane.first;
+}
+
+static once_answer answer_to_new(once_lane *lane, const once_request *r, int64_t now_ms)
 {
     const bool remembered = !r->natural || (lane && r->lane.versioned); /* something that has expired by then */
     /* An entry made at sent_ms has expired when now - remember reaches it, so that moment is already too old. */
@@ -204,12 +309,17 @@ static once_answer answer_to_new(const once_lane *lane, const once_request *r, i
         !ONCE_PLANTED(too_old_runs))
         return ONCE_ANSWER_TOO_OLD;
     if (!lane) return ONCE_ANSWER_RUN;
-    return lane_answer(lane, true, r->natural, r->lane.versioned, r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
+    begin_lane(lane, r);
+    const once_answer answer =
+        lane_answer(lane, true, r->natural, r->lane.versioned, r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
+    return answer == ONCE_ANSWER_DUPLICATE ? judge_equal(lane, r->id, r->scope, r->fingerprint) : answer;
 }
 
-/* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. */
-static once_answer answer_to_known(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
+/* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. *by_lane: the entry itself
+ * would say so to whoever takes it. */
+static once_answer answer_to_known(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms, bool *by_lane)
 {
+    *by_lane = false;
     if (!once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(r->fingerprint) &&
         !once_hash_equal(entry->fingerprint, r->fingerprint) && !ONCE_PLANTED(conflict_ignored))
         return ONCE_ANSWER_CONFLICT;
@@ -226,6 +336,7 @@ static once_answer answer_to_known(const once_entry *entry, const once_lane *lan
         assert(entry->state == ONCE_STATE_WAITING);
         if (entry->due_ms > now_ms) return ONCE_ANSWER_LATER;
     }
+    *by_lane = true;
     return lane_answer_to_known(lane, entry);
 }
 
@@ -254,13 +365,54 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
 
 static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
 
+static once_bytes cut(once_bytes name) { return (once_bytes){name.data, name.len < ONCE_LANE_NAME ? name.len : ONCE_LANE_NAME}; }
+
 /* After it finished, with whatever but stale: later versions need not wait for this one any more. */
 static int advance_lane(const once_entry *entry, once_lane *lane)
 {
-    if (!lane || !entry->versioned || (lane->has_version && entry->order <= lane->version)) return ONCE_UNCHANGED;
+    if (!lane || !entry->versioned || (lane->has_version && entry->order < lane->version)) return ONCE_UNCHANGED;
+    if (lane->has_version && entry->order == lane->version && /* forced once more, it may have another content */
+        (!once_hash_equal(lane->by, entry->id) || once_hash_equal(lane->content, entry->fingerprint)))
+        return ONCE_UNCHANGED;
     lane->has_version = true;
     lane->version = entry->order;
-    return ONCE_LANE_ADVANCED;
+    lane->by = entry->id;
+    lane->content = entry->fingerprint;
+    lane->operation = cut(entry->scope.operation);
+    lane->key = cut(entry->key);
+    if (lane->tail < 0 || lane->expires_ms != ONCE_FOREVER) lane->expires_ms = entry->expires_ms;
+    return ONCE_LANE_CHANGED;
+}
+
+static int unblock_lane(const once_entry *entry, once_lane *lane)
+{
+    if (!lane || !once_hash_equal(lane->blocked_by, entry->id)) return ONCE_UNCHANGED;
+    lane->blocked_by = (once_hash){0};
+    return ONCE_LANE_CHANGED | lane_freed(entry);
+}
+
+/* A version that died has come: nobody waits for it any more. */
+static int pass_dead(const once_entry *entry, once_lane *lane, int64_t now_ms)
+{
+    int64_t next;
+    const bool known = lane_next(lane, &next);
+    if (!entry->versioned || entry->gap_ms < 0 || (known && entry->order != next) || ONCE_PLANTED(gap_anew)) return ONCE_UNCHANGED;
+    const int64_t keep_ms = later_than(now_ms, entry->remember_ms);
+    lane->has_next = true;
+    lane->next = one_more(entry->order);
+    if (keep_ms > lane->expires_ms) lane->expires_ms = keep_ms;
+    return ONCE_LANE_CHANGED;
+}
+
+static int lane_after_death(const once_entry *entry, once_lane *lane, int64_t now_ms)
+{
+    if (!lane) return ONCE_UNCHANGED;
+    const int passed = pass_dead(entry, lane, now_ms);
+    if (!entry->block) return passed;
+    lane->blocked_by = entry->id;
+    lane->blocked_order = entry->order;
+    lane->expires_ms = ONCE_FOREVER;
+    return ONCE_LANE_CHANGED;
 }
 
 /* What a finished entry leaves: itself, or, when it is idempotent by nature, its lane's version alone. */
@@ -272,20 +424,152 @@ static int leave(once_entry *entry, once_lane *lane, bool natural)
     return ONCE_ENTRY_CHANGED | lane_freed(entry) | advanced;
 }
 
-static int become_stale(once_entry *entry, once_token token, bool natural, int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
+static once_bytes say_stale(once_lane *lane, int64_t order)
+{
+    if (lane && is_lost(lane, order)) return say(lane, "version %lld was given up before it came", (long long)order);
+    return ONCE_BYTES("a newer version came first");
+}
+
+static int become_stale(once_entry *entry, once_lane *lane, once_token token, bool natural, int64_t remember_ms, int64_t sent_ms,
+                        int64_t now_ms, once_decision *out)
 {
     finish(entry, ONCE_STATE_STALE, remember_ms, sent_ms, now_ms);
     entry->token = token;
-    entry->reason = ONCE_BYTES("a newer version came first");
+    entry->reason = out->reason = say_stale(lane, entry->order);
+    out->answer = ONCE_ANSWER_STALE;
     return leave(entry, NULL, natural);
 }
 
 /* A new message that is too late: recorded, unless nothing is kept of it anyway. */
-static int begin_stale(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
+static int begin_stale(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
 {
-    if (r->natural) return ONCE_UNCHANGED;
+    if (r->natural) {
+        out->answer = ONCE_ANSWER_STALE;
+        out->reason = say_stale(lane, r->lane.version);
+        return ONCE_UNCHANGED;
+    }
     entry_begin(entry, lane, r, now_ms);
-    return become_stale(entry, r->token, false, r->remember_ms, r->sent_ms, now_ms);
+    return become_stale(entry, lane, r->token, false, r->remember_ms, r->sent_ms, now_ms, out);
+}
+
+/* Its version settled under another key, with the same content: recorded, so that everybody can see why it did not run. */
+static int become_already(once_entry *entry, once_lane *lane, once_token token, int64_t remember_ms, int64_t sent_ms, int64_t now_ms,
+                          once_decision *out)
+{
+    finish(entry, ONCE_STATE_ALREADY, remember_ms, sent_ms, now_ms);
+    entry->token = token;
+    const bool compared = !once_hash_is_zero(entry->fingerprint);
+    entry->reason = out->reason = say_settled(lane, compared ? "" : "; contents are not compared");
+    out->answer = ONCE_ANSWER_DUPLICATE;
+    out->outcome = ONCE_ALREADY;
+    out->lane = true;
+    return ONCE_ENTRY_CHANGED | lane_freed(entry);
+}
+
+static int begin_already(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
+{
+    entry_begin(entry, lane, r, now_ms);
+    return become_already(entry, lane, r->token, r->remember_ms, r->sent_ms, now_ms, out);
+}
+
+static void refuse(once_lane *lane, const once_scope *scope, once_decision *out)
+{
+    out->answer = ONCE_ANSWER_CONFLICT;
+    out->reason = say_conflict(lane, scope);
+    out->lane = true;
+}
+
+/* --- waiting for a missing version --- */
+
+enum { GAP_LOOKS = 16, GAP_STEP_MIN_MS = 250, GAP_STEP_MAX_MS = 2000 };
+
+static int64_t gap_step_ms(int64_t gap_ms)
+{
+    const int64_t step_ms = gap_ms / GAP_LOOKS;
+    return step_ms < GAP_STEP_MIN_MS ? GAP_STEP_MIN_MS : step_ms > GAP_STEP_MAX_MS ? GAP_STEP_MAX_MS : step_ms;
+}
+
+/* Counts what has passed since the last look. A run that is alive looks after each step; more than two are time without one. */
+static void count_wait(once_lane *lane, int64_t gap_ms, int64_t now_ms)
+{
+    const int64_t most_ms = 2 * gap_step_ms(gap_ms), passed_ms = now_ms - lane->counted_ms;
+    if (!lane->waits) lane->waited_ms = 0;
+    else if (passed_ms > 0) lane->waited_ms += passed_ms < most_ms || ONCE_PLANTED(gap_while_down) ? passed_ms : most_ms;
+    lane->waits = true;
+    lane->counted_ms = now_ms;
+    lane->expires_ms = ONCE_FOREVER; /* the wait and the version must be there when it is over; once_lane_rest */
+}
+
+/* The entry is the lowest of its lane, and waits. It is looked at again after a step. */
+static void wait_for_missing(once_entry *entry, once_lane *lane, int64_t now_ms)
+{
+    count_wait(lane, entry->gap_ms, now_ms);
+    const int64_t left_ms = entry->gap_ms > lane->waited_ms ? entry->gap_ms - lane->waited_ms : 0, step_ms = gap_step_ms(entry->gap_ms);
+    entry->gap = true;
+    entry->due_ms = later_than(now_ms, left_ms < step_ms ? left_ms : step_ms);
+}
+
+static void stop_waiting(once_lane *lane)
+{
+    lane->waits = false;
+    lane->waited_ms = lane->counted_ms = 0;
+}
+
+static void give_up_missing(const once_entry *entry, once_lane *lane)
+{
+    int64_t next;
+    lane_next(lane, &next);
+    lane->has_lost = true;
+    lane->lost_from = next;
+    lane->lost_to = entry->order - 1;
+    lane->has_next = true;
+    lane->next = entry->order;
+    stop_waiting(lane);
+}
+
+/* The entry is due, and a version before it is missing. GAP: it goes on waiting. */
+static once_answer wait_or_give_up(once_entry *entry, once_lane *lane, int64_t now_ms)
+{
+    wait_for_missing(entry, lane, now_ms);
+    if (lane->waited_ms < entry->gap_ms) return ONCE_ANSWER_GAP;
+    give_up_missing(entry, lane);
+    return ONCE_ANSWER_RUN;
+}
+
+/* What whoever runs it is told, and its letter or `explain`. */
+static once_bytes say_gap_over(once_lane *lane, const once_entry *entry)
+{
+    char wait[ONCE_DURATION_TEXT], more[64];
+    if (!was_waited_for(lane, entry)) return ONCE_BYTES("an earlier version did not come in time"); /* claimed by an older once */
+    snprintf(more, sizeof more, " did not come within %s", once_duration_format(entry->gap_ms < 0 ? 0 : entry->gap_ms, wait));
+    return say_missing(lane, lane->lost_from, lane->lost_to, more);
+}
+
+int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms)
+{
+    if (lane->expires_ms != ONCE_FOREVER || is_blocked(lane) || entry->remember_ms == ONCE_FOREVER) return ONCE_UNCHANGED;
+    stop_waiting(lane);
+    lane->expires_ms = entry->expires_ms > now_ms ? entry->expires_ms : later_than(now_ms, entry->remember_ms);
+    return ONCE_LANE_CHANGED;
+}
+
+once_bytes once_lane_says(once_lane *lane, const once_entry *entry)
+{
+    int64_t next;
+    if (entry->state == ONCE_STATE_DEAD && once_hash_equal(lane->blocked_by, entry->id)) return ONCE_BYTES("its lane waits for this letter");
+    if (entry->state != ONCE_STATE_WAITING) return (once_bytes){0};
+    if (blocks(lane, entry->order)) return ONCE_BYTES("it waits for a dead letter of its lane to be replayed or discarded");
+    switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, entry->gap_ms)) {
+    case ONCE_ANSWER_LATER: return ONCE_BYTES("it waits behind another message of its lane");
+    case ONCE_ANSWER_GAP: {
+        char waited[ONCE_DURATION_TEXT], wait[ONCE_DURATION_TEXT], more[100];
+        lane_next(lane, &next);
+        snprintf(more, sizeof more, entry->order - next > 1 ? " are missing; %s of %s have passed" : " is missing; %s of %s have passed",
+                 once_duration_format(lane->waited_ms, waited), once_duration_format(entry->gap_ms, wait));
+        return say_missing(lane, next, entry->order - 1, more);
+    }
+    default: return (once_bytes){0};
+    }
 }
 
 /* --- the rules --- */
@@ -298,16 +582,14 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
 
     if (is_absent(entry, now_ms)) {
         const once_answer answer = answer_to_new(lane, r, now_ms);
-        if (answer != ONCE_ANSWER_RUN && answer != ONCE_ANSWER_STALE) {
+        if (answer == ONCE_ANSWER_STALE) return begin_stale(entry, lane, r, now_ms, out);
+        if (answer == ONCE_ANSWER_DUPLICATE) return begin_already(entry, lane, r, now_ms, out);
+        if (answer != ONCE_ANSWER_RUN) {
             out->answer = answer;
-            if (answer == ONCE_ANSWER_DUPLICATE) out->outcome = ONCE_DONE;
+            if (answer == ONCE_ANSWER_CONFLICT) refuse(lane, r->scope, out);
             if (answer == ONCE_ANSWER_GAP) out->wait_ms = r->lane.gap_ms;
             if (answer == ONCE_ANSWER_LATER) out->wait_ms = ONCE_NEVER;
             return ONCE_UNCHANGED;
-        }
-        if (answer == ONCE_ANSWER_STALE) {
-            out->answer = answer;
-            return begin_stale(entry, lane, r, now_ms);
         }
         entry_begin(entry, lane, r, now_ms);
         start(entry, r->token, r->lease_ms, false, now_ms);
@@ -327,24 +609,59 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         return ONCE_UNCHANGED;
     }
 
-    const once_answer answer = answer_to_known(entry, lane, r, now_ms);
-    out->own = again && (answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_DEAD);
+    bool by_lane;
+    once_answer answer = answer_to_known(entry, lane, r, now_ms, &by_lane);
+    if (answer == ONCE_ANSWER_CONFLICT && by_lane && entry->has_message) answer = ONCE_ANSWER_LATER; /* take makes it a letter */
+    /* What only its lane settled was never claimed. */
+    out->own = again && entry->attempt && (answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_DEAD) && !by_lane;
     const bool claimed = entry->state == ONCE_STATE_CLAIMED;
-    if (entry->state == ONCE_STATE_WAITING && !again && (answer == ONCE_ANSWER_RUN || answer == ONCE_ANSWER_STALE))
-        out->left_by = entry->run;
     int changed = ONCE_UNCHANGED;
+    if (answer == ONCE_ANSWER_GAP) {
+        answer = wait_or_give_up(entry, lane, now_ms);
+        changed = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
+    }
+    if (entry->state == ONCE_STATE_WAITING && !again && answer != ONCE_ANSWER_LATER && answer != ONCE_ANSWER_GAP && by_lane)
+        out->left_by = entry->run;
+    if (answer == ONCE_ANSWER_STALE) return become_stale(entry, lane, r->token, r->natural, r->remember_ms, r->sent_ms, now_ms, out);
+    if (answer == ONCE_ANSWER_DUPLICATE && by_lane) return become_already(entry, lane, r->token, r->remember_ms, r->sent_ms, now_ms, out);
+    if (answer == ONCE_ANSWER_CONFLICT && by_lane) { /* without a body: what was delivered now becomes the letter */
+        refuse(lane, r->scope, out);
+        return once_entry_forget(entry, lane);
+    }
     if (answer == ONCE_ANSWER_RUN) {
+        entry->gap = was_waited_for(lane, entry) || (claimed && entry->gap);
         start(entry, r->token, r->lease_ms, claimed, now_ms);
         entry->hold = r->hold;
         entry->natural = r->natural;
-        changed = ONCE_ENTRY_CHANGED;
-    } else if (answer == ONCE_ANSWER_STALE) {
-        changed = become_stale(entry, r->token, r->natural, r->remember_ms, r->sent_ms, now_ms);
+        changed |= ONCE_ENTRY_CHANGED;
+        if (entry->gap) entry->reason = out->reason = say_gap_over(lane, entry);
     } else if (answer == ONCE_ANSWER_UNKNOWN && claimed) {
         entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
         changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
     }
     describe(entry, answer, now_ms, out);
+    return changed;
+}
+
+/* The body of a new message finds its owner. */
+static int begin_waiting(once_entry *entry, once_lane *lane, const once_request *r, once_answer answer, const once_message *message,
+                         int64_t now_ms, once_decision *out)
+{
+    int changed = ONCE_ENTRY_CHANGED;
+    entry_begin(entry, lane, r, now_ms);
+    entry_move(entry, ONCE_STATE_WAITING, answer == ONCE_ANSWER_RUN ? now_ms : ONCE_NEVER, now_ms);
+    if (lane && lane->has_next && !lane->has_version && lane->expires_ms != ONCE_FOREVER) { /* it has just begun */
+        lane->expires_ms = ONCE_FOREVER;
+        changed |= ONCE_LANE_CHANGED;
+    }
+    if (answer == ONCE_ANSWER_GAP) {
+        if (lane->tail < 0) stop_waiting(lane); /* of somebody who has gone */
+        wait_for_missing(entry, lane, now_ms);
+        changed |= ONCE_LANE_CHANGED;
+    }
+    attach(entry, message);
+    out->answer = ONCE_ANSWER_WAITING;
+    out->wait_ms = until(entry->due_ms, now_ms);
     return changed;
 }
 
@@ -359,26 +676,12 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
         switch (answer) {
         case ONCE_ANSWER_RUN:
         case ONCE_ANSWER_LATER:
-        case ONCE_ANSWER_GAP: break;
-        case ONCE_ANSWER_STALE:
-            out->answer = answer;
-            return begin_stale(entry, lane, r, now_ms);
-        default:
-            out->answer = answer;
-            if (answer == ONCE_ANSWER_DUPLICATE) out->outcome = ONCE_DONE;
-            return ONCE_UNCHANGED;
+        case ONCE_ANSWER_GAP: return begin_waiting(entry, lane, r, answer, message, now_ms, out);
+        case ONCE_ANSWER_STALE: return begin_stale(entry, lane, r, now_ms, out);
+        case ONCE_ANSWER_DUPLICATE: return begin_already(entry, lane, r, now_ms, out);
+        case ONCE_ANSWER_CONFLICT: refuse(lane, r->scope, out); return ONCE_UNCHANGED;
+        default: out->answer = answer; return ONCE_UNCHANGED;
         }
-        entry_begin(entry, lane, r, now_ms);
-        entry->gap = answer == ONCE_ANSWER_GAP;
-        entry_move(entry, ONCE_STATE_WAITING,
-                   answer == ONCE_ANSWER_RUN   ? now_ms
-                   : answer == ONCE_ANSWER_GAP ? later_than(now_ms, r->lane.gap_ms)
-                                               : ONCE_NEVER,
-                   now_ms);
-        attach(entry, message);
-        out->answer = ONCE_ANSWER_WAITING;
-        out->wait_ms = until(entry->due_ms, now_ms);
-        return ONCE_ENTRY_CHANGED;
     }
 
     if (!once_hash_is_zero(entry->token) && once_hash_equal(entry->token, r->token)) { /* a lost reply, repeated */
@@ -393,15 +696,16 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
         }
     }
 
-    once_answer answer = answer_to_known(entry, lane, r, now_ms);
+    bool by_lane;
+    once_answer answer = answer_to_known(entry, lane, r, now_ms, &by_lane);
     int changed = ONCE_UNCHANGED;
     if (answer == ONCE_ANSWER_UNKNOWN && entry->state == ONCE_STATE_CLAIMED) {
         entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
         changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
     }
     if (once_state_unfinished(entry->state)) {
-        /* Due, superseded or behind a gap: take finds that out. Here the body only finds its owner. */
-        if (answer == ONCE_ANSWER_RUN || answer == ONCE_ANSWER_STALE || answer == ONCE_ANSWER_GAP)
+        /* Due, superseded, settled under another key or behind a gap: take finds that out. Here the body only finds its owner. */
+        if (by_lane && answer != ONCE_ANSWER_LATER)
             answer = entry->state == ONCE_STATE_CLAIMED ? ONCE_ANSWER_BUSY : ONCE_ANSWER_LATER;
         if (answer != ONCE_ANSWER_CONFLICT && !entry->has_message) {
             attach(entry, message);
@@ -441,7 +745,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     }
 
     *applied = true;
-    entry->reason = s->reason;
+    if (s->reason.len || !entry->gap || to != ONCE_STATE_DONE) entry->reason = s->reason; /* done after a gap: it says which */
     if (once_state_finished(to)) {
         finish(entry, to, r->remember_ms, r->sent_ms, now_ms);
         entry->result = s->result;
@@ -453,7 +757,8 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     note_attempt(entry, s);
     if (to != ONCE_STATE_WAITING) entry->gap = false; /* what was waited for once is not waited for again */
     entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
-    return ONCE_ENTRY_CHANGED | lane_freed(entry) | (to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED : 0);
+    const int died = to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms) : 0;
+    return ONCE_ENTRY_CHANGED | lane_freed(entry) | died;
 }
 
 int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, bool *ours)
@@ -478,35 +783,47 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
         return ONCE_ENTRY_CHANGED | lane_freed(entry);
     }
 
-    const once_answer answer = lane_answer_to_known(lane, entry);
+    int changed = ONCE_ENTRY_CHANGED;
+    once_answer answer = lane_answer_to_known(lane, entry);
+    if (answer == ONCE_ANSWER_GAP) {
+        answer = wait_or_give_up(entry, lane, now_ms);
+        changed |= ONCE_LANE_CHANGED;
+    }
     switch (answer) {
     case ONCE_ANSWER_RUN:
+        entry->gap = was_waited_for(lane, entry) || (orphan && entry->gap);
         start(entry, token, ONCE_PLANTED(no_lease) ? 1 : lease_ms, orphan, now_ms);
         describe(entry, answer, now_ms, out);
-        return ONCE_ENTRY_CHANGED;
+        if (entry->gap) entry->reason = out->reason = say_gap_over(lane, entry);
+        return changed;
     case ONCE_ANSWER_STALE:
-        out->answer = answer;
-        return become_stale(entry, token, entry->natural, entry->remember_ms, entry->message.sent_ms, now_ms);
-    case ONCE_ANSWER_GAP: /* the lane moved while it was away; the wait for the missing version begins now */
-        entry->gap = true;
-        entry->due_ms = later_than(now_ms, entry->gap_ms);
-        break;
+        return become_stale(entry, lane, token, entry->natural, entry->remember_ms, entry->message.sent_ms, now_ms, out);
+    case ONCE_ANSWER_DUPLICATE:
+        return become_already(entry, lane, token, entry->remember_ms, entry->message.sent_ms, now_ms, out);
+    case ONCE_ANSWER_CONFLICT:
+        refuse(lane, &entry->scope, out);
+        entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
+        entry->token = token;
+        entry->gap = entry->block = false; /* it never ran: nobody waits for it */
+        entry->reason = out->reason;
+        return ONCE_ENTRY_CHANGED | lane_freed(entry) | ONCE_LETTER_NEEDED;
+    case ONCE_ANSWER_GAP: break;
     default:
         assert(answer == ONCE_ANSWER_LATER);
         if (!orphan) entry->due_ms = ONCE_NEVER; /* parked: once_entry_wake brings it back */
     }
     describe(entry, ONCE_ANSWER_LATER, now_ms, out);
-    return ONCE_ENTRY_CHANGED;
+    return changed;
 }
 
-int once_entry_forget(once_entry *entry)
+int once_entry_forget(once_entry *entry, once_lane *lane)
 {
-    const int freed = once_state_unfinished(entry->state) ? lane_freed(entry) : 0;
+    const int freed = once_state_unfinished(entry->state) ? lane_freed(entry) : unblock_lane(entry, lane);
     entry->state = ONCE_STATE_ABSENT; /* the end of the entry, not a change of state: nothing of it is kept */
     return ONCE_ENTRY_CHANGED | freed;
 }
 
-int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *message)
+int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message)
 {
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
     entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
@@ -514,7 +831,7 @@ int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *mes
     entry->run = 0; /* no run counts it as waiting: whoever takes it resumes it */
     entry->token = (once_token){0};
     attach(entry, message);
-    return ONCE_ENTRY_CHANGED;
+    return ONCE_ENTRY_CHANGED | unblock_lane(entry, lane);
 }
 
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms)
@@ -522,7 +839,8 @@ int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int6
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
     finish(entry, ONCE_STATE_REJECTED, entry->remember_ms, sent_ms, now_ms);
     entry->token = (once_token){0};
-    return leave(entry, lane, entry->natural);
+    const int unblocked = unblock_lane(entry, lane);
+    return leave(entry, lane, entry->natural) | unblocked;
 }
 
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms)
@@ -534,7 +852,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     if (outcome != ONCE_DONE) entry->silent = entry->maybe = true; /* nobody said that nothing happened */
     if (outcome == ONCE_DEAD) { /* the token stays: it tells the letter of this death from others */
         entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
-        return ONCE_ENTRY_CHANGED | lane_freed(entry) | ONCE_LETTER_NEEDED;
+        return ONCE_ENTRY_CHANGED | lane_freed(entry) | ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms);
     }
     entry->token = (once_token){0}; /* whoever left it unknown has no say any more */
     if (outcome == ONCE_RETRY) {
@@ -568,26 +886,29 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     entry->remember_ms = r->remember_ms;
     entry->hold = r->hold;
     entry->natural = r->natural;
+    entry->block = r->lane.block;
     attach(entry, message);
     return ONCE_ENTRY_CHANGED;
 }
 
-int once_entry_wake(once_entry *entry, const once_lane *lane, int64_t now_ms)
+int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms)
 {
-    if (entry->state != ONCE_STATE_WAITING || (entry->due_ms != ONCE_NEVER && !entry->gap)) return ONCE_UNCHANGED;
+    const bool waits_for_missing = entry->gap && !was_waited_for(lane, entry);
+    if (entry->state != ONCE_STATE_WAITING || (entry->due_ms != ONCE_NEVER && !waits_for_missing)) return ONCE_UNCHANGED;
     if (ONCE_PLANTED(no_wake)) return ONCE_UNCHANGED;
     switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, entry->gap_ms)) {
     case ONCE_ANSWER_LATER: return ONCE_UNCHANGED;
     case ONCE_ANSWER_GAP:
-        if (entry->gap && entry->due_ms != ONCE_NEVER) return ONCE_UNCHANGED; /* its wait is running */
-        entry->gap = true;
-        entry->due_ms = later_than(now_ms, entry->gap_ms);
-        return ONCE_ENTRY_CHANGED;
-    default: /* next, or superseded: take decides which */
-        entry->gap = false;
-        entry->due_ms = now_ms;
-        return ONCE_ENTRY_CHANGED;
+        if (waits_for_missing && entry->due_ms != ONCE_NEVER && lane->waits) return ONCE_UNCHANGED; /* it is looked at already */
+        wait_for_missing(entry, lane, now_ms);
+        return ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
+    default: break; /* next, or superseded: take decides which */
     }
+    const int changed = lane->waits ? ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED : ONCE_ENTRY_CHANGED;
+    stop_waiting(lane);
+    entry->gap = false;
+    entry->due_ms = now_ms;
+    return changed;
 }
 
 /* --- identities --- */

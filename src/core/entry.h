@@ -19,6 +19,26 @@
  * It is never too old, because nothing of it could have expired; but where its lane has a version, that could have, and
  * an older message than that would run after a newer one: so there it is too old like all others.
  *
+ * Versions of a lane. The lane keeps the highest version that settled, and who settled it with which content.
+ *   older                        stale, recorded
+ *   equal, under another key     waits while the first one is unfinished. Then: the same operation and content is a duplicate of that
+ *                                version, recorded as `already` under its own key, with a reason that names the key that settled it.
+ *                                Anything else is a conflict: a letter that names the version and that key. `fingerprint: none` asks
+ *                                for no comparison, so there the operation alone decides; where the content of the first one is not
+ *                                known (its handler has no fingerprint, or an older once wrote the lane), it is a conflict, too
+ *   equal, under the same key    that key was forgotten: a duplicate, or a conflict where the content is another one
+ *   next                         runs
+ *   further ahead                runs, or with `gap` waits for the missing ones. A lane that has no version yet begins with `first`;
+ *                                where that is not said, with the version that is seen first
+ * The wait for missing versions is kept once for each lane, with its lowest message, which is looked at in steps. What passed since the
+ * last look counts, but never more than two steps of it: a run that is alive looks after each step, so the rest is time in which
+ * there was none. When the wait is over, the missing versions are given up: that message runs (the caller is told `gap_over`), those
+ * that follow it follow it, a further hole is waited for anew, and a version that was given up and comes now is stale. A message that
+ * died has come: nobody waits for its version, but the lane's version is still the one before.
+ *
+ * A message that dies leaves its lane, unless its request says `block`: then nothing behind it runs before its letter is replayed or
+ * discarded, or its key forgotten.
+ *
  * token, attempt and failures are three things on purpose: the token (random) names one claim to the store and is the
  * fence; attempt (1, 2, 3... while the entry lives) is shown to the outside; failures is what the retry budget counts. */
 #ifndef ONCE_CORE_ENTRY_H
@@ -71,6 +91,9 @@ typedef struct once_lane_request {
     bool versioned;
     int64_t version; /* when versioned; >= 0 */
     int64_t gap_ms;  /* when versioned: how long to wait for a missing version; -1: a jump runs at once */
+    bool has_first;  /* when versioned: the lane begins with this version */
+    int64_t first;
+    bool block;      /* when this one dies, the lane waits for its letter */
 } once_lane_request;
 
 /* One message's identity and terms; what claim and accept ask with, and what settle and extend refer to. */
@@ -100,10 +123,12 @@ typedef struct once_decision {
     bool maybe;           /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
     bool old_key;         /* the entry keeps the idempotency key of before (core/outward.h) */
     bool gap_over;        /* RUN from take: the missing version did not come in time */
+    bool lane;            /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
     once_outcome outcome; /* DUPLICATE: how it ended */
     bool own;             /* DUPLICATE, DEAD: settled by this very token; RUN to a claim: claimed by it. The reply to that had been
                            * lost. A natural one that has finished left no trace and is simply RUN */
     once_bytes result;    /* DUPLICATE: what it left */
+    once_bytes reason;    /* STALE, gap_over, and what `lane` says: in words; otherwise empty */
     uint64_t left_by;     /* RUN, STALE to a claim: the run that had left it waiting and counts it so; 0: none */
     int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
 } once_decision;
@@ -134,6 +159,7 @@ typedef struct once_entry {
     bool hold;        /* as in the request */
     bool natural;     /* as in the request */
     bool old_key;     /* made before idempotency keys were independent of the store: it keeps its own for life */
+    bool block;       /* as in the request */
     bool silent;      /* the last attempt may have had its effect; claimed: the one before this claim's */
     bool maybe;       /* some attempt may have had its effect: stays, whatever later ones say of themselves */
     bool has_message; /* a dead entry has none: its letter has it */
@@ -154,19 +180,39 @@ typedef struct once_entry {
     once_bytes history; /* how its attempts ended (store/history.h); empty when the first one finished it */
 } once_entry;
 
-/* What a rule needs to know of the other entries of a lane. */
+#define ONCE_LANE_NAME 200 /* bytes that a lane keeps of an operation or a key */
+
+/* A lane: what is kept of it, and what a rule needs to know of its other entries. */
 typedef struct once_lane {
+    /* Kept by the store until expires_ms. */
     bool has_version;
-    int64_t version;       /* the highest that settled done, already or rejected */
-    bool claimed;          /* another entry occupies it */
-    int64_t head, tail;    /* lowest and highest order among the other unfinished entries; head NEVER, tail -1 if none */
+    int64_t version;           /* the highest that settled done, already or rejected */
+    once_hash by;              /* the entry that settled it; zero: an older once wrote this, and nothing of that is known */
+    once_hash content;         /* its fingerprint; zero: none, or not known */
+    once_bytes operation, key; /* its names, cut to ONCE_LANE_NAME */
+    bool has_next;
+    int64_t next;              /* gap: versions below are not waited for, although they did not settle */
+    bool has_lost;
+    int64_t lost_from, lost_to; /* gap: the versions that were given up last */
+    bool waits;                /* gap: somebody does */
+    int64_t waited_ms;         /* how much of the wait is over ... */
+    int64_t counted_ms;        /* ... at this moment */
+    once_hash blocked_by;      /* the dead entry that the lane waits for; zero: none */
+    int64_t blocked_order;     /* of that */
+    int64_t expires_ms;
+
+    /* Seen by one entry: the others. */
+    bool claimed;       /* another entry occupies it */
+    int64_t head, tail; /* lowest and highest order among the other unfinished entries; head NEVER, tail -1 if none */
+
+    char words[ONCE_LANE_NAME + 300]; /* where a rule says what it has to say about this lane */
 } once_lane;
 
 /* What a rule did. The caller saves what changed. */
 typedef enum once_change {
     ONCE_UNCHANGED = 0,
     ONCE_ENTRY_CHANGED = 1,
-    ONCE_LANE_ADVANCED = 2, /* lane->version was raised */
+    ONCE_LANE_CHANGED = 2,  /* something of the lane that is kept */
     ONCE_LANE_FREED = 4,    /* the next of the lane may be woken: once_entry_wake */
     ONCE_LETTER_NEEDED = 8  /* the entry died: its dead letter must be written with it */
 } once_change;
@@ -181,14 +227,14 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *re
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *settlement, int64_t now_ms, bool *applied);
 int once_entry_extend(once_entry *entry, const once_request *request, int64_t now_ms, bool *ours);
 
-/* For an entry that is due. Sets out->answer to RUN (claimed with `token`), STALE (settled, hand it out for counting), or
- * to UNKNOWN, LATER or BUSY when it must not be handed out after all. */
+/* For an entry that is due. Sets out->answer to RUN (claimed with `token`), to STALE, DUPLICATE or CONFLICT (it is settled, or dead;
+ * hand it out for counting), or to UNKNOWN, LATER or BUSY when it must not be handed out after all. */
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out);
 
 /* Nothing is known about the key any more; expires_ms stays, for drivers that must cover an older record. */
-int once_entry_forget(once_entry *entry);
+int once_entry_forget(once_entry *entry, once_lane *lane);
 /* A dead entry goes back to work: waiting, failures 0, the attempt goes on; so do `silent` and `maybe`. */
-int once_entry_exhume(once_entry *entry, int64_t now_ms, const once_message *message);
+int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message);
 
 /* What operators decide. Each leaves an entry in another state alone.
  * A dead entry is given up: rejected, remembered as others are. `sent_ms`: of its message, or ONCE_NO_TIME. */
@@ -201,7 +247,11 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
 int once_entry_revive(once_entry *entry, const once_lane *lane, const once_request *request, const once_message *message,
                       int64_t now_ms);
 /* The entry of a lane that may be next after another one left it: due now when nothing holds it back any more. */
-int once_entry_wake(once_entry *entry, const once_lane *lane, int64_t now_ms);
+int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms);
+/* The last entry of a lane has left it: what was kept because others waited is kept as long as the entry is. */
+int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms);
+/* In words, why an entry of the lane waits, or what waits for it; empty when it is only its time. */
+once_bytes once_lane_says(once_lane *lane, const once_entry *entry);
 
 /* A finished entry that has expired counts as absent, whether or not it was swept. */
 static inline bool once_entry_expired(const once_entry *entry, int64_t now_ms)

@@ -131,10 +131,16 @@ static int read_lane(once_intake *intake, once_item *item, once_error *why)
     int rc = render(intake, item, spec->order, &name, why);
     if (rc != ONCE_OK) return rc;
     lane->id = once_lane_id(intake->secret, &item->scope, name);
+    lane->block = spec->block;
     if (!spec->version) return ONCE_OK;
     lane->versioned = true;
     lane->gap_ms = spec->gap_ms;
-    return read_version(intake, item, &lane->version, why);
+    lane->has_first = spec->has_first;
+    lane->first = spec->first;
+    rc = read_version(intake, item, &lane->version, why);
+    if (rc != ONCE_OK || !spec->has_first || lane->version >= spec->first) return rc;
+    return once_fail(why, ONCE_E_MESSAGE, "version %lld is below the first one of a lane, which is %lld", (long long)lane->version,
+                     (long long)spec->first);
 }
 
 static int read_key(once_intake *intake, once_item *item, once_error *why)

@@ -519,7 +519,7 @@ static void decide_run(once_pipe *pipe, once_item *item)
     } else if (item->decision.silent && item->decision.failures >= item->handler->retry.attempts && !ONCE_PLANTED(no_budget)) {
         die(item, ONCE_BYTES("every attempt ended without a word: the process or its handler was killed"));
     } else if (item->decision.gap_over && pipe->spec->gap_dead) {
-        die(item, ONCE_BYTES("an earlier version did not come in time"));
+        die(item, item->decision.reason);
     } else if (item->verdict) {
         item->failure = item->reason;
         ran(pipe, item);
@@ -536,7 +536,8 @@ static void refused_or_over(once_item *item)
 {
     const once_answer answer = item->decision.answer;
     item->stage = answer == ONCE_ANSWER_CONFLICT || answer == ONCE_ANSWER_TOO_OLD ? ONCE_STAGE_BURY : ONCE_STAGE_OVER;
-    if (answer == ONCE_ANSWER_CONFLICT) item->reason = ONCE_BYTES("conflict: the key was used before with other content");
+    if (answer == ONCE_ANSWER_CONFLICT)
+        item->reason = item->decision.lane ? item->decision.reason : ONCE_BYTES("conflict: the key was used before with other content");
     if (answer == ONCE_ANSWER_TOO_OLD) item->reason = ONCE_BYTES("too old: sent before the time that is remembered");
 }
 
@@ -587,6 +588,16 @@ static uint64_t *count_of_outcome(once_counts *counts, once_outcome outcome)
     case ONCE_UNKNOWN: return &counts->unknown;
     default: return &counts->dead;
     }
+}
+
+static void count_settled_by_lane(once_pipe *pipe, const once_item *item)
+{
+    const once_answer answer = item->decision.answer;
+    assert(answer == ONCE_ANSWER_STALE || answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_CONFLICT);
+    pipe->counts.stale += answer == ONCE_ANSWER_STALE;
+    pipe->counts.duplicates += answer == ONCE_ANSWER_DUPLICATE;
+    pipe->counts.dead += answer == ONCE_ANSWER_CONFLICT;
+    pipe->counts.conflicts += answer == ONCE_ANSWER_CONFLICT;
 }
 
 /* Where a message stands after its transaction. */
@@ -1175,9 +1186,9 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
         item->held = true;
         item->first = item->decision;
         item->resumed = item->request.run != pipe->o.run;
-        if (item->decision.answer == ONCE_ANSWER_STALE) { /* the store has recorded it */
+        if (item->decision.answer != ONCE_ANSWER_RUN) { /* its lane settled it, and the store has recorded that */
             count_origin(pipe, item);
-            pipe->counts.stale++;
+            count_settled_by_lane(pipe, item);
             item_over(pipe, item);
             continue;
         }

@@ -43,7 +43,12 @@
     X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                   \
     X(presumption_kept, "a commit that failed because an effect had counts as committed")                             \
     X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")                          \
-    X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")
+    X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")                 \
+    X(version_unjudged, "an equal version under another key is a duplicate whatever its content")                     \
+    X(first_ignored, "a lane begins with the version that is seen first, although the file says where")               \
+    X(gap_while_down, "the wait for a missing version goes on while nobody runs")                                     \
+    X(gap_anew, "those behind a version that was given up wait for it anew")                                          \
+    X(block_ignored, "a lane goes on past a dead message that should block it")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

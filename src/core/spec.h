@@ -109,6 +109,9 @@ typedef struct once_spec {
     once_file_spec source;
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not said */
     bool inbox;              /* ack: after_accept: the store takes the message, and the work is done from there */
+    bool has_first;          /* version.first: where a lane begins */
+    int64_t first;
+    bool block;              /* on_dead: block: a dead message holds its lane */
     int64_t gap_ms;          /* -1: a jump runs */
     bool gap_dead;           /* then: dead; otherwise run */
     const once_handler_spec *handlers;

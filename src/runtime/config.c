@@ -64,6 +64,7 @@ static void check_rules(once_config *config, const once_node *root, const once__
 {
     check_needs(config, root, "version", "order", "\"${/order_id}\"");
     check_needs(config, root, "gap", "version", "\"${/version}\"");
+    check_needs(config, root, "on_dead", "order", "\"${/order_id}\"");
     check_source(config, root, &pipeline->spec);
     check_stdin(config, root, pipeline);
 }
@@ -81,6 +82,7 @@ static once_spec *load(once_config *config, once_bytes text)
 
     pipeline.spec.timeout_ms = pipeline.common.spec.timeout_ms;
     pipeline.spec.inbox = pipeline.ack == ONCE__ACK_ACCEPTED;
+    pipeline.spec.block = pipeline.on_dead == ONCE__DEAD_BLOCK;
     pipeline.spec.gap_dead = pipeline.gap_then == ONCE__GAP_DEAD;
     pipeline.spec.store_line = once__line_of(root, "store");
     pipeline.spec.source_line = once__line_of(root, "source");

@@ -18,12 +18,13 @@ typedef struct once__handler {
 typedef struct once__pipeline {
     once_spec spec;
     once__handler common; /* what handlers inherit */
-    int ack, gap_then;    /* positions in their words */
+    int ack, gap_then, on_dead; /* positions in their words */
     const once_node *handler, *handlers;
 } once__pipeline;
 
 enum { ONCE__ACK_EFFECT, ONCE__ACK_ACCEPTED };
 enum { ONCE__GAP_DEAD, ONCE__GAP_RUN };
+enum { ONCE__DEAD_CONTINUE, ONCE__DEAD_BLOCK };
 enum { ONCE__MODE_MESSAGE, ONCE__MODE_STREAM };
 enum { ONCE__UNKNOWN_HOLD, ONCE__UNKNOWN_RETRY };
 

@@ -469,19 +469,70 @@ static const once_config_scope retry_scope = {
     .n = COUNT(retry_fields),
 };
 
+static bool read_first(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once__pipeline *pipeline = out;
+    const once_config_field number = {.name = field->name, .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__pipeline, spec.first), .min = 0,
+                                      .max = INT64_MAX, .example = field->example};
+    pipeline->spec.has_first = once_config_read_field(config, &number, node, out);
+    return pipeline->spec.has_first;
+}
+
+static const once_config_field version_fields[] = {
+    {.name = "from", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.version),
+     .shape = "template, one placeholder", .example = "\"${/version}\"", .text = "Where the version is: a whole number from 0 to 2^63-1."},
+    {.name = "first", .type = ONCE_CONFIG_CUSTOM, .read = read_first, .shape = "integer, from 0", .example = "1",
+     .standard_text = "the version that is seen first",
+     .text = "The version that every lane begins with. With `gap` a lane waits for it; a lower version is a dead letter."},
+};
+
+static const once_config_scope version_scope = {
+    .name = "'version'",
+    .title = "version",
+    .text = "The version of a message in its lane: a template, or a map with that template in `from`. The lane keeps the highest version that\n"
+            "settled, who settled it and with which content.\n"
+            "\n"
+            "An older version is stale: recorded, not run. A higher version runs; with `gap` only the next one does, and those further ahead\n"
+            "wait for the missing ones.\n"
+            "\n"
+            "An equal version under another key waits until the first one has ended. With the same operation and the same content it is a\n"
+            "duplicate, recorded as `already` under its own key; `once explain` names the key that settled the version. With another\n"
+            "operation or other content it is a conflict: a dead letter that names the version and that key. What the content is,\n"
+            "`fingerprint` says: with `none` the operation alone is compared. Where the content of the first one is not known, because its\n"
+            "handler has `fingerprint: none` and this one's has not, or because an older once wrote it, that is a conflict too.",
+    .example = "order: \"${/order_id}\"\n"
+               "version: {from: \"${/version}\", first: 1}\n"
+               "gap: {wait: 30s, then: dead}\n",
+    .fields = version_fields,
+    .n = COUNT(version_fields),
+};
+
+static bool read_version(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &version_scope, node, out) : read_single(config, field, node, out);
+}
+
+static const once_config_word on_dead_words[] = {[ONCE__DEAD_CONTINUE] = {"continue", NULL}, [ONCE__DEAD_BLOCK] = {"block", NULL}, {NULL, NULL}};
+
 static const once_config_word gap_words[] = {[ONCE__GAP_DEAD] = {"dead", NULL}, [ONCE__GAP_RUN] = {"run", NULL}, {NULL, NULL}};
 
 static const once_config_field gap_fields[] = {
     {.name = "wait", .type = ONCE_CONFIG_DURATION, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.gap_ms), .min = 1,
-     .max = ONCE_CONFIG_LONGEST_MS, .example = "30s", .text = "How long a message waits for the versions before it."},
+     .max = ONCE_CONFIG_LONGEST_MS, .example = "30s",
+     .text = "How long a lane waits for the versions that are missing before its next message. Only time in which a run of this consumer is"
+             " alive counts, to within a few seconds for each stop; what was waited is kept in the store."},
     {.name = "then", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, gap_then), .words = gap_words, .standard = "dead",
-     .text = "When they did not come: a dead letter, or run all the same."},
+     .text = "When they did not come: the message is a dead letter that names the missing versions, or it runs all the same."},
 };
 
 static const once_config_scope gap_scope = {
     .name = "'gap'",
     .title = "gap",
-    .text = "What to do when a version is missing. Without `gap` a jump runs at once. Needs `version`.",
+    .text = "What to do when a version is missing. Without `gap` a jump runs at once. Needs `version`.\n"
+            "\n"
+            "The wait belongs to the lane, not to each message in it. When it is over, the missing versions are given up once: the messages\n"
+            "that follow each other run on, and a further hole is waited for anew. A version that was given up and comes later is stale. A\n"
+            "version that became a dead letter has come, and is not waited for.",
     .fields = gap_fields,
     .n = COUNT(gap_fields),
 };
@@ -679,9 +730,12 @@ static const once_config_field pipeline_fields[] = {
     {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",
      .example = "\"${/order_id}\"", .standard_text = "none",
      .text = "A lane: messages with the same value run one at a time, and wait behind one that failed."},
-    {.name = "version", .type = ONCE_CONFIG_CUSTOM, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.version),
-     .shape = "template, one placeholder", .example = "\"${/version}\"", .standard_text = "none",
-     .text = "In the lane: an older version is stale, the next one runs. Needs `order`."},
+    {.name = "on_dead", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, on_dead), .words = on_dead_words, .standard = "continue",
+     .text = "What a lane does behind a dead letter: go on with the next message, or wait until the letter is replayed or discarded, or its"
+             " key forgotten. Letters of messages that never ran (malformed, conflict, too old) hold nothing up. Needs `order`."},
+    {.name = "version", .type = ONCE_CONFIG_CUSTOM, .read = read_version, ONCE_CONFIG_AT(once__pipeline, spec.version),
+     .shape = "template, one placeholder", .example = "\"${/version}\"", .standard_text = "none", .scope = &version_scope,
+     .text = "In the lane: an older version is stale, an equal one a duplicate or a conflict, the next one runs. Needs `order`."},
     {.name = "gap", .type = ONCE_CONFIG_SCOPE, .offset = 0, .scope = &gap_scope, .example = "{wait: 30s, then: dead}",
      .standard_text = "a jump runs", .text = "What happens when a version is missing. Needs `version`."},
     {.name = "init", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(once__pipeline, spec.init), .example = "CREATE TABLE IF NOT EXISTS ...",

@@ -91,7 +91,7 @@ static int finish_tx(once_store *store, int rc, once_error *err)
 
 typedef struct oldest {
     int64_t now_ms, oldest_ms;
-    uint64_t n, due;
+    uint64_t n, due, blocking;
 } oldest;
 
 static bool look_at_entry(void *user, const once_entry *entry)
@@ -100,6 +100,7 @@ static bool look_at_entry(void *user, const once_entry *entry)
     o->n++;
     if (o->oldest_ms == ONCE_NO_TIME || entry->seen_ms < o->oldest_ms) o->oldest_ms = entry->seen_ms;
     if (entry->due_ms <= o->now_ms && entry->has_message) o->due++;
+    if (entry->state == ONCE_STATE_DEAD && entry->block) o->blocking++;
     return true;
 }
 
@@ -143,12 +144,13 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     once_store_time time = {0};
     once_stats stats = {0};
     rc = store->ops->time(store, &time, err);
-    oldest waiting = {.now_ms = time.now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting;
+    oldest waiting = {.now_ms = time.now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting, dead = waiting;
     *out = (once_standing){
         .now_ms = once_env_wall_ms(pipeline->env), .store_ms = time.now_ms, .clock_doubted = time.doubted, .oldest_dead_ms = ONCE_NO_TIME};
     if (rc == ONCE_OK) rc = store->ops->stats(store, consumer, &stats, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_WAITING, look_at_entry, &waiting, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_UNKNOWN, look_at_entry, &unknown, err);
+    if (rc == ONCE_OK && pipeline->spec->order) rc = store->ops->list(store, consumer, ONCE_STATE_DEAD, look_at_entry, &dead, err);
     if (rc == ONCE_OK) rc = store->ops->letters(store, consumer, 0, look_at_first_letter, &out->oldest_dead_ms, err);
     if (rc == ONCE_OK && finished) rc = count_finished(store, consumer, out, err);
     if (rc == ONCE_OK) rc = read_repeats(store, consumer, &out->repeats, err);
@@ -157,6 +159,7 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     out->unknown = stats.unknown;
     out->dead = stats.dead;
     out->backlog = waiting.due;
+    out->blocking = dead.blocking;
     out->oldest_waiting_ms = waiting.oldest_ms;
     out->oldest_unknown_ms = unknown.oldest_ms;
     out->wait_ms = stats.wait_ms == ONCE_NEVER ? -1 : stats.wait_ms;
@@ -171,7 +174,23 @@ typedef struct listing {
     void *user;
     once_keying keying;
     bool over;
+    once_store *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
+    once_arena arena;
 } listing;
+
+/* The reason, and what the message waits for in its lane, or its lane for it. What cannot be asked is not said. */
+static once_bytes with_lane(listing *l, once_hash entry, once_bytes reason)
+{
+    once_bytes words = {0};
+    once_arena_reset(&l->arena);
+    if (!l->lanes || once_hash_is_zero(entry) || l->lanes->ops->why(l->lanes, entry, &words, &l->arena, NULL) != ONCE_OK || words.len == 0) return reason;
+    char *text = once_arena_alloc(&l->arena, reason.len + words.len + 2);
+    if (!text || reason.len == 0) return words;
+    memcpy(text, reason.data, reason.len);
+    memcpy(text + reason.len, "; ", 2);
+    memcpy(text + reason.len + 2, words.data, words.len);
+    return (once_bytes){text, reason.len + words.len + 2};
+}
 
 static bool list_entry(void *user, const once_entry *e)
 {
@@ -191,7 +210,7 @@ static bool list_entry(void *user, const once_entry *e)
         .seen_ms = e->seen_ms,
         .changed_ms = e->changed_ms,
         .due_ms = due ? e->due_ms : ONCE_NO_TIME,
-        .reason = e->reason,
+        .reason = e->state == ONCE_STATE_WAITING ? with_lane(l, e->id, e->reason) : e->reason,
         .has_body = e->has_message,
         .body = e->message.body,
         .headers = e->message.headers,
@@ -235,7 +254,7 @@ static bool list_letter(void *user, const once_letter *letter)
         .seen_ms = letter->seen_ms,
         .changed_ms = letter->buried_ms,
         .due_ms = ONCE_NO_TIME,
-        .reason = letter->reason,
+        .reason = with_lane(l, letter->entry, letter->reason),
         .has_body = true,
         .body = letter->message.body,
         .headers = letter->message.headers,
@@ -257,11 +276,14 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     int rc = open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store)};
+    if (pipeline->spec->order) rc = open_store(pipeline, &l.lanes, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
         if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
     if (rc == ONCE_OK && !l.over && (what & ONCE_LIST_DEAD))
         rc = store->ops->letters(store, pipeline->spec->consumer, 0, list_letter, &l, err);
+    once__store_close(l.lanes);
     once__store_close(store);
+    once_arena_release(&l.arena);
     return rc;
 }
 
@@ -829,6 +851,33 @@ static bool at_these_coordinates(void *user, const once_letter *letter)
     return false;
 }
 
+/* What a message whose key is not known would get, in words; empty: it would run. */
+static int would_get(once_store *store, once_item *item, once_arena *arena, once_bytes *out, once_error *err)
+{
+    once_decision decision;
+    item->request.scope = &item->scope;
+    item->request.token = (once_token){1, 1};
+    item->request.lease_ms = 1;
+    const int rc = store->ops->look(store, &item->request, &decision, arena, err);
+    if (rc != ONCE_OK) return rc;
+    const char *would = NULL;
+    switch (decision.answer) {
+    case ONCE_ANSWER_DUPLICATE: would = "would be a duplicate: "; break;
+    case ONCE_ANSWER_CONFLICT: would = "would be a conflict: "; break;
+    case ONCE_ANSWER_STALE: would = "would be stale: "; break;
+    case ONCE_ANSWER_TOO_OLD: would = "would be too old: it was sent before the time that is remembered"; break;
+    case ONCE_ANSWER_GAP: would = "would wait: a version before it is missing"; break;
+    case ONCE_ANSWER_LATER: would = "would wait behind another message of its lane"; break;
+    default: return ONCE_OK;
+    }
+    char *text = once_arena_alloc(arena, strlen(would) + decision.reason.len + 1);
+    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory for words");
+    memcpy(text, would, strlen(would));
+    if (decision.reason.len) memcpy(text + strlen(would), decision.reason.data, decision.reason.len);
+    *out = (once_bytes){text, strlen(would) + decision.reason.len};
+    return ONCE_OK;
+}
+
 static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter)
 {
     if (letter->id) return "letter";
@@ -860,13 +909,15 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     if (rc == ONCE_OK && letter.failed) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
     const bool has_key = rc == ONCE_OK && !once_hash_is_zero(item->request.id);
     if (has_key) rc = store->ops->get(store, item->request.id, &entry, &batch.arena, err);
+    once_bytes would = {0};
+    if (rc == ONCE_OK && has_key && !letter.id && entry.state == ONCE_STATE_ABSENT) rc = would_get(store, item, &batch.arena, &would, err);
     once__store_close(store);
     if (rc == ONCE_OK) {
         const once_fate told = {
             .fate = fate_of(item, &entry, &letter),
             .scope = item->scope,
             .key = item->request.key,
-            .reason = letter.id ? letter.reason : item->reason,
+            .reason = letter.id ? letter.reason : would.len ? would : item->reason,
             .letter = letter.id,
         };
         fate(user, &told);

@@ -387,6 +387,15 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
     }
 }
 
+/* Where a lane begins is not said, so that its first versions may be taken for old ones. */
+static void find_lanes(const once_spec *spec, once_finding *report, void *user)
+{
+    if (spec->gap_ms >= 0 && !spec->has_first)
+        report(user, "lanes", "'gap' does not know where a lane begins: the version that is seen first is accepted, and lower ones that come"
+               " later are stale; say version: {from: ..., first: 1}", true);
+    if (spec->block) report(user, "lanes", "a dead letter holds its lane until it is replayed or discarded", false);
+}
+
 /* A budget of retries that outlives what is remembered, or no time to enforce retention by. */
 static void find_retention(const once_spec *spec, once_finding *report, void *user)
 {
@@ -417,6 +426,7 @@ static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *re
 {
     find_store(pipeline, parts->store, report, user);
     find_handlers(pipeline->spec, parts, report, user);
+    find_lanes(pipeline->spec, report, user);
     find_retention(pipeline->spec, report, user);
     if (!(parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS))
         report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
@@ -438,6 +448,23 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
 }
 
 /* --- explain --- */
+
+/* The reason of an entry: its own, and what it waits for in its lane, or its lane for it. */
+static int explain_lane(once_store *store, once_entry *entry, once_arena *arena, once_error *err)
+{
+    once_bytes words;
+    const int rc = store->ops->why(store, entry->id, &words, arena, err);
+    if (rc != ONCE_OK || words.len == 0) return rc;
+    if (entry->reason.len) {
+        once_bytes parts[] = {entry->reason, ONCE_BYTES("; "), words};
+        char *text = once_arena_alloc(arena, entry->reason.len + words.len + 2), *at = text;
+        if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory for a reason");
+        for (size_t i = 0; i < 3; at += parts[i++].len) memcpy(at, parts[i].data, parts[i].len);
+        words = (once_bytes){text, (size_t)(at - text)};
+    }
+    entry->reason = words;
+    return ONCE_OK;
+}
 
 static void explain_entry(const once_keying *keying, const once_entry *entry, once_bytes shown, once_explain_visit *visit, void *user)
 {
@@ -493,7 +520,8 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc != ONCE_OK || entry.state == ONCE_STATE_ABSENT) continue;
         entry.scope = scope; /* finished entries may keep less than they were made with */
         entry.key = key;
-        explain_entry(&keying, &entry, shown, visit, user);
+        if (entry.state == ONCE_STATE_WAITING || entry.state == ONCE_STATE_DEAD) rc = explain_lane(store, &entry, &arena, err);
+        if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, visit, user);
         known++;
     }
     if (rc == ONCE_OK && known == 0) {

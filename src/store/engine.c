@@ -90,6 +90,7 @@ typedef struct seat {
     int64_t changed_ms;
     once_bytes worker;
     const once_settlement *settlement; /* what the rule was told, if it was a settlement */
+    once_answer letter;                /* of which kind its letter is */
 } seat;
 
 static int load_entry(once_shelf *shelf, once_hash id, seat *out, once_error *err)
@@ -102,6 +103,7 @@ static int load_entry(once_shelf *shelf, once_hash id, seat *out, once_error *er
     out->changed_ms = entry->changed_ms;
     out->worker = entry->worker;
     out->settlement = NULL;
+    out->letter = ONCE_ANSWER_DEAD;
     out->lane = NULL;
     return ONCE_OK;
 }
@@ -125,8 +127,18 @@ static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
     int rc = shelf->shelf->lane_head(shelf, lane_id, &head, err);
     if (rc != ONCE_OK || once_hash_is_zero(head)) return rc;
     rc = take_seat(shelf, head, lane_id, &next, err);
-    if (rc == ONCE_OK && once_entry_wake(next.entry, next.lane, shelf->now_ms)) rc = shelf->shelf->save(shelf, next.entry, err);
+    if (rc != ONCE_OK) return rc;
+    const int changed = once_entry_wake(next.entry, next.lane, shelf->now_ms);
+    if (changed & ONCE_ENTRY_CHANGED) rc = shelf->shelf->save(shelf, next.entry, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED)) rc = shelf->shelf->save_lane(shelf, lane_id, next.lane, err);
     return rc;
+}
+
+/* Somebody left the lane, or lets others go first: the next one is woken, and the last one closes the door. */
+static int leave_lane(once_shelf *shelf, seat *at, once_error *err)
+{
+    if (at->lane->tail >= 0 || once_state_unfinished(at->entry->state)) return wake_next(shelf, at->lane_id, err);
+    return once_lane_rest(at->lane, at->entry, shelf->now_ms) ? shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err) : ONCE_OK;
 }
 
 /* `fresh` NULL: nobody asks. */
@@ -139,7 +151,7 @@ static int put_letters(once_shelf *shelf, const once_letter *letters, const once
     return rc;
 }
 
-static int write_letter(once_shelf *shelf, const once_entry *entry, const once_message *message, once_error *err)
+static int write_letter(once_shelf *shelf, const once_entry *entry, once_answer kind, const once_message *message, once_error *err)
 {
     const once_letter letter = {
         .entry = entry->id,
@@ -147,7 +159,7 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, const once_m
         .key = entry->key,
         .message = message ? *message : (once_message){.at = entry->at, .sent_ms = ONCE_NO_TIME},
         .reason = entry->reason,
-        .kind = ONCE_ANSWER_DEAD,
+        .kind = kind,
         .attempt = entry->attempt,
         .failures = entry->failures,
         .seen_ms = entry->seen_ms,
@@ -207,23 +219,24 @@ static int keep(once_shelf *shelf, seat *at, int changed, once_error *err)
     int rc = ONCE_OK;
     sign(shelf, at, history);
     if (changed & ONCE_LETTER_NEEDED) {
-        rc = write_letter(shelf, at->entry, at->entry->has_message ? &at->entry->message : NULL, err);
+        rc = write_letter(shelf, at->entry, at->letter, at->entry->has_message ? &at->entry->message : NULL, err);
         at->entry->message = (once_message){0}; /* the letter has it now */
         at->entry->has_message = false;
     }
     if (rc == ONCE_OK && (changed & ONCE_ENTRY_CHANGED)) rc = shelf->shelf->save(shelf, at->entry, err);
-    if (rc == ONCE_OK && (changed & ONCE_LANE_ADVANCED))
-        rc = shelf->shelf->save_lane(shelf, at->lane_id, at->lane->version, at->entry->expires_ms, err);
-    if (rc == ONCE_OK && (changed & ONCE_LANE_FREED)) rc = wake_next(shelf, at->lane_id, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_CHANGED)) rc = shelf->shelf->save_lane(shelf, at->lane_id, at->lane, err);
+    if (rc == ONCE_OK && (changed & ONCE_LANE_FREED)) rc = leave_lane(shelf, at, err);
     return rc;
 }
 
-/* The result of a duplicate must outlive the transaction. */
-static int own_result(once_decision *decision, once_arena *arena, once_error *err)
+/* What a decision says must outlive the transaction. */
+static int own_words(once_decision *decision, once_arena *arena, once_error *err)
 {
-    if (decision->result.len == 0) return ONCE_OK;
-    if (once_arena_copy(arena, decision->result, &decision->result)) return ONCE_OK;
-    return once_fail(err, ONCE_E_NOMEM, "out of memory for a stored result");
+    if (decision->result.len && !once_arena_copy(arena, decision->result, &decision->result))
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for a stored result");
+    if (decision->reason.len && !once_arena_copy(arena, decision->reason, &decision->reason))
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for a reason");
+    return ONCE_OK;
 }
 
 /* --- the verbs --- */
@@ -239,7 +252,7 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
-        rc = own_result(&out[i], arena, err);
+        rc = own_words(&out[i], arena, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
     return verb_end(shelf, rc, err);
@@ -256,7 +269,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
-        rc = own_result(&out[i], arena, err);
+        rc = own_words(&out[i], arena, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
     return verb_end(shelf, rc, err);
@@ -304,19 +317,21 @@ int once__engine_extend(once_store *store, const once_request *const *requests, 
 static bool fill_taken(once_arena *arena, const once_entry *entry, const once_decision *decision, once_taken *out)
 {
     once_entry copy = *entry;
+    once_decision said = *decision;
     copy.history = (once_bytes){0};
-    if (!once__entry_copy(arena, &copy, &copy)) return false;
+    if (!once__entry_copy(arena, &copy, &copy) || own_words(&said, arena, NULL) != ONCE_OK) return false;
     *out = (once_taken){
         .scope = copy.scope,
         .message = copy.message,
-        .decision = *decision,
+        .decision = said,
         .request =
             {
                 .key = copy.key,
                 .id = copy.id,
                 .fingerprint = copy.fingerprint,
                 .token = copy.token,
-                .lane = {copy.lane, copy.versioned, copy.versioned ? copy.order : 0, copy.gap_ms},
+                .lane = {.id = copy.lane, .versioned = copy.versioned, .version = copy.versioned ? copy.order : 0, .gap_ms = copy.gap_ms,
+                         .block = copy.block},
                 .remember_ms = copy.remember_ms,
                 .sent_ms = copy.message.sent_ms,
                 .hold = copy.hold,
@@ -355,7 +370,8 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
             if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
             if (rc != ONCE_OK) break;
             const once_decision decision = {.answer = ONCE_ANSWER_RUN, .attempt = entry->attempt, .failures = entry->failures,
-                                            .silent = entry->silent, .maybe = entry->maybe, .old_key = entry->old_key, .gap_over = entry->gap};
+                                            .silent = entry->silent, .maybe = entry->maybe, .old_key = entry->old_key, .gap_over = entry->gap,
+                                            .reason = entry->gap ? entry->reason : (once_bytes){0}};
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
             count++;
@@ -372,7 +388,9 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
         if (ONCE_PLANTED(orphan_lost) && at.entry->state == ONCE_STATE_CLAIMED) continue;
         const once_message message = at.entry->message; /* becoming stale drops it; the caller still counts it */
         const int changed = once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, shelf->now_ms, &decision);
-        if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE) {
+        if (decision.answer == ONCE_ANSWER_CONFLICT) at.letter = ONCE_ANSWER_CONFLICT;
+        if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE || decision.answer == ONCE_ANSWER_DUPLICATE ||
+            decision.answer == ONCE_ANSWER_CONFLICT) {
             once_entry shown = *at.entry;
             shown.message = message;
             if (!fill_taken(arena, &shown, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
@@ -438,7 +456,7 @@ int once__engine_exhume(once_store *store, uint64_t id, bool *found, once_error 
             rc = once_fail(err, ONCE_E_USAGE, "letter %llu stays: its key was forgotten, so there is nothing to go on with",
                            (unsigned long long)id);
         if (rc == ONCE_OK) {
-            const int changed = once_entry_exhume(at.entry, shelf->now_ms, &letter.message);
+            const int changed = once_entry_exhume(at.entry, at.lane, shelf->now_ms, &letter.message);
             if (changed) rc = keep(shelf, &at, changed, err);
         }
         if (rc == ONCE_OK) rc = shelf->shelf->letter_drop(shelf, id, err);
@@ -457,7 +475,7 @@ int once__engine_forget(once_store *store, once_hash id, bool *found, once_error
     rc = take_seat(shelf, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK) {
         *found = at.entry->state != ONCE_STATE_ABSENT && !once_entry_expired(at.entry, shelf->now_ms);
-        if (*found) rc = keep(shelf, &at, once_entry_forget(at.entry), err);
+        if (*found) rc = keep(shelf, &at, once_entry_forget(at.entry, at.lane), err);
     }
     return verb_end(shelf, rc, err);
 }
@@ -473,6 +491,38 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
         const once_entry absent = {.id = id};
         if (!once__entry_copy(arena, once_entry_expired(entry, shelf->now_ms) ? &absent : entry, out))
             rc = once_fail(err, ONCE_E_NOMEM, "out of memory for an entry");
+    }
+    return verb_end(shelf, rc, err);
+}
+
+/* --- what people ask --- */
+
+int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, false, err);
+    if (rc != ONCE_OK) return rc;
+    seat at;
+    rc = take_seat(shelf, request->id, request->lane.id, &at, err);
+    if (rc == ONCE_OK) {
+        once_entry copy = *at.entry;
+        once_entry_claim(&copy, at.lane, request, shelf->now_ms, out);
+        rc = own_words(out, arena, err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
+int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, false, err);
+    if (rc != ONCE_OK) return rc;
+    seat at;
+    *out = (once_bytes){0};
+    rc = take_seat(shelf, id, (once_hash){0}, &at, err);
+    if (rc == ONCE_OK && at.lane) {
+        const once_bytes words = once_lane_says(at.lane, at.entry);
+        if (words.len && !once_arena_copy(arena, words, out)) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for words");
     }
     return verb_end(shelf, rc, err);
 }

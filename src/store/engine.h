@@ -34,9 +34,10 @@ typedef struct once_shelf_ops {
     /* The entry (from load) was changed; keep it. Bytes it points to are copied before the call returns. State ABSENT deletes. */
     int (*save)(once_shelf *shelf, once_entry *entry, once_error *err);
 
-    /* The lane as entry `except` sees it. */
+    /* The lane as entry `except`, which is loaded, sees it. What has expired is not there any more. Bytes in it belong to the shelf. */
     int (*lane)(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
-    int (*save_lane)(once_shelf *shelf, once_hash lane, int64_t version, int64_t expires_ms, once_error *err);
+    /* Keeps what is kept of a lane. Bytes it points to are copied before the call returns. */
+    int (*save_lane)(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
     /* Id of the unfinished entry with the lowest order, zero if none. */
     int (*lane_head)(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
 
@@ -90,6 +91,8 @@ int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, 
 int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
 int once__engine_time(once_store *store, once_store_time *out, once_error *err);
 int once__engine_audit(once_store *store, const once_audit *audit, once_error *err);
+int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
+int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
 
 /* Deep copy into an arena; false when memory is out. */
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);

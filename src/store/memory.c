@@ -8,6 +8,7 @@
 
 #include "core/plant.h"
 #include "store/engine.h"
+#include "store/lane_record.h"
 
 #include "base/banned.h"
 
@@ -24,10 +25,12 @@ typedef struct slot {
     uint64_t tx;
 } slot;
 
-typedef struct lane_version {
+typedef struct kept_lane {
     once_hash id;
     int64_t version, expires_ms;
-} lane_version;
+    size_t len;
+    unsigned char record[ONCE_LANE_RECORD];
+} kept_lane;
 
 typedef struct letter_box {
     once_arena arena;
@@ -51,7 +54,7 @@ typedef struct undo {
     enum { UNDO_ENTRY, UNDO_LANE, UNDO_LETTER_PUT, UNDO_LETTER_DROP, UNDO_AUDIT, UNDO_FACT } what;
     size_t index;
     record *record;     /* entry: the old one */
-    lane_version lane;  /* lane: the old one; version -1: there was none */
+    kept_lane lane;     /* lane: the old one; expires_ms 0: there was none */
     letter_box *letter; /* dropped letter */
     fact *fact;         /* the old one; NULL: there was none */
 } undo;
@@ -67,7 +70,7 @@ typedef struct memory_store {
     LIST(slot) slots;
     uint32_t *index; /* open addressing: position in slots + 1 */
     size_t index_size;
-    LIST(lane_version) lanes;
+    LIST(kept_lane) lanes;
     LIST(letter_box *) letters;
     LIST(audit_box *) audits;
     LIST(fact *) facts;
@@ -249,7 +252,7 @@ static int mem_save(once_shelf *shelf, once_entry *entry, once_error *err)
 
 /* --- lanes --- */
 
-static lane_version *find_lane(memory_store *m, once_hash id)
+static kept_lane *find_lane(memory_store *m, once_hash id)
 {
     for (size_t i = 0; i < m->lanes.n; i++)
         if (once_hash_equal(m->lanes.at[i].id, id)) return &m->lanes.at[i];
@@ -258,14 +261,12 @@ static lane_version *find_lane(memory_store *m, once_hash id)
 
 static int mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
-    (void)err;
     memory_store *m = self(shelf);
-    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
-    const lane_version *known = find_lane(m, id);
-    if (known && known->version >= 0 && known->expires_ms > shelf->now_ms) {
-        out->has_version = true;
-        out->version = known->version;
-    }
+    const kept_lane *known = find_lane(m, id);
+    const kept_lane lane = known ? *known : (kept_lane){0};
+    if (!once__lane_read(lane.version, lane.expires_ms, (once_bytes){(const char *)lane.record, lane.len}, shelf->now_ms, out) ||
+        !once_arena_copy(&m->tx_arena, out->operation, &out->operation) || !once_arena_copy(&m->tx_arena, out->key, &out->key))
+        return no_memory(err);
     for (size_t i = 0; i < m->slots.n; i++) {
         if (!m->slots.at[i].record) continue;
         const once_entry *other = &m->slots.at[i].record->entry;
@@ -278,19 +279,20 @@ static int mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     return ONCE_OK;
 }
 
-static int mem_save_lane(once_shelf *shelf, once_hash id, int64_t version, int64_t expires_ms, once_error *err)
+static int mem_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
 {
     memory_store *m = self(shelf);
-    lane_version *known = find_lane(m, id);
+    kept_lane *known = find_lane(m, id);
     if (!known) {
         if (!LIST_ROOM(m->lanes)) return no_memory(err);
         known = &m->lanes.at[m->lanes.n++];
-        *known = (lane_version){.id = id, .version = -1};
+        *known = (kept_lane){.id = id};
     }
     if (!LIST_ROOM(m->undos)) return no_memory(err);
     m->undos.at[m->undos.n++] = (undo){.what = UNDO_LANE, .index = (size_t)(known - m->lanes.at), .lane = *known};
-    known->version = version;
-    known->expires_ms = expires_ms;
+    known->version = once__lane_version(kept);
+    known->expires_ms = kept->expires_ms;
+    known->len = once__lane_write(kept, known->record).len;
     return ONCE_OK;
 }
 
@@ -636,6 +638,8 @@ const once_store_ops once__store_memory = {
     .audits = mem_audits,
     .sweep = mem_sweep,
     .get = once__engine_get,
+    .look = once__engine_look,
+    .why = once__engine_why,
     .list = mem_list,
     .letters = mem_letters,
     .stats = mem_stats,

@@ -78,15 +78,15 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                       " ORDER BY i ON CONFLICT (id) DO NOTHING",
     [PG_LANE_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE",
     [PG_LANE_LOCK_FREE] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED",
-    [PG_LANE_READ] = "SELECT l.id, l.version, l.expires_ms, h.id, h.ord, t.ord, r.id IS NOT NULL FROM once_lane l"
+    [PG_LANE_READ] = "SELECT l.id, l.version, l.expires_ms, h.id, h.ord, t.ord, r.id IS NOT NULL, l.record FROM once_lane l"
                      " LEFT JOIN LATERAL (SELECT e.id, e.ord FROM once_live e WHERE e.lane = l.id AND e.state < 4 AND e.id <> ALL($2::uuid[])"
                      " ORDER BY e.ord, e.id LIMIT 1) h ON true"
                      " LEFT JOIN LATERAL (SELECT e.ord FROM once_live e WHERE e.lane = l.id AND e.state < 4 AND e.id <> ALL($2::uuid[])"
                      " ORDER BY e.ord DESC, e.id DESC LIMIT 1) t ON true"
                      " LEFT JOIN LATERAL (SELECT e.id FROM once_live e WHERE e.lane = l.id AND e.state IN (1, 3) AND e.id <> ALL($2::uuid[])"
                      " LIMIT 1) r ON true WHERE l.id = ANY($1::uuid[])",
-    [PG_LANE_PUT] = "UPDATE once_lane l SET version = v, expires_ms = x FROM unnest($1::uuid[], $2::bigint[], $3::bigint[])"
-                    " AS u(i, v, x) WHERE l.id = i",
+    [PG_LANE_PUT] = "UPDATE once_lane l SET version = v, expires_ms = x, record = r FROM unnest($1::uuid[], $2::bigint[],"
+                    " $3::bigint[], $4::bytea[]) AS u(i, v, x, r) WHERE l.id = i",
     [PG_NAME_FIND] = "SELECT id, name FROM once_name WHERE name = ANY($1::bytea[])",
     [PG_NAME_MAKE] = "INSERT INTO once_name(name) SELECT n FROM unnest($1::bytea[]) AS u(n) ORDER BY n ON CONFLICT (name) DO NOTHING",
     [PG_NAME_GET] = "SELECT id, name FROM once_name WHERE id = ANY($1::integer[])",
@@ -1113,6 +1113,8 @@ const once_store_ops once__store_postgres = {
     .audits = pg_audits,
     .sweep = pg_sweep,
     .get = once__engine_get,
+    .look = once__engine_look,
+    .why = once__engine_why,
     .list = pg_list,
     .letters = pg_letters,
     .stats = pg_stats,

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/lane_record.h"
 #include "store/postgres_store.h"
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128 };
 enum { VANISHED_TRIES = 8 };
 
 /* A remember that is longer cannot be added to the time by the server without care. */
@@ -137,6 +138,7 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
         .maybe = flags & (MAYBE | SILENT), /* older tables have only the last attempt's */
         .natural = flags & NATURAL,
         .old_key = !(flags & NEW_KEY),
+        .block = flags & BLOCK,
         .has_message = once__pg_int(r, row, 16) != 0,
     };
     once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,    &e->at.place,
@@ -309,9 +311,10 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
         if (!lane) return damaged(q, "once_lane", err);
         lane->known = true;
         if (!lane->dirty) {
-            lane->has_version = !once__pg_null(result, i, 1);
-            lane->version = once__pg_int(result, i, 1);
-            lane->expires_ms = once__pg_int(result, i, 2);
+            const bool empty = once__pg_null(result, i, 1) && once__pg_bytes(result, i, 7).len == 0; /* there for the lock alone */
+            lane->version = once__pg_null(result, i, 1) ? ONCE_LANE_NO_VERSION : once__pg_int(result, i, 1);
+            lane->expires_ms = empty ? 0 : once__pg_int(result, i, 2);
+            if (!once_arena_copy(&q->arena, once__pg_bytes(result, i, 7), &lane->record)) return no_memory(err);
         }
         lane->others = !once__pg_null(result, i, 3);
         lane->head_id = once__pg_id(result, i, 3);
@@ -363,7 +366,7 @@ static int run_round(once_postgres *q, round_of *round, once_error *err)
     bool lock_lanes = false;
     for (size_t i = 0; i < round->n_lanes; i++) lock_lanes |= !round->lanes[i]->locked;
     if (plan) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
-    if (lock_lanes) {
+    if (lock_lanes && q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
         SEND(send_lane_ids(q, PG_LANE_AHEAD, round, err));
         locks = (int)sent;
         SEND(send_lane_ids(q, PG_LANE_LOCK, round, err));
@@ -629,11 +632,7 @@ int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *
     const int rc = know_lane(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
     assert(once__ids_get(&q->slots, except)); /* so that no row is its own */
-    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
-    if (lane->has_version && lane->expires_ms > shelf->now_ms) {
-        out->has_version = true;
-        out->version = lane->version;
-    }
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out)) return damaged(q, "once_lane", err);
     if (lane->others) {
         out->head = lane->head;
         out->tail = lane->tail;
@@ -649,15 +648,17 @@ int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *
     return ONCE_OK;
 }
 
-int once__pg_save_lane(once_shelf *shelf, once_hash id, int64_t version, int64_t expires_ms, once_error *err)
+int once__pg_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
 {
+    once_postgres *q = once__pg_of(shelf);
+    unsigned char record[ONCE_LANE_RECORD];
     once_pg_lane *lane;
-    const int rc = know_lane(once__pg_of(shelf), id, &lane, err);
+    const int rc = know_lane(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
-    lane->has_version = lane->dirty = true;
-    lane->version = version;
-    lane->expires_ms = expires_ms;
-    return ONCE_OK;
+    lane->dirty = true;
+    lane->version = once__lane_version(kept);
+    lane->expires_ms = kept->expires_ms;
+    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : no_memory(err);
 }
 
 int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
@@ -775,7 +776,7 @@ static void put_live(once_postgres *q, const once_entry *e)
     for (size_t i = 0; i < 10; i++) once__pg_put_int8(&c[4 + i], numbers[i]);
     once__pg_put_int2(&c[14], (int16_t)e->state);
     once__pg_put_int2(&c[15], (int16_t)((e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) | (e->silent ? SILENT : 0) |
-                                        (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) | (e->old_key ? 0 : NEW_KEY)));
+                                        (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) | (e->old_key ? 0 : NEW_KEY) | (e->block ? BLOCK : 0)));
     once__pg_put_bool(&c[16], e->has_message);
     const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,    e->at.place,
                                 e->at.point,     e->reason,         e->who,             e->worker, e->history};
@@ -823,15 +824,17 @@ static int send_deleted(once_postgres *q, unsigned statement, const written *lis
 static int send_lanes(once_postgres *q, once_error *err)
 {
     once_pg_params params = {0};
-    for (size_t i = 0; i < 3; i++) once__pg_array_begin(&q->columns[i], i == 0 ? PG_UUID : PG_INT8);
+    for (size_t i = 0; i < 4; i++) once__pg_array_begin(&q->columns[i], i == 0 ? PG_UUID : i == 3 ? PG_BYTEA : PG_INT8);
     for (size_t i = 0; i < q->n_lanes; i++) {
         const once_pg_lane *lane = q->lane_list[i];
         if (!lane->dirty) continue;
         once__pg_put_id(&q->columns[0], lane->id);
-        once__pg_put_int8(&q->columns[1], lane->version);
+        if (lane->version == ONCE_LANE_NO_VERSION) once__pg_put_null(&q->columns[1]);
+        else once__pg_put_int8(&q->columns[1], lane->version);
         once__pg_put_int8(&q->columns[2], lane->expires_ms);
+        once__pg_put_bytes(&q->columns[3], lane->record);
     }
-    param_columns(q, 3, &params);
+    param_columns(q, 4, &params);
     return once__pg_send(q->pg, PG_LANE_PUT, &params, err);
 }
 

@@ -1,9 +1,10 @@
 /* Tables of the postgres store and their history.
  *
  *   version 1   the first one
+ *   version 2   lanes say more than their version (lane_record.h)
  *
  * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
- * transaction under an advisory lock, so of several processes that start at once one makes them and the others wait. It needs
+ * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once one makes them and the others wait. It needs
  * the right to create tables in that schema, and nothing else: no extension, no superuser.
  *
  * Why the tables look like this (docs/postgres.md says more): millions of rows are finished entries, so their row is small:
@@ -18,7 +19,7 @@
 #include "base/banned.h"
 
 static const char tables[] =
-    "-- Tables of a once store, version 1. `once` makes them by itself; nothing else may write to them.\n"
+    "-- Tables of a once store, version 2. `once` makes them by itself; nothing else may write to them.\n"
     "CREATE TABLE once_meta(         -- format, version, secret\n"
     "  name text PRIMARY KEY,\n"
     "  value bytea NOT NULL\n"
@@ -38,7 +39,7 @@ static const char tables[] =
     "  seen_ms bigint NOT NULL, changed_ms bigint NOT NULL, due_ms bigint NOT NULL, expires_ms bigint NOT NULL,\n"
     "  attempt bigint NOT NULL, failures bigint NOT NULL,\n"
     "  state smallint NOT NULL,      -- 1 claimed 2 waiting 3 unknown 4 dead\n"
-    "  flags smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key\n"
+    "  flags smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block\n"
     "  owned boolean NOT NULL,       -- its body is in once_body\n"
     "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL,\n"
     "  place bytea NOT NULL, point bytea NOT NULL, reason bytea NOT NULL,\n"
@@ -59,7 +60,8 @@ static const char tables[] =
     "CREATE TABLE once_lane(         -- the highest version that settled in a lane; also the lock of the lane\n"
     "  id uuid PRIMARY KEY,\n"
     "  version bigint,               -- NULL: none has\n"
-    "  expires_ms bigint NOT NULL\n"
+    "  expires_ms bigint NOT NULL,\n"
+    "  record bytea NOT NULL DEFAULT ''  -- who settled the version, what the lane waits for\n"
     ");\n"
     "CREATE TABLE once_letter(       -- dead letters\n"
     "  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,\n"
@@ -88,6 +90,8 @@ static const char tables[] =
     "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n";
 
 const char *once__pg_schema(void) { return tables; }
+
+static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n";
 
 /* ---- what is there ---- */
 
@@ -174,6 +178,15 @@ static int make(once_pg *pg, once_error *err)
     return once__pg_exec(pg, sql, NULL, err);
 }
 
+static int upgrade(once_pg *pg, int version, once_error *err)
+{
+    char sql[100];
+    int rc = version < 2 ? once__pg_exec(pg, to_version_2, NULL, err) : ONCE_OK;
+    if (rc != ONCE_OK) return rc;
+    snprintf(sql, sizeof sql, "UPDATE once_meta SET value = '%d' WHERE name = 'version'", ONCE_POSTGRES_VERSION);
+    return once__pg_exec(pg, sql, NULL, err);
+}
+
 static int make_locked(once_pg *pg, once_error *err)
 {
     found there;
@@ -181,6 +194,7 @@ static int make_locked(once_pg *pg, once_error *err)
                                "SELECT pg_advisory_xact_lock(1869505381, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)", NULL, err);
     if (rc == ONCE_OK) rc = look(pg, &there, err);
     if (rc == ONCE_OK && !there.ours) rc = make(pg, err);
+    else if (rc == ONCE_OK && there.version < ONCE_POSTGRES_VERSION) rc = upgrade(pg, there.version, err);
     if (rc == ONCE_OK) return once__pg_exec(pg, "COMMIT", NULL, err);
     if (once__pg_alive(pg)) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
     return rc;
@@ -192,6 +206,6 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
     int rc = look(pg, &there, err);
     if (rc == ONCE_OK && !there.ours && !create)
         rc = once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' has no once tables yet; let `once run` make them", pg->where, there.schema);
-    if (rc == ONCE_OK && !there.ours) rc = make_locked(pg, err);
+    if (rc == ONCE_OK && (!there.ours || there.version < ONCE_POSTGRES_VERSION)) rc = make_locked(pg, err);
     return rc == ONCE_OK ? read_secret(pg, secret, err) : rc;
 }

@@ -4,7 +4,7 @@
 
 #include "db/postgres.h"
 
-#define ONCE_POSTGRES_VERSION 1
+#define ONCE_POSTGRES_VERSION 2
 
 /* What `once schema postgres:` prints. */
 const char *once__pg_schema(void);

@@ -51,8 +51,8 @@ struct once_pg_lane {
     once_hash id;
     bool asked;                /* in the round that is under way */
     bool locked, known, dirty; /* known: the fields below are as in the tables, but for the entries that have slots */
-    bool has_version;
-    int64_t version, expires_ms;
+    int64_t version, expires_ms; /* ONCE_LANE_NO_VERSION; 0: nothing is kept */
+    once_bytes record;           /* lane_record.h */
     bool claimed, others;
     int64_t head, tail;
     once_hash head_id;
@@ -151,7 +151,7 @@ int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, si
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
 int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err);
 int once__pg_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
-int once__pg_save_lane(once_shelf *shelf, once_hash lane, int64_t version, int64_t expires_ms, once_error *err);
+int once__pg_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
 int once__pg_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
 /* Loads entries whose rows in once_entry are locked already, and of those in lanes only the ones whose lane can be locked at once:
  * the others are taken out of ids. */

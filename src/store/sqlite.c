@@ -55,9 +55,9 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_BODY_GET] = "SELECT type, headers, body, sent_ms, place, point FROM once_body WHERE n = ?1",
     [SQL_BODY_PUT] = "INSERT OR REPLACE INTO once_body(n, type, headers, body, sent_ms, place, point) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     [SQL_BODY_DELETE] = "DELETE FROM once_body WHERE n = ?1",
-    [SQL_LANE_GET] = "SELECT version, expires_ms FROM once_lane WHERE id = ?1",
-    [SQL_LANE_PUT] = "INSERT INTO once_lane(id, version, expires_ms) VALUES (?1, ?2, ?3) ON CONFLICT(id) DO UPDATE SET"
-                     " version = excluded.version, expires_ms = excluded.expires_ms",
+    [SQL_LANE_GET] = "SELECT version, expires_ms, record FROM once_lane WHERE id = ?1",
+    [SQL_LANE_PUT] = "INSERT INTO once_lane(id, version, expires_ms, record) VALUES (?1, ?2, ?3, ?4) ON CONFLICT(id) DO UPDATE SET"
+                     " version = excluded.version, expires_ms = excluded.expires_ms, record = excluded.record",
     [SQL_LANE_UP] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord, id",
     [SQL_LANE_DOWN] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord DESC, id DESC",
     [SQL_LANE_RUNNING] = "SELECT id, 0 FROM once_entry WHERE lane = ?1 AND state IN (1, 3)",
@@ -968,6 +968,8 @@ const once_store_ops once__store_sqlite = {
     .audits = sqlite_audits,
     .sweep = sqlite_sweep,
     .get = once__engine_get,
+    .look = once__engine_look,
+    .why = once__engine_why,
     .list = sqlite_list,
     .letters = sqlite_letters,
     .stats = sqlite_stats,

@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/lane_record.h"
 #include "store/sqlite_store.h"
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128 };
 enum { LIVE_KNOWN_MAX = 4096 };
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
@@ -84,6 +85,7 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     once_lane_slot *lane = once_arena_new(&q->arena, once_lane_slot, 1);
     if (!lane) return no_memory(err);
     lane->id = id;
+    lane->version = ONCE_LANE_NO_VERSION;
 
     unsigned char key[16];
     sqlite3_stmt *stmt = q->sql[SQL_LANE_GET];
@@ -92,9 +94,9 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     const int code = sqlite3_step(stmt);
     int rc = ONCE_OK;
     if (code == SQLITE_ROW) {
-        lane->has_version = true;
         lane->version = sqlite3_column_int64(stmt, 0);
         lane->expires_ms = sqlite3_column_int64(stmt, 1);
+        if (!once__column_copy(stmt, 2, &q->arena, &lane->record)) rc = no_memory(err);
     } else if (code != SQLITE_DONE) {
         rc = once__sqlite_fail(q->db, code, err);
     }
@@ -202,6 +204,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     e->maybe = flags & (MAYBE | SILENT); /* older tables have only the last attempt's */
     e->natural = flags & NATURAL;
     e->old_key = !(flags & NEW_KEY);
+    e->block = flags & BLOCK;
     e->run = (uint64_t)sqlite3_column_int64(stmt, 13);
     e->seen_ms = sqlite3_column_int64(stmt, 14);
     e->changed_ms = sqlite3_column_int64(stmt, 15);
@@ -494,7 +497,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 12, e->remember_ms);
     sqlite3_bind_int(stmt, 13, (e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) |
                                  (e->silent ? SILENT : 0) | (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) |
-                                 (e->old_key ? 0 : NEW_KEY));
+                                 (e->old_key ? 0 : NEW_KEY) | (e->block ? BLOCK : 0));
     sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
     sqlite3_bind_int64(stmt, 15, e->seen_ms);
     sqlite3_bind_int64(stmt, 16, e->changed_ms);
@@ -584,6 +587,7 @@ static int write_lanes(once_sqlite *q, once_error *err)
         once__bind_id(stmt, 1, id);
         sqlite3_bind_int64(stmt, 2, lane->version);
         sqlite3_bind_int64(stmt, 3, lane->expires_ms);
+        once__bind_bytes(stmt, 4, lane->record);
         const int rc = once__sqlite_step(q->db, stmt, err);
         if (rc != ONCE_OK) return rc;
         lane->dirty = false;
@@ -638,11 +642,7 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
     assert(once__ids_get(&q->slots, except)); /* so that no row below is its own */
-    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
-    if (lane->has_version && lane->expires_ms > shelf->now_ms) {
-        out->has_version = true;
-        out->version = lane->version;
-    }
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out)) return damaged(q, "table once_lane", err);
     for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
         if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || once_hash_equal(other->id, except)) continue;
@@ -666,16 +666,17 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     return rc;
 }
 
-int once__live_save_lane(once_shelf *shelf, once_hash id, int64_t version, int64_t expires_ms, once_error *err)
+int once__live_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
+    unsigned char record[ONCE_LANE_RECORD];
     once_lane_slot *lane;
     const int rc = lane_slot(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
-    lane->has_version = lane->dirty = true;
-    lane->version = version;
-    lane->expires_ms = expires_ms;
-    return ONCE_OK;
+    lane->dirty = true;
+    lane->version = once__lane_version(kept);
+    lane->expires_ms = kept->expires_ms;
+    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : no_memory(err);
 }
 
 int once__live_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)

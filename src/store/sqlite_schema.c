@@ -5,7 +5,7 @@
  *   version 2   finished entries are not rows any more but records (sqlite_settled.c); once_name
  *   version 3   once_audit
  *   version 4   who, worker and history; records have who and history (sqlite_record.h)
- *   version 5   once_head says whether its time is in doubt
+ *   version 5   once_head says whether its time is in doubt; lanes say more than their version (lane_record.h)
  *
  * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
  * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in one
@@ -29,7 +29,7 @@
 #define TABLES_SHARED                                                                                                 \
     "CREATE TABLE once_lane(        -- the highest version that settled in a lane\n"                                  \
     "  id BLOB PRIMARY KEY,\n"                                                                                        \
-    "  version INTEGER NOT NULL,\n"                                                                                   \
+    "  version INTEGER NOT NULL,     -- -1: none\n"                                                                   \
     "  expires_ms INTEGER NOT NULL\n"                                                                                 \
     ") WITHOUT ROWID;\n"                                                                                              \
     "CREATE TABLE once_letter(      -- dead letters\n"                                                                \
@@ -56,7 +56,7 @@
     "  owned INTEGER NOT NULL,       -- 1: its body is in once_body\n"                                                \
     "  token BLOB NOT NULL, attempt INTEGER NOT NULL, failures INTEGER NOT NULL, fingerprint BLOB NOT NULL,\n"        \
     "  lane BLOB, ord INTEGER NOT NULL, gap_ms INTEGER NOT NULL, remember_ms INTEGER NOT NULL,\n"                     \
-    "  flags INTEGER NOT NULL,       -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key\n"           \
+    "  flags INTEGER NOT NULL,       -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block\n" \
     "  run INTEGER NOT NULL,\n"                                                                                       \
     "  seen_ms INTEGER NOT NULL, changed_ms INTEGER NOT NULL, due_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,\n" \
     "  keep_ms INTEGER NOT NULL,     -- a finished record of this id may exist until then\n"                          \
@@ -117,7 +117,8 @@
     "ALTER TABLE once_letter ADD COLUMN history BLOB NOT NULL DEFAULT x'';\n"
 
 #define TABLES_5                                                                                                      \
-    "ALTER TABLE once_head ADD COLUMN doubted INTEGER NOT NULL DEFAULT 0;  -- 1: the wall clock was not believed\n"
+    "ALTER TABLE once_head ADD COLUMN doubted INTEGER NOT NULL DEFAULT 0;  -- 1: the wall clock was not believed\n" \
+    "ALTER TABLE once_lane ADD COLUMN record BLOB NOT NULL DEFAULT x'';    -- who settled the version, what it waits for\n"
 
 const char *once__sqlite_schema(void)
 {

@@ -32,9 +32,10 @@ struct once_slot {
 
 struct once_lane_slot {
     once_hash id;
-    bool has_version, dirty;
-    int64_t version, expires_ms;
-    once_slot *first; /* slots of this lane */
+    bool dirty;
+    int64_t version, expires_ms; /* ONCE_LANE_NO_VERSION, 0: there is no row */
+    once_bytes record;           /* lane_record.h */
+    once_slot *first;            /* slots of this lane */
 };
 
 enum once_sqlite_statement {
@@ -91,7 +92,7 @@ int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, 
 int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
 int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err);
 int once__live_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
-int once__live_save_lane(once_shelf *shelf, once_hash lane, int64_t version, int64_t expires_ms, once_error *err);
+int once__live_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
 int once__live_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
 
 /* Brings once_entry up to date with the slots, so that a query sees them. */

@@ -47,7 +47,7 @@ typedef struct once_taken {
     once_request request; /* scope, key, id, fingerprint, token, lane, run, at; lease, remember, hold and natural are the caller's to set */
     once_scope scope;     /* what request.scope points to */
     once_message message;
-    once_decision decision; /* RUN, or STALE (settled already; hand it out for counting only) */
+    once_decision decision; /* RUN; or STALE, DUPLICATE (settled already) or CONFLICT (a letter already), for counting only */
 } once_taken;
 
 /* A message that will not be worked on, kept for a person. Written by settle (dead) or bury; never dropped by time. */
@@ -168,6 +168,10 @@ typedef struct once_store_ops {
     int (*sweep)(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
 
     int (*get)(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err); /* ABSENT if none */
+    /* What a delivery would get now; nothing is written. */
+    int (*look)(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
+    /* In words, what of its lane an entry waits for, or that its lane waits for it; empty: nothing. */
+    int (*why)(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
     int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
     /* Letters with ids above `after`, in their order. */
     int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);

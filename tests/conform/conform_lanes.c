@@ -17,6 +17,8 @@ static const char *work(fixture *f, once_outcome outcome)
         assert_true(len + 2 < sizeof keys);
         keys[len++] = taken[0].request.key.data[0];
         if (taken[0].decision.answer == ONCE_ANSWER_STALE) keys[len++] = '-';
+        else if (taken[0].decision.answer == ONCE_ANSWER_DUPLICATE) keys[len++] = '=';
+        else if (taken[0].decision.answer == ONCE_ANSWER_CONFLICT) keys[len++] = '!';
         else assert_true(do_settle(f, &taken[0].request, outcome));
     }
     keys[len] = '\0';
@@ -177,7 +179,7 @@ static void f28_a_gap_waits_for_the_missing_version(fixture *f)
     const once_decision d = do_claim(f, &four);
     assert_answer(d, GAP);
     assert_int_equal(d.wait_ms, 500);
-    assert_int_equal(do_accept(f, &four).wait_ms, 500);
+    assert_int_equal(do_accept(f, &four).wait_ms, 250); /* when to look */
     accept_lane(f, "3", 3, 500);
     assert_string_equal(work(f, ONCE_DONE), "");
     pass(f, 400);
@@ -191,14 +193,214 @@ static void f28_a_gap_that_stays_is_said_to_be_over(fixture *f)
     accept_lane(f, "1", 1, 500);
     work(f, ONCE_DONE);
     accept_lane(f, "3", 3, 500);
-    assert_int_equal(do_stats(f).wait_ms, 500);
+    assert_int_equal(do_stats(f).wait_ms, 250);
+    pass(f, 250);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    pass(f, 250);
+    const once_taken t = take_one(f);
+    assert_true(t.decision.gap_over);
+    assert_bytes(t.decision.reason, "version 2 did not come within 500ms");
+    assert_int_equal(t.decision.failures, 0);
+    const once_settlement done = {.request = &t.request, .outcome = ONCE_DONE};
+    bool applied;
+    assert_ok(f, f->store->ops->settle(f->store, &done, 1, &applied, &f->err));
+    const once_request three = ask_lane(f, "3", "lane", 3, 500);
+    assert_bytes(do_get(f, three.id).reason, "version 2 did not come within 500ms"); /* it ran, and says what was missing */
+    const once_request two = ask_lane(f, "2", "lane", 2, 500);
+    assert_answer(do_claim(f, &two), STALE);
+    assert_bytes(do_get(f, two.id).reason, "version 2 was given up before it came");
+}
+
+/* The wait is kept by the store: what passes while nobody looks does not count, and a restart does not begin anew. */
+static void f28_a_gap_waits_only_while_somebody_runs(fixture *f)
+{
+    accept_lane(f, "1", 1, 4000);
+    work(f, ONCE_DONE);
+    accept_lane(f, "3", 3, 4000);
+    for (int i = 0; i < 10; i++) {
+        pass(f, 250);
+        assert_string_equal(work(f, ONCE_DONE), "");
+    }
+    reopen(f);
+    pass(f, REMEMBER * 3); /* longer than anything is remembered */
+    sweep_all(f, 100);
+    assert_string_equal(work(f, ONCE_DONE), ""); /* 2500 of 4000, and 500 of that */
+    const once_request two = ask_lane(f, "2", "lane", 2, 4000), three = ask_lane(f, "3", "lane", 3, 4000);
+    once_bytes why;
+    assert_ok(f, f->store->ops->why(f->store, three.id, &why, &f->arena, &f->err));
+    assert_bytes(why, "version 2 is missing; 3s of 4s have passed");
+    for (int i = 0; i < 3; i++) {
+        pass(f, 250);
+        assert_string_equal(work(f, ONCE_DONE), "");
+    }
+    assert_answer(do_claim(f, &two), RUN); /* it comes just in time */
+    do_settle(f, &two, ONCE_DONE);
+    assert_string_equal(work(f, ONCE_DONE), "3");
+}
+
+/* Dead because of the gap, and those behind it run on; a further hole is another wait. */
+static void f28_followers_of_a_version_that_was_given_up_run_on(fixture *f)
+{
+    accept_lane(f, "1", 1, 500);
+    work(f, ONCE_DONE);
+    accept_lane(f, "4", 4, 500);
+    accept_lane(f, "5", 5, 500);
+    accept_lane(f, "6", 6, 500);
+    accept_lane(f, "8", 8, 500);
     pass(f, 500);
     const once_taken t = take_one(f);
     assert_true(t.decision.gap_over);
-    assert_int_equal(t.decision.failures, 0);
+    assert_bytes(t.decision.reason, "versions 2 to 3 did not come within 500ms");
+    do_settle(f, &t.request, ONCE_DEAD);
+    assert_string_equal(work(f, ONCE_DONE), "56");
+    pass(f, 250);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    pass(f, 250);
+    assert_string_equal(work(f, ONCE_DONE), "8");
+}
+
+static void f28_nobody_waits_for_a_version_that_died(fixture *f)
+{
+    accept_lane(f, "1", 1, 500);
+    accept_lane(f, "2", 2, 500);
+    accept_lane(f, "3", 3, 500);
+    once_taken t = take_one(f);
     do_settle(f, &t.request, ONCE_DONE);
-    const once_request two = ask_lane(f, "2", "lane", 2, 500);
-    assert_answer(do_claim(f, &two), STALE);
+    t = take_one(f);
+    do_settle(f, &t.request, ONCE_DEAD);
+    assert_string_equal(work(f, ONCE_DONE), "3");
+}
+
+/* --- f86: where a lane begins, and equal versions --- */
+
+static once_request accept_first(fixture *f, const char *key, int64_t version)
+{
+    once_request r = ask_lane(f, key, "lane", version, 500);
+    r.lane.has_first = true;
+    r.lane.first = 1;
+    assert_answer(do_accept(f, &r), WAITING);
+    return r;
+}
+
+static void f86_a_lane_waits_for_its_first_version(fixture *f)
+{
+    accept_first(f, "3", 3);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    pass(f, 250);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    accept_first(f, "1", 1);
+    accept_first(f, "2", 2);
+    assert_string_equal(work(f, ONCE_DONE), "123");
+}
+
+static void f86_a_first_version_that_does_not_come_is_given_up(fixture *f)
+{
+    accept_first(f, "3", 3);
+    pass(f, 500);
+    const once_taken t = take_one(f);
+    assert_bytes(t.decision.reason, "versions 1 to 2 did not come within 500ms");
+    do_settle(f, &t.request, ONCE_DEAD);
+    once_request one = ask_lane(f, "1", "lane", 1, 500);
+    assert_answer(do_claim(f, &one), STALE);
+    accept_first(f, "4", 4);
+    assert_string_equal(work(f, ONCE_DONE), "4");
+}
+
+static void f86_an_equal_version_under_another_key_is_recorded(fixture *f)
+{
+    accept_lane(f, "first", 3, -1);
+    work(f, ONCE_DONE);
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    const once_request same = ask_lane(f, "second", "lane", 3, -1), third = ask_lane(f, "third", "lane", 3, -1);
+    once_request other = ask_lane(f, "other", "lane", 3, -1), fourth = ask_lane(f, "fourth", "lane", 3, -1);
+    other.fingerprint = (once_hash){3, 4};
+    fourth.fingerprint = (once_hash){0};
+    once_decision d;
+    assert_ok(f, f->store->ops->look(f->store, &same, &d, &f->arena, &f->err));
+    assert_answer(d, DUPLICATE);
+    assert_bytes(d.reason, "version 3 of this lane was settled by key 'first'");
+    assert_state(f, same, ABSENT); /* nothing was written */
+    d = do_claim(f, &same);
+    assert_answer(d, DUPLICATE);
+    assert_int_equal(d.outcome, ONCE_ALREADY);
+    assert_false(d.own);
+    assert_false(do_claim(f, &same).own); /* f76 */
+    assert_answer(do_accept(f, &third), DUPLICATE);
+    assert_state(f, same, ALREADY);
+    assert_state(f, third, ALREADY);
+    assert_bytes(do_get(f, same.id).reason, "version 3 of this lane was settled by key 'first'");
+    assert_answer(do_accept(f, &fourth), DUPLICATE); /* whoever has no fingerprint asks for no comparison */
+    d = do_claim(f, &other);
+    assert_answer(d, CONFLICT);
+    assert_bytes(d.reason, "version 3 of this lane was settled by key 'first' with other content");
+    assert_answer(do_accept(f, &other), CONFLICT);
+    assert_state(f, other, ABSENT);
+    pass(f, REMEMBER);
+    assert_state(f, same, ABSENT); /* kept as long as others */
+}
+
+static void f86_an_equal_version_waits_for_the_first_and_is_judged_then(fixture *f)
+{
+    const once_request first = ask_lane(f, "a", "lane", 5, -1);
+    once_request other = ask_lane(f, "c", "lane", 5, -1);
+    other.fingerprint = (once_hash){3, 4};
+    assert_answer(do_claim(f, &first), RUN);
+    const once_request same = accept_lane(f, "b", 5, -1);
+    assert_answer(do_accept(f, &other), WAITING);
+    accept_lane(f, "6", 6, -1);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    do_settle(f, &first, ONCE_DONE);
+    const char *const order = work(f, ONCE_DONE);
+    assert_true(strcmp(order, "b=c!6") == 0 || strcmp(order, "c!b=6") == 0);
+    assert_state(f, same, ALREADY);
+    assert_state(f, other, DEAD);
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_int_equal(letter.kind, ONCE_ANSWER_CONFLICT);
+    assert_bytes(letter.reason, "version 5 of this lane was settled by key 'a' with other content");
+    assert_true(letter.message.body.len > 0); /* nothing of it is lost */
+}
+
+/* --- f33: a dead one that blocks --- */
+
+static once_request accept_blocking(fixture *f, const char *key)
+{
+    once_request r = ask_lane(f, key, "lane", -1, -1);
+    r.lane.block = true;
+    assert_answer(do_accept(f, &r), WAITING);
+    return r;
+}
+
+static void f33_a_dead_one_that_blocks_holds_its_lane(fixture *f)
+{
+    for (int way = 0; way < 3; way++) {
+        const once_request a = accept_blocking(f, "a"), b = accept_blocking(f, "b");
+        const once_taken t = take_one(f);
+        assert_bytes(t.request.key, "a");
+        assert_true(t.request.lane.block);
+        do_settle(f, &t.request, ONCE_DEAD);
+        assert_string_equal(work(f, ONCE_DONE), "");
+        assert_true(do_stats(f).wait_ms == ONCE_NEVER); /* nothing will be due by itself */
+        const once_request c = accept_blocking(f, "c");
+        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        pass(f, REMEMBER * 3);
+        sweep_all(f, 100);
+        assert_string_equal(work(f, ONCE_DONE), "");
+        once_bytes why;
+        assert_ok(f, f->store->ops->why(f->store, b.id, &why, &f->arena, &f->err));
+        assert_bytes(why, "it waits for a dead letter of its lane to be replayed or discarded");
+        once_letter letter;
+        bool found;
+        assert_int_equal(list_letters(f, &letter, 1), 1);
+        if (way == 0) assert_true(do_exhume(f, letter.id));
+        else if (way == 1) assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+        else assert_true(do_forget(f, a.id));
+        assert_string_equal(work(f, ONCE_DONE), way == 0 ? "abc" : "bc");
+        assert_state(f, c, DONE);
+        if (way == 2) assert_ok(f, f->store->ops->letter_drop(f->store, letter.id, &found, &f->err));
+        pass(f, REMEMBER);
+    }
 }
 
 /* Two gaps end at once; the higher one is parked, and there is a gap again when the lower one is settled. */
@@ -220,7 +422,7 @@ static void equals_in_a_lane_do_not_wait_for_each_other(fixture *f)
     accept_lane(f, "a", 5, -1); /* the same version under two keys */
     accept_lane(f, "b", 5, -1);
     const char *const order = work(f, ONCE_DONE);
-    assert_true(strcmp(order, "ab-") == 0 || strcmp(order, "ba-") == 0);
+    assert_true(strcmp(order, "ab=") == 0 || strcmp(order, "ba=") == 0);
 }
 
 static void what_comes_back_from_the_dead_does_not_block_its_lane(fixture *f)
@@ -331,6 +533,14 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(f28_superseded_while_waiting_is_handed_out_as_stale, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_a_gap_waits_for_the_missing_version, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_a_gap_that_stays_is_said_to_be_over, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_a_gap_waits_only_while_somebody_runs, ONCE_STORE_LANES | ONCE_STORE_OWNS | ONCE_STORE_DURABLE),
+    CONFORM_WITH(f28_followers_of_a_version_that_was_given_up_run_on, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_nobody_waits_for_a_version_that_died, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f86_a_lane_waits_for_its_first_version, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f86_a_first_version_that_does_not_come_is_given_up, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f86_an_equal_version_under_another_key_is_recorded, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f86_an_equal_version_waits_for_the_first_and_is_judged_then, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f33_a_dead_one_that_blocks_holds_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_two_gaps_that_end_together, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(equals_in_a_lane_do_not_wait_for_each_other, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(what_comes_back_from_the_dead_does_not_block_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),

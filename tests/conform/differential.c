@@ -115,7 +115,7 @@ static int64_t now_of(const run *r) { return ((const once_shelf *)r->sides[0].st
 static once_request request_for(run *r, uint64_t scope, uint64_t key)
 {
     static const int64_t leases[] = {1, 60, 60, 1000, 1000, 1000, 1000, INT64_MAX}, remembers[] = {1, 300, 2000, 2000, 2000, 8000},
-                         gaps[] = {-1, 0, 100, 100};
+                         gaps[] = {-1, 0, 100, 1000};
     const uint64_t lane = chance(r, 3) ? below(r, 4) : key / 3; /* some keys move from lane to lane */
     const once_bytes lane_name = {&"0123"[lane], 1};
     once_request q = {
@@ -136,7 +136,10 @@ static once_request request_for(run *r, uint64_t scope, uint64_t key)
     if (lane > 1) {
         q.lane.version = chance(r, 1) ? INT64_MAX : (int64_t)below(r, 10);
         q.lane.gap_ms = gaps[below(r, 4)];
+        q.lane.has_first = chance(r, 40);
+        q.lane.first = (int64_t)below(r, 4);
     }
+    q.lane.block = lane && chance(r, 15);
     q.lease_ms = leases[below(r, 8)];
     q.remember_ms = chance(r, 1) ? ONCE_FOREVER : remembers[below(r, 6)];
     if (chance(r, 30)) q.sent_ms = now_of(r) - (int64_t)below(r, 4000);
@@ -184,14 +187,15 @@ static void compare_decisions(run *r, const char *what, size_t i, const once_dec
 {
     if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent && x->maybe == y->maybe &&
         x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) &&
-        x->own == y->own && x->left_by == y->left_by && x->old_key == y->old_key)
+        x->own == y->own && x->left_by == y->left_by && x->old_key == y->old_key && x->lane == y->lane && equal_bytes(x->reason, y->reason))
         return;
     differ(r,
            "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64
-           ", other %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64,
+           " reason '%.*s', other %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64
+           " reason '%.*s'",
            what, i, once_answer_name(x->answer), x->attempt, x->failures, x->silent, x->gap_over, (int)x->outcome, x->wait_ms,
-           x->result.len, x->own, x->left_by, once_answer_name(y->answer), y->attempt, y->failures, y->silent, y->gap_over,
-           (int)y->outcome, y->wait_ms, y->result.len, y->own, y->left_by);
+           x->result.len, x->own, x->left_by, (int)x->reason.len, x->reason.data, once_answer_name(y->answer), y->attempt, y->failures, y->silent, y->gap_over,
+           (int)y->outcome, y->wait_ms, y->result.len, y->own, y->left_by, (int)y->reason.len, y->reason.data);
 }
 
 static bool compare_status(run *r, const char *what, const int rc[2], once_error err[2])
@@ -239,6 +243,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     if (x->silent != y->silent) return "silent";
     if (x->maybe != y->maybe) return "maybe";
     if (x->natural != y->natural) return "natural";
+    if (x->block != y->block) return "block";
     if (x->has_message != y->has_message) return "has_message";
     if (x->has_message && !equal_message(&x->message, &y->message)) return "message";
     return NULL;
@@ -348,6 +353,7 @@ static void play(run *r, bool again)
                 x->request.lane.versioned != y->request.lane.versioned || x->request.sent_ms != y->request.sent_ms ||
                 !once_hash_equal(x->request.lane.id, y->request.lane.id) || x->request.run != y->request.run ||
                 x->request.hold != y->request.hold || x->request.natural != y->request.natural ||
+                x->request.lane.block != y->request.lane.block ||
                 !equal_bytes(x->scope.tenant, y->scope.tenant) || !equal_bytes(x->request.at.point, y->request.at.point) ||
                 !once_hash_equal(x->request.fingerprint, y->request.fingerprint))
                 differ(r, "take[%zu]: the entries differ", i);
@@ -539,6 +545,24 @@ static void step_end_letter(run *r)
     if (!compare_status(r, "end of a letter", rc, err)) return;
     (discard ? r->counts->discard : r->counts->drop)[found[0]]++;
     if (found[0] != found[1]) differ(r, "end of a letter: memory %d, other %d", found[0], found[1]);
+}
+
+/* What a delivery would get, and why those that are known wait. */
+static void step_look(run *r)
+{
+    const once_request q = any_request(r);
+    once_decision decisions[2];
+    once_bytes words[2] = {{0}, {0}};
+    {
+        BOTH(store->ops->look(store, &q, &decisions[s], &r->sides[s].arena, &err[s]))
+        if (!compare_status(r, "look", rc, err)) return;
+    }
+    compare_decisions(r, "look", 0, &decisions[0], &decisions[1]);
+    BOTH(store->ops->why(store, q.id, &words[s], &r->sides[s].arena, &err[s]))
+    if (!compare_status(r, "why", rc, err)) return;
+    if (!equal_bytes(words[0], words[1]))
+        differ(r, "why: memory '%.*s', other '%.*s'", (int)words[0].len, words[0].data, (int)words[1].len, words[1].data);
+    r->counts->why += words[0].len > 0;
 }
 
 static void step_audit(run *r)
@@ -795,6 +819,22 @@ static size_t list_unfinished(run *r, open_list *list)
     return list->n;
 }
 
+/* A lane may wait for a dead one; in the end somebody gives it up. */
+static void forget_the_dead(run *r, open_list *list)
+{
+    *list = (open_list){.arena = &r->sides[0].arena};
+    once_store *reference_store = r->sides[0].store;
+    for (int scope = 1; scope < SCOPES; scope++)
+        if (list->n < SCOPES * KEYS &&
+            reference_store->ops->list(reference_store, scopes[scope].consumer, ONCE_STATE_DEAD, list_open, list, NULL) != ONCE_OK)
+            differ(r, "list failed");
+    for (size_t i = 0; i < list->n && !r->failed; i++) {
+        bool found[2];
+        BOTH(store->ops->forget(store, list->entries[i].id, &found[s], &err[s]))
+        if (compare_status(r, "forget", rc, err) && found[0] != found[1]) differ(r, "forget: memory %d, other %d", found[0], found[1]);
+    }
+}
+
 /* What brokers, operators and workers would do sooner or later for this entry. */
 static void nudge(run *r, const once_entry *e)
 {
@@ -829,6 +869,7 @@ static void drain(run *r)
             break;
         }
         for (size_t i = 0; i < list->n && !r->failed; i++) nudge(r, &list->entries[i]);
+        if (!r->failed) forget_the_dead(r, list);
         for (int s = 0; s < 2; s++) test_env_pass(&r->sides[s].world, 2000);
         clocks_moved(r);
         r->n_held = 0;
@@ -865,7 +906,8 @@ static void step(run *r)
     else if (what < 76) step_end_letter(r);
     else if (what < 77) step_audit(r);
     else if (what < 84) step_time(r);
-    else if (what < 86) compare_entries(r);
+    else if (what < 85) compare_entries(r);
+    else if (what < 86) step_look(r);
     else if (r->in_tx) {
         if (what < 94) step_end(r);
         else if (r->has_last && r->last != TAKE) play(r, true);
@@ -987,9 +1029,11 @@ int differential_print(const differential_counts *c, bool table)
         never += show("accept", once_answer_name((once_answer)i), c->accept[i],
                       i != ONCE_ANSWER_RUN && i != ONCE_ANSWER_GAP && i != ONCE_ANSWER_CUT, table);
     for (int i = 0; i < ONCE_ANSWERS; i++)
-        never += show("take", once_answer_name((once_answer)i), c->take[i], i == ONCE_ANSWER_RUN || i == ONCE_ANSWER_STALE, table);
+        never += show("take", once_answer_name((once_answer)i), c->take[i],
+                      i == ONCE_ANSWER_RUN || i == ONCE_ANSWER_STALE || i == ONCE_ANSWER_DUPLICATE || i == ONCE_ANSWER_CONFLICT, table);
     never += show("", "after silence", c->silent, true, table);
     never += show("", "after a gap", c->gap_over, true, table);
+    never += show("", "why it waits", c->why, true, table);
     never += show("", "with a result", c->result, true, table);
     never += show("", "claimed by itself", c->own, true, table);
     never += show("", "left by a run", c->left_by, true, table);

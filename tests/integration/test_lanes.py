@@ -1,5 +1,7 @@
 """Lanes: one at a time per value, in order, by version, with gaps."""
 
+import json
+
 from harness import Pipeline, counts, until
 
 TABLES = "CREATE TABLE log(n INTEGER PRIMARY KEY, x); CREATE TABLE gate(id TEXT PRIMARY KEY);"
@@ -90,14 +92,118 @@ def test_lanes_are_scoped_by_tenant(tmp_path):
 
 def test_f28_versions(tmp_path):
     p = pipeline(tmp_path, 'version: "${/v}"\n')
-    p.write(*numbered("a", 3), *numbered("a", 4), {"id": "other", "lane": "a", "v": 4, "x": "again"}, *numbered("a", 2), *numbered("a", 5, 9),
-            *numbered("b", 1))
-    counts(p.run(status=0), received=7, done=5, duplicates=1, stale=1)
+    p.write(*numbered("a", 3), *numbered("a", 4), *numbered("a", 2), *numbered("a", 5, 9), *numbered("b", 1))
+    counts(p.run(status=0), received=6, done=5, stale=1)
     assert [x for x in ran(p) if x[0] == "a"] == ["a3", "a4", "a5", "a9"], "without gap a jump runs"
-    counts(p.run(status=0), received=7, duplicates=6, stale=1)  # the second version 4 has no entry, and is old by now
-    counts(p.run(status=0), received=7, duplicates=7)
+    counts(p.run(status=0), received=6, duplicates=6)
     p.write(*numbered("a", 8, 10))
     counts(p.run(status=0), received=2, done=1, stale=1)
+
+
+SAME = {"lane": "a", "v": 4, "x": "once"}
+CONTENT = 'version: "${/v}"\nfingerprint: [/v, /x]\n'
+
+
+def why(p, point):
+    ended = p.once("explain", "p.yaml", "--message", f"in.ndjson:{point}")
+    assert ended.status == 0, ended
+    return ended.out
+
+
+def test_f86_an_equal_version_with_the_same_content_is_a_duplicate_that_is_recorded(tmp_path):
+    p = pipeline(tmp_path, CONTENT)
+    p.write({"id": "one", **SAME})
+    counts(p.run(status=0), received=1, done=1)
+    p.append({"id": "two", **SAME})
+    assert "would be a duplicate: version 4 of this lane was settled by key 'one'" in why(p, 2), "told before it comes"
+    assert p.value("SELECT count(*) FROM log") == 1
+    counts(p.run(status=0), received=2, duplicates=2)
+    (entry,) = p.explain("two")
+    assert entry["state"] == "already" and entry["attempt"] == 0
+    assert entry["reason"] == "version 4 of this lane was settled by key 'one'"
+    assert "settled by key 'one'" in why(p, 2)
+    assert ran(p) == ["once"]
+
+
+def test_f86_an_equal_version_with_other_content_is_a_conflict(tmp_path):
+    p = pipeline(tmp_path, CONTENT)
+    p.write({"id": "one", **SAME}, {"id": "two", **SAME, "x": "twice"})
+    counts(p.run(status=1), received=2, done=1, dead=1, conflicts=1)
+    ((line, reason),) = p.letters()
+    assert line == 2 and reason == "version 4 of this lane was settled by key 'one' with other content"
+    assert "settled by key 'one'" in why(p, 2)
+    assert ran(p) == ["once"]
+    p.append(*numbered("a", 5))
+    counts(p.run(status=1), received=3, done=1, duplicates=2)  # it has its letter
+    counts(p.run(status=1), received=3, duplicates=2, stale=1)  # and the lane has gone on: now it is old
+
+
+def test_f86_an_equal_version_waits_for_the_first_one(tmp_path):
+    """Both are in the store, the first one fails: the others wait behind it and are judged when it has settled."""
+    p = pipeline(tmp_path, 'version: "${/v}"\nfingerprint: [/v, /x]\nack: after_accept\n', GATED)
+    p.write({"id": "one", "lane": "a", "v": 4, "x": "once", "needs": "key"}, {"id": "two", "lane": "a", "v": 4, "x": "once", "needs": "key"},
+            {"id": "three", "lane": "a", "v": 4, "x": "other"}, {"id": "four", "lane": "b", "v": 1, "x": "b1", "opens": "key"})
+    counts(p.run(status=1), received=4, done=2, duplicates=1, dead=1, conflicts=1)
+    assert sorted(ran(p)) == ["b1", "once"]
+    states = {key: p.explain(key)[0]["state"] for key in ("one", "two", "three")}
+    first = next(key for key in ("one", "two") if states[key] == "done")
+    assert sorted((states["one"], states["two"])) == ["already", "done"] and states["three"] == "dead"
+    ((_, reason),) = p.letters()
+    assert reason == f"version 4 of this lane was settled by key '{first}' with other content"
+
+
+def test_f86_a_forced_replay_of_the_lanes_version_runs(tmp_path):
+    p = pipeline(tmp_path, 'version: "${/v}"\n')
+    p.write(*numbered("a", 1))
+    counts(p.run(status=0), received=1, done=1)
+    p.write({"id": "a1", "lane": "a", "v": 1, "x": "corrected"})
+    counts(p.run(status=1), received=1, dead=1, conflicts=1)
+    assert p.once("replay", "p.yaml", "--all", "--force").status == 0
+    p.write()
+    counts(p.run(status=0), resumed=1, done=1)
+    assert ran(p) == ["a1", "corrected"]
+
+
+# ---- where a lane begins ----
+
+FIRST = 'version: {from: "${/v}", first: 1}\n'
+
+
+def test_f86_a_lane_waits_for_its_first_version(tmp_path):
+    p = pipeline(tmp_path, FIRST + "gap: {wait: 20s, then: dead}\n")
+    p.write(*numbered("a", 3, 1, 2))
+    counts(p.run(status=0), received=3, done=3)
+    assert ran(p) == ["a1", "a2", "a3"], "nothing was taken for old"
+
+
+def test_f86_below_the_first_version_is_a_letter(tmp_path):
+    p = pipeline(tmp_path, FIRST)
+    p.write(*numbered("a", 0, 1))
+    counts(p.run(status=1), received=2, done=1, dead=1)
+    ((line, reason),) = p.letters()
+    assert line == 1 and reason == "version 0 is below the first one of a lane, which is 1"
+
+
+def test_f86_without_gap_a_jump_over_the_first_runs(tmp_path):
+    p = pipeline(tmp_path, FIRST)
+    p.write(*numbered("a", 3, 1))
+    counts(p.run(status=0), received=2, done=1, stale=1)
+
+
+def test_f86_check_warns_of_a_gap_without_first(tmp_path):
+    for i, (version, warns) in enumerate((('version: "${/v}"\n', True), ('version: {from: "${/v}"}\n', True), (FIRST, False))):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        p = pipeline(folder, version + "gap: {wait: 1s}\n")
+        p.write()
+        p.try_run()
+        ended = p.once("check", "p.yaml")
+        assert ended.status == 0, ended
+        assert ("does not know where a lane begins" in ended.out + ended.err) is warns, ended
+    for text, words in (('version: {from: "${/v}", first: -1}\n', "first"), ("version: {first: 1}\n", "'from'")):
+        p.configure('key: "${/id}"\norder: "${/lane}"\nhandler: {sql: ["SELECT 1"]}\n' + text)
+        ended = p.once("check", "p.yaml")
+        assert ended.status != 0 and words in ended.err, ended
 
 
 def test_versions_are_whole_numbers(tmp_path):
@@ -126,7 +232,7 @@ def test_f28_gap_then_dead(tmp_path):
     counts(p.run(status=1), received=5, done=4, dead=1)
     assert sorted(ran(p)) == ["a1", "a2", "a3", "b1"]
     ((line, reason),) = p.letters()
-    assert line == 5 and "earlier version" in reason
+    assert line == 5 and reason == "versions 2 to 4 did not come within 100ms"
 
 
 def test_f28_gap_then_run(tmp_path):
@@ -134,8 +240,92 @@ def test_f28_gap_then_run(tmp_path):
     p.write(*numbered("a", 1, 5, 6))
     counts(p.run(status=0), received=3, done=3)
     assert ran(p) == ["a1", "a5", "a6"]
+    (entry,) = p.explain("a5")
+    assert entry["reason"] == "versions 2 to 4 did not come within 100ms"
     p.write(*numbered("a", 4))
     counts(p.run(status=0), received=1, stale=1)
+    (entry,) = p.explain("a4")
+    assert entry["reason"] == "version 4 was given up before it came"
+
+
+def test_f28_a_gap_is_given_up_once_for_all_behind_it(tmp_path):
+    p = pipeline(tmp_path, 'version: "${/v}"\ngap: {wait: 1s, then: dead}\n')
+    p.write(*numbered("a", 1, 4, 5, 6, 7))
+    summary = p.run(status=1)
+    counts(summary, received=5, done=4, dead=1)
+    assert ran(p) == ["a1", "a5", "a6", "a7"]
+    assert p.letters() == [(2, "versions 2 to 3 did not come within 1s")]
+    assert p.once("replay", "p.yaml", "--all").status == 0
+    p.write()
+    counts(p.run(status=0), resumed=1, stale=1)
+
+
+def test_f28_time_without_a_run_is_not_waited(tmp_path):
+    """The clock of the store is an hour further when the next run begins; the wait goes on where it was."""
+    p = pipeline(tmp_path, 'version: "${/v}"\ngap: {wait: 60s, then: dead}\n', source="{path: in.ndjson, follow: true}")
+    p.write(*numbered("a", 1, 3))
+    with p.start() as running:
+        until(p.is_running, what="it runs")
+        until(lambda: p.value("SELECT count(*) FROM once_entry WHERE state = 2") == 1, what="the second one waits")
+        (entry,) = p.explain("a3")
+        assert entry["reason"].startswith("version 2 is missing; "), entry
+        running.send(15)
+        running.end()
+    p.execute("UPDATE once_head SET clock_tenths = clock_tenths + 36000000")
+    with p.start() as running:
+        until(p.is_running, what="it runs")
+        due = p.value("SELECT due_ms FROM once_entry WHERE state = 2")
+        until(lambda: p.value("SELECT due_ms FROM once_entry WHERE state = 2") != due, what="somebody looked at it")
+        p.append(*numbered("a", 2))
+        until(lambda: len(ran(p)) == 3, what="the gap is closed")
+        running.send(15)
+        ended = running.end()
+    assert ended.status == 0
+    assert ran(p) == ["a1", "a2", "a3"]
+
+
+# ---- behind a dead one ----
+
+def test_f33_on_dead_block(tmp_path):
+    p = pipeline(tmp_path, "on_dead: block\n", GATED)
+    p.write({"id": 1, "lane": "a", "x": "a1", "needs": "key"}, {"id": 2, "lane": "a", "x": "a2"}, {"id": 3, "lane": "b", "x": "b1"})
+    counts(p.run(status=1), received=3, done=1, dead=1, waiting=1)
+    assert ran(p) == ["b1"], "another lane goes on"
+    counts(p.run(status=1), received=3, duplicates=3)  # and it ends, although somebody waits
+    (entry,) = p.explain("2")
+    assert entry["state"] == "waiting"
+    assert entry["reason"] == "it waits for a dead letter of its lane to be replayed or discarded"
+    (entry,) = p.explain("1")
+    assert entry["state"] == "dead" and "its lane waits for this letter" in entry["reason"]
+    listed = json.loads(p.once("list", "p.yaml", "--json").out)["messages"]
+    assert {m["state"]: m["reason"].split("; ")[-1] for m in listed} == {
+        "waiting": "it waits for a dead letter of its lane to be replayed or discarded", "dead": "its lane waits for this letter"}
+    assert json.loads(p.once("status", "p.yaml", "--json").out)["blocking"] == 1
+    p.execute("INSERT INTO gate VALUES ('key')")
+    assert p.once("replay", "p.yaml", "--all").status == 0
+    p.write()
+    counts(p.run(status=0), resumed=2, done=2)
+    assert ran(p) == ["b1", "a1", "a2"]
+
+
+def test_f33_on_dead_block_ends_with_discard_and_forget(tmp_path):
+    for act in (("discard", "1"), ("forget", "1")):
+        folder = tmp_path / act[0]
+        folder.mkdir()
+        p = pipeline(folder, "on_dead: block\n", GATED)
+        p.write({"id": 1, "lane": "a", "x": "a1", "needs": "key"}, {"id": 2, "lane": "a", "x": "a2"})
+        counts(p.run(status=1), received=2, dead=1, waiting=1)
+        ended = p.once(act[0], "p.yaml", act[1])
+        assert ended.status == 0, ended
+        p.write()
+        counts(p.run(), resumed=1, done=1)
+        assert ran(p) == ["a2"]
+
+
+def test_f33_on_dead_needs_order(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["SELECT 1"]}\non_dead: block\n', TABLES)
+    ended = p.once("check", "p.yaml")
+    assert ended.status != 0 and "'on_dead' needs 'order'" in ended.err, ended
 
 
 def test_f28_missing_one_comes_in_a_later_run(tmp_path):

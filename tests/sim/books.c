@@ -7,6 +7,8 @@
 static bool is_safe(const sim_world *world, const sim_message *m)
 {
     if (m->letters) return true;
+    for (int i = 0; m->key >= 0 && i < world->messages_n; i++) /* the letter of a version under a second key stands for all of that key */
+        if (world->messages[i].key == m->key && world->messages[i].letters && sim_record_differs(world, &world->keys[m->key])) return true;
     if (m->key < 0 || sim_record_conflicts(world, m)) return false;
     const sim_key *k = &world->keys[m->key];
     return k->final || k->owned || sim_record_superseded(world, k);
@@ -54,9 +56,11 @@ static bool through(const sim_world *world, int key)
 {
     const sim_key *k = &world->keys[key];
     if (k->final || sim_record_superseded(world, k) || sim_record_is_held(world, k)) return true;
-    /* A finite run does not wait for what stands behind an unknown. */
+    /* A finite run does not wait for what stands behind an unknown, or a dead one that blocks. */
     for (int i = 0; world->finite && k->lane >= 0 && i < world->keys_n; i++)
-        if (world->keys[i].lane == k->lane && sim_record_is_held(world, &world->keys[i])) return true;
+        if (world->keys[i].lane == k->lane && (sim_record_is_held(world, &world->keys[i]) || sim_record_blocks(world, &world->keys[i])))
+            return true;
+    if (sim_record_differs(world, k)) return true; /* is_safe knows whether it has its letter */
     for (int i = 0; i < world->messages_n; i++)
         if (world->messages[i].key == key && !world->messages[i].too_old) return false;
     return true; /* only messages that were too old had this key */

@@ -105,13 +105,13 @@ bool sim_operator_resolve(sim_world *world)
     return true;
 }
 
-static void letter_act(sim_world *world, bool replay)
+static bool letter_act(sim_world *world, bool replay)
 {
     desk d;
     once_error err = {0};
     search s = {.world = world, .skip = sim_random(world, 4), .key = -1};
     bool found = false;
-    if (!is_reachable(world) || !desk_open(world, &d)) return;
+    if (!is_reachable(world) || !desk_open(world, &d)) return false;
     once_store *store = d.store;
     int rc = store->ops->letters(store, world->spec->consumer, 0, look_at_letter, &s, &err);
     if (rc == ONCE_OK && s.key >= 0) {
@@ -123,18 +123,21 @@ static void letter_act(sim_world *world, bool replay)
     }
     desk_close(&d);
     if (rc != ONCE_OK) sim_violation(world, "a dead letter cannot be %s: %s", replay ? "replayed" : "discarded", err.text);
-    if (!found) return;
+    if (!found) return false;
     sim_fired(world, replay ? SIM_replayed : SIM_discarded);
     if (replay) sim_record_replay(world, s.key);
     else sim_record_discard(world, s.key);
+    return true;
 }
+
+bool sim_operator_discard(sim_world *world) { return letter_act(world, false); }
 
 void sim_operator_act(sim_world *world)
 {
     switch (sim_random(world, 6)) {
     case 0:
-    case 1: letter_act(world, true); break;
-    case 2: letter_act(world, false); break;
+    case 1: (void)letter_act(world, true); break;
+    case 2: (void)letter_act(world, false); break;
     default: (void)sim_operator_resolve(world);
     }
 }

@@ -29,9 +29,23 @@ static const sim_flight *flight_of(const sim_world *world, const sim_key *k)
     return k->flight < 0 ? NULL : &world->flights[k->flight];
 }
 
+bool sim_record_differs(const sim_world *world, const sim_key *k)
+{
+    if (k->twin < 0 || world->keys[k->twin].shift == k->shift) return false;
+    const sim_lane *lane = &world->lanes[k->lane];
+    return lane->has_top && lane->top == k->version && lane->by == k->twin;
+}
+
+bool sim_record_blocks(const sim_world *world, const sim_key *k)
+{
+    return world->block && k->lane >= 0 && k->final && k->outcome == ONCE_DEAD && !k->judged;
+}
+
 bool sim_record_superseded(const sim_world *world, const sim_key *k)
 {
-    return world->versioned && world->lanes[k->lane].has_top && world->lanes[k->lane].top >= k->version;
+    if (!world->versioned) return false;
+    const sim_lane *lane = &world->lanes[k->lane];
+    return (lane->has_top && lane->top >= k->version && !sim_record_differs(world, k)) || (k->version <= lane->lost && !k->replayed);
 }
 
 /* Its message may have died: by its own fault, or because claims on it ended without a word too often. */
@@ -58,7 +72,30 @@ static bool may_die(const sim_world *world, const sim_key *k)
 /* An earlier version is missing. */
 static bool has_gap(const sim_world *world, const sim_key *k)
 {
-    return world->gap && world->lanes[k->lane].has_top && world->lanes[k->lane].top + 1 < k->version;
+    return world->gap && world->lanes[k->lane].has_reach && world->lanes[k->lane].reach + 1 < k->version;
+}
+
+static void reach(sim_world *world, const sim_key *k)
+{
+    if (!world->versioned) return;
+    sim_lane *lane = &world->lanes[k->lane];
+    if (!lane->has_reach || k->version > lane->reach) lane->reach = k->version;
+    lane->has_reach = true;
+}
+
+/* The store has its body now. */
+static void own(sim_world *world, sim_key *k)
+{
+    if (k->owned) return;
+    k->owned = true;
+    k->owned_alive_ms = world->alive_ms;
+    k->owned_downs = world->downs;
+}
+
+/* It died: it has come, unless versions before it are still waited for. */
+static void reach_dead(sim_world *world, const sim_key *k)
+{
+    if (!has_gap(world, k) || k->behind_gap) reach(world, k);
 }
 
 /* --- what became fact --- */
@@ -85,6 +122,25 @@ static void told(sim_world *world, sim_key *k, bool in_hand, bool silent, int ke
     k->told_now = silent;
 }
 
+/* Versions before this one are given up now: somebody must have waited for them, while somebody ran. Of the time when nobody did, two
+ * steps of the wait may count each time. The store's clock may run a tenth faster. */
+static void gap_is_over(sim_world *world, sim_key *k, int key)
+{
+    const int64_t step_ms = world->gap_ms / 16 < 250 ? 250 : world->gap_ms / 16;
+    int64_t waited_ms = -1;
+    for (int i = 0; i < world->keys_n; i++) {
+        const sim_key *other = &world->keys[i];
+        if (other->lane != k->lane || !other->owned || (other->final && other != k) || other->version <= world->lanes[k->lane].reach) continue;
+        const int64_t most_ms = world->alive_ms - other->owned_alive_ms + (int64_t)(world->downs - other->owned_downs + 1) * 2 * step_ms;
+        if (most_ms > waited_ms) waited_ms = most_ms;
+    }
+    world->lanes[k->lane].lost = k->version - 1;
+    sim_fired(world, SIM_gap_over);
+    if (world->phase < PHASE_LATE && waited_ms * 11 < world->gap_ms * 10)
+        sim_violation(world, "lane %d: version %lld (key %d) was waited for %lld ms of %lld", k->lane, (long long)k->version, key,
+                      (long long)waited_ms, (long long)world->gap_ms);
+}
+
 static void grant(sim_world *world, sim_worker *w, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
@@ -108,6 +164,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     k->open = true;
     k->excused = k->dropped = false;
     k->taken = note->taken;
+    if (has_gap(world, k) && !again && !k->behind_gap) gap_is_over(world, k, note->key);
     k->behind_gap = k->behind_gap || has_gap(world, k);
     k->persons = k->lane < 0 ? 0 : world->lanes[k->lane].persons;
     k->known = note->known || (again && k->known);
@@ -162,9 +219,13 @@ static void check_lane(sim_world *world, int key)
     if (world->versioned && lane->has_top && lane->top >= k->version)
         sim_violation(world, "lane %d: version %lld (key %d) took effect after version %lld", k->lane,
                       (long long)k->version, key, (long long)lane->top);
-    if (world->gap && world->gap_dead && lane->has_top && lane->top + 1 != k->version)
+    if (world->gap_dead && has_gap(world, k))
         sim_violation(world, "lane %d: version %lld (key %d) took effect behind version %lld: a gap", k->lane,
-                      (long long)k->version, key, (long long)lane->top);
+                      (long long)k->version, key, (long long)lane->reach);
+    for (int i = 0; i < world->keys_n; i++)
+        if (i != key && world->keys[i].lane == k->lane && sim_record_blocks(world, &world->keys[i]) &&
+            (!world->versioned || world->keys[i].version <= k->version))
+            sim_violation(world, "lane %d: key %d took effect behind key %d, which is dead", k->lane, key, i);
     if (k->replayed || natural) return;
     if (!world->versioned && world->fifo && world->workers_n == 1 && k->first < lane->last_first)
         sim_violation(world, "lane %d: key %d took effect behind one that was delivered after it", k->lane, key);
@@ -288,8 +349,12 @@ static void advance(sim_world *world, const sim_key *k)
 {
     if (!world->versioned) return;
     sim_lane *lane = &world->lanes[k->lane];
-    if (!lane->has_top || k->version > lane->top) lane->top = k->version;
+    if (!lane->has_top || k->version > lane->top) {
+        lane->top = k->version;
+        lane->by = (int)(k - world->keys);
+    }
     lane->has_top = true;
+    reach(world, k);
 }
 
 static void advance_by_hand(sim_world *world, const sim_key *k)
@@ -311,7 +376,7 @@ static void died(sim_world *world, sim_key *k, int key)
 static void failed(sim_world *world, sim_key *k, const sim_note *note)
 {
     k->failures++;
-    k->owned = true;
+    own(world, k);
     if (!handler_of(world, k)->external && k->fate != FATE_FAILS && k->fate != FATE_POISON)
         sim_violation(world, "key %d: a retry without a failure", note->key);
     if (k->failures >= world->attempts)
@@ -346,12 +411,16 @@ static void finished(sim_world *world, sim_key *k, const sim_note *note)
     case ONCE_STALE:
         if (k->fate != FATE_STALE) sim_violation(world, "key %d: stale by nobody's word", note->key);
         break;
-    case ONCE_DEAD: died(world, k, note->key); break;
+    case ONCE_DEAD:
+        died(world, k, note->key);
+        reach_dead(world, k);
+        break;
     default: sim_violation(world, "key %d: outcome %s of an atomic effect", note->key, once_outcome_name(note->outcome));
     }
     k->final = true;
     k->behind_gap = false;
     k->outcome = note->outcome;
+    if (sim_record_blocks(world, k)) sim_fired(world, SIM_blocked);
     if (natural && note->outcome != ONCE_DEAD) forgotten(k);
 }
 
@@ -377,7 +446,7 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
     k->settled = note->outcome;
     switch (note->outcome) {
     case ONCE_RETRY: failed(world, k, note); break;
-    case ONCE_RELEASE: k->owned = true; break;
+    case ONCE_RELEASE: own(world, k); break;
     case ONCE_UNKNOWN:
         if (!h->hold) sim_violation(world, "key %d: held, and nobody asked for that", note->key);
         sim_fired(world, SIM_held);
@@ -392,6 +461,14 @@ bool sim_record_conflicts(const sim_world *world, const sim_message *m)
     return m->key >= 0 && world->keys[m->key].winner >= 0 && world->keys[m->key].winner != m->variant;
 }
 
+/* Its version was settled with other content; by now the lane may be further. */
+static bool twin_came_first(const sim_world *world, const sim_key *k)
+{
+    if (k->twin < 0 || world->keys[k->twin].shift == k->shift) return false;
+    const sim_key *twin = &world->keys[k->twin];
+    return twin->final && (twin->outcome == ONCE_DONE || twin->outcome == ONCE_ALREADY || twin->outcome == ONCE_REJECTED);
+}
+
 static void letter(sim_world *world, sim_worker *w, const sim_note *note)
 {
     sim_message *m = &world->messages[note->message];
@@ -401,6 +478,7 @@ static void letter(sim_world *world, sim_worker *w, const sim_note *note)
     if (m->key < 0) return;
     const bool expired = world->timed && world->phase >= PHASE_LATE;
     if (note->answer == ONCE_ANSWER_TOO_OLD && (m->too_old || expired)) return;
+    if (note->answer == ONCE_ANSWER_CONFLICT && twin_came_first(world, &world->keys[m->key])) return;
     if (note->answer == ONCE_ANSWER_CONFLICT) { /* the other content was let in, even if nothing of it is fact yet */
         sim_key *k = &world->keys[m->key];
         for (int i = 0; i < world->messages_n; i++)
@@ -411,13 +489,28 @@ static void letter(sim_world *world, sim_worker *w, const sim_note *note)
     sim_violation(world, "message %d: buried as %s without a reason", note->message, once_answer_name(note->answer));
 }
 
+/* It waited behind its twin, and the store ended it when that had settled their version. */
+static void judged(sim_world *world, const sim_note *note)
+{
+    sim_key *k = &world->keys[note->key];
+    const bool differs = k->twin >= 0 && world->keys[k->twin].shift != k->shift;
+    sim_trace(world, -1, "FACT: judged by its lane,", once_answer_name(note->answer), note->key, -1, ONCE_OK);
+    if (k->final) sim_violation(world, "key %d: judged after it was %s", note->key, once_outcome_name(k->outcome));
+    if (k->twin < 0 || world->lanes[k->lane].top != k->version || differs != (note->answer == ONCE_ANSWER_CONFLICT))
+        sim_violation(world, "key %d: %s by its lane, and is not", note->key, once_answer_name(note->answer));
+    k->final = k->judged = true;
+    k->outcome = differs ? ONCE_DEAD : ONCE_ALREADY;
+    k->letters += differs;
+    world->letters += differs;
+}
+
 static void owned(sim_world *world, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
     const int variant = world->messages[note->message].variant;
     if (k->winner >= 0 && k->winner != variant) sim_violation(world, "key %d: two contents were let in", note->key);
     k->winner = variant;
-    k->owned = true;
+    own(world, k);
 }
 
 void sim_notes_commit(sim_worker *worker)
@@ -432,6 +525,7 @@ void sim_notes_commit(sim_worker *worker)
         case NOTE_OUTCOME: outcome(world, worker, note); break;
         case NOTE_OWNED: owned(world, note); break;
         case NOTE_LETTER: letter(world, worker, note); break;
+        case NOTE_JUDGED: judged(world, note); break;
         }
     }
     worker->notes_n = 0;
@@ -446,7 +540,7 @@ void sim_record_replay(sim_world *world, int key)
     sim_trace(world, -1, "an operator replays key", NULL, key, -1, ONCE_OK);
     if (!k->final || k->outcome != ONCE_DEAD)
         sim_violation(world, "key %d: a dead letter of a key that is not dead", key);
-    k->final = false;
+    k->final = k->judged = false;
     k->owned = k->replayed = true;
     k->failures = k->silent = k->letters = k->kills = 0;
     k->pardons += k->maybe;
@@ -485,6 +579,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     k->settled = verdict;
     if (verdict == ONCE_DEAD) { /* the token stays: whoever had the claim and says the same is right */
         k->letters++;
+        reach_dead(world, k);
         return;
     }
     k->token = (once_token){0};

@@ -39,8 +39,22 @@ static bool all_down(const sim_world *world)
 /* In the end somebody looks at what is held: one at a time, and in a finite world between two runs. */
 static bool person_looks(sim_world *world)
 {
-    if (!world->resolves || !sim_record_held(world)) return false;
-    return (!world->finite || all_down(world)) && sim_operator_resolve(world);
+    if (world->finite && !all_down(world)) return false;
+    if (world->resolves && sim_record_held(world)) return sim_operator_resolve(world);
+    for (int i = 0; i < world->keys_n; i++)
+        if (sim_record_blocks(world, &world->keys[i])) return sim_operator_discard(world);
+    return false;
+}
+
+/* For how long there was a run. */
+static void count_alive(sim_world *world)
+{
+    bool alive = false;
+    for (int i = 0; i < world->workers_n; i++) alive |= world->workers[i].state == UP;
+    if (world->was_alive) world->alive_ms += world->now_ms - world->alive_at_ms;
+    world->downs += world->was_alive && !alive;
+    world->alive_at_ms = world->now_ms;
+    world->was_alive = alive;
 }
 
 /* True: the seed is over. */
@@ -154,7 +168,9 @@ void sim_run(uint64_t seed, bool print, sim_result *result)
     if (sim_world_make(&world, seed, result, print)) {
         begin_workers(&world);
         for (uint64_t step = 0; !result->failed; step++) {
+            count_alive(&world);
             wake_workers(&world);
+            count_alive(&world);
             sim_broker_tick(&world);
             sim_flights_tick(&world);
             const bool acted = anybody_acts(&world);

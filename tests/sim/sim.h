@@ -82,6 +82,10 @@
     X(failing, "an effect fails and is worth another try")                                                            \
     X(poison, "an effect fails every time")                                                                           \
     X(gap, "a version of a lane never comes")                                                                         \
+    X(twin, "a version comes under a second key, with the same content")                                              \
+    X(twin_differs, "a version comes under a second key, with other content")                                         \
+    X(blocked, "a dead message blocks its lane")                                                                      \
+    X(gap_over, "a missing version is given up")                                                                      \
     X(gave_up, "a worker ends because the store or the source failed too often")
 
 typedef enum sim_fault {
@@ -117,6 +121,8 @@ typedef struct sim_key {
     bool rolls_back; /* when it fails, it takes its transaction with it, until somebody asks whose fault it is */
     int lane; /* -1: none */
     int64_t version;
+    int twin;  /* another key with the same version; -1: none */
+    int shift; /* of what its content says; twins may differ */
     int op; /* the business operation; two keys may share one */
     int handler;
 
@@ -125,6 +131,9 @@ typedef struct sim_key {
     once_outcome outcome; /* when final */
     uint32_t effects, failures, letters, kills;
     bool owned;      /* the store has its body */
+    int64_t owned_alive_ms; /* world.alive_ms, world.downs at that moment */
+    uint32_t owned_downs;
+    bool judged;     /* its lane ended it: its twin was first */
     int winner;      /* the variant of the content that was let in; -1: none yet */
     uint64_t first;  /* serial of its first delivery */
     bool replayed;   /* came back from the dead */
@@ -158,8 +167,12 @@ typedef struct sim_message {
 } sim_message;
 
 typedef struct sim_lane {
+    int by; /* the key that settled the top */
     bool has_top;
     int64_t top;        /* highest version that ended done, already or rejected */
+    bool has_reach;
+    int64_t reach;      /* no version up to it is waited for: it ended, died, or was given up */
+    int64_t lost;       /* highest version that was given up; 0: none. Who comes now is stale */
     uint64_t last_first; /* `first` of the key whose effect came last */
     uint32_t persons;    /* how often somebody moved the top by hand, whoever was on the way */
 } sim_lane;
@@ -189,7 +202,7 @@ typedef struct sim_source {
 
 /* What happened inside a transaction; becomes record when it is really committed. */
 typedef struct sim_note {
-    enum { NOTE_GRANT, NOTE_EXTENDED, NOTE_EFFECT, NOTE_OUTCOME, NOTE_OWNED, NOTE_LETTER } what;
+    enum { NOTE_GRANT, NOTE_EXTENDED, NOTE_EFFECT, NOTE_OUTCOME, NOTE_OWNED, NOTE_LETTER, NOTE_JUDGED } what;
     int key, message;
     once_outcome outcome;
     once_answer answer;
@@ -291,12 +304,16 @@ struct sim_world {
 
     /* the seed's choices */
     bool sqlite, fifo, finite, mild, tenants, ordered, versioned, gap, gap_dead, timed;
+    bool first, block, twins; /* lanes begin with version 1; wait behind a dead one; have versions under two keys */
     bool resolves; /* in the end a person looks at every unknown */
     bool presumes; /* effects of an optimistic pass are taken for done */
     sim_handler handlers[SIM_HANDLERS];
     int handlers_n;
     uint32_t attempts;
     int64_t lease_ms, gap_ms, visible_ms;
+    int64_t alive_ms, alive_at_ms; /* how long anybody was up, as of then */
+    bool was_alive;
+    uint32_t downs;                /* how often nobody was */
     uint32_t rate[SIM_FAULTS]; /* per 10,000 chances */
     uint32_t faults_left;
     int64_t faults_until_ms;
@@ -366,6 +383,7 @@ void sim_store_crash(sim_world *world);
 /* operator.c */
 void sim_operator_act(sim_world *world);     /* any one thing */
 bool sim_operator_resolve(sim_world *world); /* any one unknown; false: there is none, or the store cannot be reached */
+bool sim_operator_discard(sim_world *world); /* any one letter with an entry; false: as above */
 uint64_t sim_operator_repeats(sim_world *world); /* as the store has counted them */
 
 /* record.c */
@@ -385,7 +403,9 @@ bool sim_record_own(const sim_worker *worker, int key); /* the worker has the cl
 bool sim_record_held(const sim_world *world); /* an unknown waits for a person */
 bool sim_record_busy(const sim_world *world); /* somebody has a claim and is not excused from coming back to it */
 bool sim_record_is_held(const sim_world *world, const sim_key *key);
-bool sim_record_superseded(const sim_world *world, const sim_key *key); /* a later version came first */
+bool sim_record_differs(const sim_world *world, const sim_key *key); /* its version was settled by its twin, with other content */
+bool sim_record_blocks(const sim_world *world, const sim_key *key); /* it is dead, and its lane waits for a person */
+bool sim_record_superseded(const sim_world *world, const sim_key *key); /* a later version came first, or it was given up */
 bool sim_record_conflicts(const sim_world *world, const sim_message *message); /* other content was let in */
 
 /* books.c */

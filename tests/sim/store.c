@@ -93,6 +93,8 @@ static void check_claim(sim_worker *w, const once_request *request, const once_d
     /* What is taken from the store may find an equal one in the queue that was there before. */
     if (d->answer == ONCE_ANSWER_BUSY && h->external && sim_record_own(w, key) && !world->keys[key].taken)
         sim_violation(world, "key %d: asked for by the worker whose own effect of it is not over", key);
+    if (d->lane && d->answer == ONCE_ANSWER_CONFLICT && world->keys[key].twin < 0)
+        sim_violation(world, "key %d: a conflict with a version that nobody else has", key);
     if (d->answer == ONCE_ANSWER_DUPLICATE && d->outcome == ONCE_DONE && h->natural && !world->versioned)
         sim_violation(world, "key %d: remembered, although its effect is natural", key);
 }
@@ -187,6 +189,9 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
         const bool fresh = out[i].decision.answer == ONCE_ANSWER_RUN && !again;
         if (fresh) check_slot(w, sim_key_of(w->world, &out[i].request), "taken");
         note_answer(w, &out[i].request, &out[i].decision, true, !reply_lost);
+        if (out[i].decision.answer == ONCE_ANSWER_DUPLICATE || out[i].decision.answer == ONCE_ANSWER_CONFLICT)
+            sim_note_add(w, (sim_note){.what = NOTE_JUDGED, .key = sim_key_of(w->world, &out[i].request), .message = -1,
+                                       .answer = out[i].decision.answer});
     }
     return leave(w, rc, reply_lost, err);
 }

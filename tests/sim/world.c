@@ -133,7 +133,7 @@ static int message_add(sim_world *world, int key, int variant, bool too_old, boo
     once_buf body;
     once_buf_init(&body, 1000);
     once_buf_printf(&body, other_spelling ? "{ \"amount\" : %d.0, \"ts\":%lld" : "{\"amount\":%d,\"ts\":%lld",
-                    10 + variant, (long long)sent_ms);
+                    10 + variant + k->shift, (long long)sent_ms);
     if (k->lane >= 0) once_buf_printf(&body, ",\"lane\":\"L%d\"", world->tenants ? k->lane / 2 : k->lane);
     if (world->versioned) once_buf_printf(&body, ",\"v\":%lld", (long long)k->version);
     if (world->handlers_n > 1) once_buf_printf(&body, ",\"type\":\"h%d\"", k->handler);
@@ -171,6 +171,19 @@ static sim_fate choose_fate(sim_world *world)
     }
 }
 
+/* The version of the key before, once more; what was counted for this one is a version that never comes. */
+static void make_twin(sim_world *world, int key)
+{
+    sim_key *k = &world->keys[key], *other = &world->keys[key - 1];
+    k->twin = key - 1;
+    other->twin = key;
+    k->lane = other->lane;
+    k->version = other->version;
+    k->handler = other->handler;
+    k->shift = sim_chance(world, 50) ? 40 : 0;
+    sim_fired(world, k->shift ? SIM_twin_differs : SIM_twin);
+}
+
 static void make_keys(sim_world *world)
 {
     const int lanes = 1 + (int)sim_random(world, 3);
@@ -178,7 +191,7 @@ static void make_keys(sim_world *world)
     const bool killers = !world->mild && sim_chance(world, 8);
     for (int i = 0; i < world->keys_n; i++) {
         sim_key *k = &world->keys[i];
-        *k = (sim_key){.lane = -1, .op = i, .winner = -1, .flight = -1, .fate = choose_fate(world)};
+        *k = (sim_key){.lane = -1, .twin = -1, .op = i, .winner = -1, .flight = -1, .fate = choose_fate(world)};
         k->handler = (int)sim_random(world, (uint64_t)world->handlers_n);
         if (k->fate == FATE_FAILS && world->attempts < 2) k->fate = FATE_FINE;
         if (k->fate == FATE_FAILS) k->fails = 1 + (uint32_t)sim_random(world, world->attempts - 1);
@@ -195,6 +208,9 @@ static void make_keys(sim_world *world)
                 sim_fired(world, SIM_gap);
             }
         }
+        if (i > 0 && world->twins && world->keys[i - 1].twin < 0 && !world->handlers[world->keys[i - 1].handler].natural &&
+            sim_chance(world, 15))
+            make_twin(world, i);
         if (i > 0 && !world->ordered && k->fate == FATE_FINE && world->keys[i - 1].fate == FATE_FINE &&
             k->handler == world->keys[i - 1].handler && !world->handlers[k->handler].natural && sim_chance(world, 5)) {
             k->op = world->keys[i - 1].op;
@@ -261,7 +277,9 @@ static bool make_spec(sim_world *world)
     if (sim_chance(world, 25)) once_buf_puts(&text, "ack: after_accept\n");
     if (world->tenants) once_buf_puts(&text, "tenant: \"${/t}\"\n");
     if (world->ordered) once_buf_puts(&text, "order: \"${/lane}\"\n");
-    if (world->versioned) once_buf_puts(&text, "version: \"${/v}\"\n");
+    if (world->versioned) once_buf_puts(&text, world->first ? "version: {from: \"${/v}\", first: 1}\n" : "version: \"${/v}\"\n");
+    if (world->block) once_buf_puts(&text, "on_dead: block\n");
+    if (world->twins) once_buf_puts(&text, "fingerprint: [/amount]\n");
     if (world->gap)
         once_buf_printf(&text, "gap: {wait: %lldms, then: %s}\n", (long long)world->gap_ms,
                         world->gap_dead ? "dead" : "run");
@@ -364,10 +382,14 @@ static void choose(sim_world *world)
     world->versioned = world->ordered && sim_chance(world, 50);
     world->gap = world->versioned && sim_chance(world, 60);
     world->gap_dead = sim_chance(world, 50);
+    world->first = world->gap && sim_chance(world, 50);
+    world->block = world->ordered && sim_chance(world, 30);
+    world->twins = world->versioned && !world->tenants && sim_chance(world, 50);
+    for (size_t i = 0; world->first && i < sizeof world->lanes / sizeof *world->lanes; i++) world->lanes[i].has_reach = true;
     world->timed = sim_chance(world, 25);
     world->attempts = 1 + (uint32_t)sim_random(world, 5);
     world->lease_ms = (world->mild ? 30000 : 2000) + (int64_t)sim_random(world, 4000); /* mild: it never runs out */
-    world->gap_ms = 200 + (int64_t)sim_random(world, 4000);
+    world->gap_ms = 200 + (int64_t)sim_random(world, 8000);
     world->visible_ms = 1000 + (int64_t)sim_random(world, 10000);
     choose_handlers(world);
     world->resolves = world->ordered || sim_chance(world, 70);
@@ -421,7 +443,8 @@ static void print_script(const sim_world *world)
         {world->finite, "finite"},       {world->tenants, "tenants"}, {world->ordered, "lanes"},
         {world->versioned, "versions"},  {world->gap && world->gap_dead, "gap: dead"},
         {world->gap && !world->gap_dead, "gap: run"},                 {world->timed, "times"},
-        {world->presumes, "presumes"},
+        {world->presumes, "presumes"},   {world->first, "first: 1"},  {world->block, "on_dead: block"},
+        {world->twins, "versions under two keys"},
     };
     for (size_t i = 0; i < sizeof traits / sizeof *traits; i++)
         if (traits[i].yes) printf("%s, ", traits[i].text);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "core/entry.h"
+#include "core/plant.h"
 
 #define NOW INT64_C(1000000)
 #define LEASE 1000
@@ -385,7 +386,7 @@ static void f74_forget_leaves_nothing_and_fences_the_zombie(void **state)
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
         once_entry e = entry_of(&rows[i]);
-        assert_int_equal(once_entry_forget(&e), ONCE_ENTRY_CHANGED);
+        assert_int_equal(once_entry_forget(&e, NULL), ONCE_ENTRY_CHANGED);
         assert_int_equal(e.state, ONCE_STATE_ABSENT);
         assert_false(settle(&e, NULL, request(mine), ONCE_DONE, NOW, ONCE_UNCHANGED));
         const once_decision d = claim(&e, NULL, request(yours), NOW, ONCE_ENTRY_CHANGED);
@@ -425,11 +426,11 @@ static void exhume_in_every_state(void **state)
         once_entry e = entry_of(&rows[i]), before = e;
         e.run = before.run = 77;
         if (rows[i].state != ONCE_STATE_DEAD) {
-            assert_int_equal(once_entry_exhume(&e, NOW, &body), ONCE_UNCHANGED);
+            assert_int_equal(once_entry_exhume(&e, NULL, NOW, &body), ONCE_UNCHANGED);
             assert_memory_equal(&e, &before, sizeof e);
             continue;
         }
-        assert_int_equal(once_entry_exhume(&e, NOW, &body), ONCE_ENTRY_CHANGED);
+        assert_int_equal(once_entry_exhume(&e, NULL, NOW, &body), ONCE_ENTRY_CHANGED);
         assert_int_equal(e.state, ONCE_STATE_WAITING);
         assert_int_equal(e.due_ms, NOW);
         assert_int_equal(e.failures, 0);
@@ -561,7 +562,7 @@ static void meet(once_entry *e, int fate, once_request r, int64_t now_ms)
     }
     if (e->state == ONCE_STATE_DEAD) {
         e->has_message = false; /* its letter has it */
-        assert_int_equal(once_entry_exhume(e, now_ms, &body), ONCE_ENTRY_CHANGED);
+        assert_int_equal(once_entry_exhume(e, NULL, now_ms, &body), ONCE_ENTRY_CHANGED);
     }
 }
 
@@ -633,8 +634,8 @@ static void f17_nothing_left_is_not_unset(void **state)
 
     once_lane lane = lane_at(7); /* a gap that is waited for 0 ms is over at once; -1 is none */
     e = absent();
-    assert_int_equal(accept(&e, &lane, lane_request(mine, 9, 0), NOW, ONCE_ENTRY_CHANGED).wait_ms, 0);
-    const once_decision d = take(&e, &lane, yours, NOW, ONCE_ENTRY_CHANGED);
+    assert_int_equal(accept(&e, &lane, lane_request(mine, 9, 0), NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).wait_ms, 0);
+    const once_decision d = take(&e, &lane, yours, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
     assert_true(d.answer == ONCE_ANSWER_RUN && d.gap_over);
 }
 
@@ -789,7 +790,7 @@ static void lane_frees_the_next_at_every_end(void **state)
         const int letter = outcome == ONCE_DEAD ? ONCE_LETTER_NEEDED : 0;
         settle(&e, &lane, lane_request(mine, -1, -1), (once_outcome)outcome, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | letter);
         const int freed = once_state_unfinished(e.state) ? ONCE_LANE_FREED : 0;
-        assert_int_equal(once_entry_forget(&e), ONCE_ENTRY_CHANGED | freed);
+        assert_int_equal(once_entry_forget(&e, NULL), ONCE_ENTRY_CHANGED | freed);
     }
     once_lane lane = lane_at(-1);
     once_entry e = absent();
@@ -812,7 +813,7 @@ static void f28_versions_against_the_lane(void **state)
         {-1, 7, 500, A(RUN), A(WAITING), true},
         {-1, INT64_MAX, 500, A(RUN), A(WAITING), true}, /* not taken for "behind somebody" */
         {7, 8, 500, A(RUN), A(WAITING), true},          /* next */
-        {7, 7, 500, A(DUPLICATE), A(DUPLICATE), false}, /* equal */
+        {7, 7, 500, A(CONFLICT), A(CONFLICT), false},   /* equal, and nothing is known of the one that settled */
         {7, 6, 500, A(STALE), A(STALE), true},          /* older */
         {7, 0, -1, A(STALE), A(STALE), true},
         {7, 9, 500, A(GAP), A(WAITING), false},         /* further ahead */
@@ -829,7 +830,6 @@ static void f28_versions_against_the_lane(void **state)
         once_decision d = claim(&e, &lane, q, NOW, changes);
         assert_int_equal(d.answer, cases[i].claim);
         if (d.answer == ONCE_ANSWER_GAP) assert_int_equal(d.wait_ms, cases[i].gap_ms);
-        if (d.answer == ONCE_ANSWER_DUPLICATE) assert_int_equal(d.outcome, ONCE_DONE);
         if (stale) {
             assert_int_equal(e.state, ONCE_STATE_STALE);
             assert_int_equal(e.expires_ms, NOW + REMEMBER);
@@ -842,12 +842,12 @@ static void f28_versions_against_the_lane(void **state)
 
         e = absent();
         const bool kept = cases[i].accept == ONCE_ANSWER_WAITING;
-        d = accept(&e, &lane, q, NOW, kept ? ONCE_ENTRY_CHANGED : changes);
+        const bool gap = cases[i].claim == ONCE_ANSWER_GAP;
+        d = accept(&e, &lane, q, NOW, kept ? ONCE_ENTRY_CHANGED | (gap ? ONCE_LANE_CHANGED : 0) : changes);
         assert_int_equal(d.answer, cases[i].accept);
         if (kept) {
-            const bool gap = cases[i].claim == ONCE_ANSWER_GAP;
             assert_int_equal(e.gap, gap);
-            assert_int_equal(e.due_ms, gap ? NOW + cases[i].gap_ms : NOW);
+            assert_int_equal(e.due_ms, gap ? NOW + (cases[i].gap_ms < 250 ? cases[i].gap_ms : 250) : NOW); /* looked at in steps */
         }
     }
 }
@@ -875,15 +875,15 @@ static void f28_versions_of_natural_ones_against_the_lane(void **state)
             assert_int_equal(d.answer, cases[i].claim);
             if (!changes) continue;
             const bool rises = cases[i].version > lane.version;
-            assert_true(settle(&e, &lane, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (rises ? ONCE_LANE_ADVANCED : 0)));
+            assert_true(settle(&e, &lane, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (rises ? ONCE_LANE_CHANGED : 0)));
             assert_int_equal(e.state, ONCE_STATE_ABSENT);
             assert_int_equal(e.expires_ms, NOW + REMEMBER); /* of the lane's version */
             assert_int_equal(lane.version, cases[i].version);
         }
         lane = lane_at(cases[i].lane);
         e = absent();
-        assert_int_equal(accept(&e, &lane, q, NOW, cases[i].accept == ONCE_ANSWER_WAITING ? ONCE_ENTRY_CHANGED : ONCE_UNCHANGED).answer,
-                         cases[i].accept);
+        const int waits = ONCE_ENTRY_CHANGED | (cases[i].claim == ONCE_ANSWER_GAP ? ONCE_LANE_CHANGED : 0);
+        assert_int_equal(accept(&e, &lane, q, NOW, cases[i].accept == ONCE_ANSWER_WAITING ? waits : ONCE_UNCHANGED).answer, cases[i].accept);
     }
 }
 
@@ -925,31 +925,45 @@ static void lane_version_only_rises_and_not_by_stale(void **state)
             const bool counts = outcome == ONCE_DONE || outcome == ONCE_ALREADY || outcome == ONCE_REJECTED;
             const bool rises = counts && before < 5;
             settle(&e, &lane, q, (once_outcome)outcome, NOW,
-                   ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (rises ? ONCE_LANE_ADVANCED : 0) |
+                   ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (rises ? ONCE_LANE_CHANGED : 0) |
                        (outcome == ONCE_DEAD ? ONCE_LETTER_NEEDED : 0));
             assert_int_equal(lane.version, rises ? 5 : before);
         }
 }
 
 /* v9 waits for v8; what may happen meanwhile */
-static once_entry behind_a_gap(void)
+static once_entry behind_a_gap(once_lane *lane)
 {
-    once_lane lane = lane_at(7);
+    *lane = lane_at(7);
     once_entry e = absent();
-    accept(&e, &lane, lane_request(mine, 9, 500), NOW, ONCE_ENTRY_CHANGED);
-    assert_true(e.gap);
+    accept(&e, lane, lane_request(mine, 9, 500), NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
+    assert_true(e.gap && lane->waits);
+    assert_true(lane->expires_ms == ONCE_FOREVER); /* while somebody waits, the lane is not forgotten */
     return e;
 }
+
+static void settled_by(once_lane *lane, int64_t version, once_hash by, once_hash content, once_bytes operation)
+{
+    lane->has_version = true;
+    lane->version = version;
+    lane->by = by;
+    lane->content = content;
+    lane->operation = operation;
+    lane->key = ONCE_BYTES("the first");
+}
+
+static const once_hash other_id = {88, 89};
 
 static void f28_the_missing_version_ends_the_gap(void **state)
 {
     (void)state;
-    once_entry e = behind_a_gap();
-    once_lane lane = lane_at(7);
+    once_lane lane;
+    once_entry e = behind_a_gap(&lane);
     assert_int_equal(once_entry_wake(&e, &lane, NOW + 10), ONCE_UNCHANGED); /* its wait is running */
-    lane = lane_at(8);
-    assert_int_equal(once_entry_wake(&e, &lane, NOW + 10), ONCE_ENTRY_CHANGED);
+    settled_by(&lane, 8, other_id, print_a, scope.operation);
+    assert_int_equal(once_entry_wake(&e, &lane, NOW + 10), ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
     assert_int_equal(e.due_ms, NOW + 10);
+    assert_false(lane.waits);
     const once_decision d = take(&e, &lane, yours, NOW + 10, ONCE_ENTRY_CHANGED);
     assert_int_equal(d.answer, ONCE_ANSWER_RUN);
     assert_false(d.gap_over);
@@ -958,17 +972,96 @@ static void f28_the_missing_version_ends_the_gap(void **state)
 static void f28_a_gap_that_stays_is_over_after_its_time(void **state)
 {
     (void)state;
-    once_entry e = behind_a_gap();
-    once_lane lane = lane_at(7);
-    assert_int_equal(claim(&e, &lane, lane_request(yours, 9, 500), NOW + 499, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
-    once_entry other = e;
-    once_decision d = take(&e, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED);
-    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
-    assert_true(d.gap_over);
-    d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 500, ONCE_ENTRY_CHANGED);
-    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
-    assert_true(d.gap_over);
-    assert_int_equal(d.failures, 0); /* f77: waiting for a gap is nobody's failure */
+    for (int claimed = 0; claimed < 2; claimed++) {
+        once_lane lane;
+        once_entry e = behind_a_gap(&lane);
+        const once_request again = lane_request(yours, 9, 500);
+        assert_int_equal(claim(&e, &lane, again, NOW + 249, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
+        assert_int_equal(take(&e, &lane, yours, NOW + 250, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).answer, ONCE_ANSWER_LATER);
+        assert_int_equal(e.due_ms, NOW + 500);
+        assert_string_equal(once_lane_says(&lane, &e).data, "version 8 is missing; 250ms of 500ms have passed");
+        const int changes = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
+        const once_decision d = claimed ? claim(&e, &lane, again, NOW + 500, changes) : take(&e, &lane, yours, NOW + 500, changes);
+        assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+        assert_true(d.gap_over);
+        assert_string_equal(d.reason.data, "version 8 did not come within 500ms");
+        assert_int_equal(d.failures, 0); /* f77: waiting for a gap is nobody's failure */
+        assert_true(lane.has_lost && lane.lost_from == 8 && lane.lost_to == 8 && !lane.waits);
+    }
+}
+
+/* Nobody looked for hours: no more than two steps of that count. */
+static void f28_time_without_a_run_does_not_count(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(1);
+    once_entry e = absent();
+    const int changes = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
+    accept(&e, &lane, lane_request(mine, 4, 30000), NOW, changes);
+    int64_t now_ms = NOW;
+    const int64_t step_ms = 30000 / 16;
+    for (int i = 0; i < 8; i++) {
+        now_ms += step_ms;
+        assert_int_equal(take(&e, &lane, yours, now_ms, changes).answer, ONCE_ANSWER_LATER);
+    }
+    assert_int_equal(lane.waited_ms, 8 * step_ms);
+    now_ms += INT64_C(5) * 3600000;
+    assert_int_equal(take(&e, &lane, yours, now_ms, changes).answer, ONCE_ANSWER_LATER);
+    assert_int_equal(lane.waited_ms, 10 * step_ms);
+    assert_int_equal(e.due_ms, now_ms + step_ms);
+    once_planted = UINT64_C(1) << ONCE_PLANT_gap_while_down;
+    assert_int_equal(take(&e, &lane, yours, now_ms + 3600000, changes).answer, ONCE_ANSWER_RUN);
+    once_planted = 0;
+}
+
+/* The wait is the lane's: who comes in front shares it, and those behind a version that was given up do not begin anew. */
+static void f28_one_wait_for_all_of_a_lane(void **state)
+{
+    (void)state;
+    const int changes = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
+    once_lane lane = lane_at(1);
+    once_entry five = absent(), four = absent(), seven = absent(), six = absent();
+    accept(&five, &lane, lane_request(mine, 5, 500), NOW, changes);
+    lane.head = lane.tail = 5;
+    accept(&four, &lane, lane_request(mine, 4, 500), NOW + 300, changes);
+    assert_int_equal(lane.waited_ms, 300);
+    assert_int_equal(four.due_ms, NOW + 500);
+    once_decision d = take(&four, &lane, yours, NOW + 500, changes);
+    assert_true(d.answer == ONCE_ANSWER_RUN && d.gap_over);
+    assert_string_equal(d.reason.data, "versions 2 to 3 did not come within 500ms");
+    assert_true(settle(&four, &lane, lane_request(yours, 4, 500), ONCE_DEAD, NOW + 500,
+                       changes | ONCE_LANE_FREED | ONCE_LETTER_NEEDED)); /* and the one behind it runs on */
+    lane.head = ONCE_NEVER;
+    lane.tail = -1;
+    assert_int_equal(once_entry_wake(&five, &lane, NOW + 500), ONCE_ENTRY_CHANGED);
+    d = take(&five, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED);
+    assert_true(d.answer == ONCE_ANSWER_RUN && !d.gap_over);
+    settle(&five, &lane, lane_request(yours, 5, 500), ONCE_DONE, NOW + 500, changes | ONCE_LANE_FREED);
+    d = accept(&seven, &lane, lane_request(mine, 7, 500), NOW + 600, changes); /* a further hole is waited for anew */
+    assert_int_equal(lane.waited_ms, 0);
+    assert_int_equal(take(&seven, &lane, yours, NOW + 850, changes).answer, ONCE_ANSWER_LATER);
+    assert_true(take(&seven, &lane, yours, NOW + 1100, changes).gap_over);
+    d = claim(&six, &lane, lane_request(mine, 6, 500), NOW + 1100, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED); /* too late, and told so */
+    assert_int_equal(d.answer, ONCE_ANSWER_STALE);
+    assert_string_equal(d.reason.data, "version 6 was given up before it came");
+}
+
+/* It died because the versions before it did not come. Somebody replays it: that is a decision. */
+static void f28_a_replayed_one_does_not_wait_again(void **state)
+{
+    (void)state;
+    for (int blocked = 0; blocked < 2; blocked++) {
+        once_lane lane;
+        once_entry e = behind_a_gap(&lane);
+        e.block = blocked;
+        take(&e, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
+        settle(&e, &lane, lane_request(yours, 9, 500), ONCE_DEAD, NOW + 500,
+               ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED | ONCE_LANE_FREED | ONCE_LETTER_NEEDED);
+        e.has_message = false;
+        once_entry_exhume(&e, &lane, NOW + 600, &body);
+        const once_decision d = take(&e, &lane, yours, NOW + 600, ONCE_ENTRY_CHANGED);
+        assert_true(d.answer == ONCE_ANSWER_RUN && !d.gap_over);
+    }
 }
 
 /* Two gaps end together: the higher version is parked behind the lower one. When that settles, a version between them is
@@ -976,34 +1069,208 @@ static void f28_a_gap_that_stays_is_over_after_its_time(void **state)
 static void f28_parked_after_its_gap_was_over_waits_again_and_not_for_ever(void **state)
 {
     (void)state;
-    once_entry e = behind_a_gap();
-    once_lane lane = {.has_version = true, .version = 3, .head = 5, .tail = 5};
+    once_lane lane;
+    once_entry e = behind_a_gap(&lane);
+    lane = (once_lane){.has_version = true, .version = 3, .head = 5, .tail = 5};
     assert_int_equal(take(&e, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_LATER);
     assert_true(e.due_ms == ONCE_NEVER);
     lane = lane_at(5);
-    assert_int_equal(once_entry_wake(&e, &lane, NOW + 600), ONCE_ENTRY_CHANGED);
-    assert_int_equal(e.due_ms, NOW + 600 + 500);
-    const once_decision d = take(&e, &lane, yours, NOW + 1100, ONCE_ENTRY_CHANGED);
+    assert_int_equal(once_entry_wake(&e, &lane, NOW + 600), ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
+    assert_int_equal(e.due_ms, NOW + 600 + 250);
+    const once_decision d = take(&e, &lane, yours, NOW + 1100, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
     assert_int_equal(d.answer, ONCE_ANSWER_RUN);
     assert_true(d.gap_over);
+    assert_string_equal(d.reason.data, "versions 6 to 8 did not come within 500ms");
 }
 
 static void superseded_while_waiting_is_stale(void **state)
 {
     (void)state;
-    for (int64_t version = 9; version <= 10; version++) { /* equal: settled under another key */
-        once_entry e = behind_a_gap();
-        once_lane lane = lane_at(version);
-        assert_int_equal(once_entry_wake(&e, &lane, NOW + 1), ONCE_ENTRY_CHANGED);
-        once_entry other = e;
-        assert_int_equal(take(&e, &lane, yours, NOW + 1, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED).answer, ONCE_ANSWER_STALE);
-        assert_int_equal(e.state, ONCE_STATE_STALE);
-        assert_false(e.has_message);
-        once_decision d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 1, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
-        assert_int_equal(d.answer, ONCE_ANSWER_STALE);
-        d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 1, ONCE_UNCHANGED); /* f76: the reply was lost */
-        assert_int_equal(d.answer, ONCE_ANSWER_STALE);
-    }
+    once_lane lane;
+    once_entry e = behind_a_gap(&lane);
+    settled_by(&lane, 10, other_id, print_a, scope.operation);
+    assert_int_equal(once_entry_wake(&e, &lane, NOW + 1), ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
+    once_entry other = e;
+    assert_int_equal(take(&e, &lane, yours, NOW + 1, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED).answer, ONCE_ANSWER_STALE);
+    assert_int_equal(e.state, ONCE_STATE_STALE);
+    assert_false(e.has_message);
+    once_decision d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 1, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
+    assert_int_equal(d.answer, ONCE_ANSWER_STALE);
+    d = claim(&other, &lane, lane_request(yours, 9, 500), NOW + 1, ONCE_UNCHANGED); /* f76: the reply was lost */
+    assert_int_equal(d.answer, ONCE_ANSWER_STALE);
+}
+
+/* --- an equal version under another key --- */
+
+static void f86_an_equal_version_is_judged(void **state)
+{
+    (void)state;
+    static const once_hash none = {0};
+    const struct {
+        once_hash by, content, fingerprint;
+        const char *operation;
+        once_answer answer;
+        const char *words;
+    } cases[] = {
+        {other_id, print_a, print_a, "op", A(DUPLICATE), "version 7 of this lane was settled by key 'the first'"},
+        {other_id, print_a, print_b, "op", A(CONFLICT), "version 7 of this lane was settled by key 'the first' with other content"},
+        {other_id, print_a, print_a, "other", A(CONFLICT), "version 7 of this lane was settled by key 'the first' of another operation"},
+        {other_id, none, print_a, "op", A(CONFLICT), "version 7 of this lane was settled by key 'the first', with which content is not known"},
+        {other_id, none, none, "op", A(DUPLICATE), "version 7 of this lane was settled by key 'the first'; contents are not compared"},
+        {other_id, print_a, none, "op", A(DUPLICATE), "version 7 of this lane was settled by key 'the first'; contents are not compared"},
+        {other_id, none, none, "other", A(CONFLICT), "version 7 of this lane was settled by key 'the first' of another operation"},
+        {none, none, print_a, "op", A(CONFLICT), "version 7 of this lane was settled before, by whom is not known and with which content"},
+        {none, none, none, "op", A(CONFLICT), "version 7 of this lane was settled before, by whom is not known and with which content"},
+        {id, print_a, print_a, "op", A(DUPLICATE), "version 7 of this lane was settled by key 'the first'"}, /* its own key, forgotten */
+        {id, print_a, print_b, "op", A(CONFLICT), "version 7 of this lane was settled by key 'the first' with other content"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int way = 0; way < 3; way++) {
+            const once_scope mine_is = {scope.tenant, scope.consumer, ONCE_BYTES("op")};
+            once_lane lane = lane_at(-1);
+            once_entry e = absent();
+            once_request q = lane_request(mine, 7, -1);
+            q.scope = &mine_is;
+            q.fingerprint = cases[i].fingerprint;
+            const bool taken = way == 2;
+            if (taken) { /* it waited behind the first one */
+                if (once_hash_equal(cases[i].by, id)) continue;
+                lane.claimed = true;
+                lane.head = lane.tail = 7;
+                accept(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED);
+                assert_true(e.due_ms == ONCE_NEVER);
+                lane = lane_at(-1);
+            }
+            settled_by(&lane, 7, cases[i].by, cases[i].content, (once_bytes){cases[i].operation, strlen(cases[i].operation)});
+            const bool duplicate = cases[i].answer == ONCE_ANSWER_DUPLICATE;
+            const int left = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED, changes = duplicate ? left : taken ? left | ONCE_LETTER_NEEDED : ONCE_UNCHANGED;
+            if (taken) assert_int_equal(once_entry_wake(&e, &lane, NOW), ONCE_ENTRY_CHANGED);
+            const once_decision d = taken      ? take(&e, &lane, yours, NOW, changes)
+                                    : way == 0 ? claim(&e, &lane, q, NOW, changes)
+                                               : accept(&e, &lane, q, NOW, changes);
+            assert_int_equal(d.answer, cases[i].answer);
+            assert_true(d.lane);
+            assert_string_equal(d.reason.data, cases[i].words);
+            assert_int_equal(e.state, duplicate ? S(ALREADY) : taken ? S(DEAD) : S(ABSENT)); /* the trace; a letter is one, too */
+            if (!duplicate) continue;
+            assert_int_equal(d.outcome, ONCE_ALREADY);
+            assert_int_equal(e.expires_ms, NOW + REMEMBER);
+            assert_string_equal(e.reason.data, cases[i].words);
+            if (!taken) assert_false(claim(&e, &lane, q, NOW, ONCE_UNCHANGED).own); /* f76: asked again, and it did not run */
+        }
+}
+
+static void a_reason_carries_no_control_characters(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(-1);
+    once_entry e = absent();
+    settled_by(&lane, 7, other_id, print_b, scope.operation);
+    lane.key = ONCE_BYTES("a\x1b[2J\n\xc2\x9b\xc3\xa9");
+    const once_decision d = claim(&e, &lane, lane_request(mine, 7, -1), NOW, ONCE_UNCHANGED);
+    assert_string_equal(d.reason.data, "version 7 of this lane was settled by key 'a?[2J?\xc2?\xc3\xa9' with other content");
+}
+
+/* Forced to run once more, the one that settled the version is not its own duplicate. */
+static void f86_a_forced_one_runs_although_its_version_is_settled(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(-1);
+    once_entry e = absent();
+    const once_request q = lane_request(mine, 7, 500);
+    claim(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED);
+    settle(&e, &lane, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED);
+    assert_true(once_hash_equal(lane.by, id) && once_hash_equal(lane.content, print_a));
+    once_entry_revive(&e, &lane, &q, &body, NOW);
+    assert_int_equal(take(&e, &lane, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    settle(&e, &lane, lane_request(yours, 7, 500), ONCE_DONE, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
+}
+
+/* --- where a lane begins --- */
+
+static void f86_a_lane_waits_for_its_first_version(void **state)
+{
+    (void)state;
+    for (int64_t first = 0; first < 3; first++)
+        for (int64_t ahead = 0; ahead < 3; ahead++) {
+            once_lane lane = lane_at(-1);
+            once_entry e = absent();
+            once_request q = lane_request(mine, first + ahead, 500);
+            q.lane.has_first = true;
+            q.lane.first = first;
+            assert_int_equal(claim(&e, &lane, q, NOW, ahead ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED).answer, ahead ? A(GAP) : A(RUN));
+            lane = lane_at(-1);
+            e = absent();
+            accept(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED);
+            assert_true(lane.has_next && lane.next == first && !lane.has_version);
+            assert_int_equal(e.gap, ahead > 0);
+            q.lane.gap_ms = -1; /* without `gap` a jump runs */
+            lane = lane_at(-1);
+            e = absent();
+            assert_int_equal(claim(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+        }
+}
+
+/* --- behind a dead one --- */
+
+static void f33_a_dead_one_that_blocks_holds_its_lane(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++)
+        for (int64_t version = -1; version < 5; version += 5) {
+            once_lane lane = lane_at(-1);
+            once_entry e = absent(), next = absent();
+            once_request q = lane_request(mine, version, -1), behind = lane_request(yours, version < 0 ? version : version + 1, -1);
+            q.lane.block = behind.lane.block = true;
+            next.id = behind.id = other_id;
+            claim(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED);
+            if (way == 3) settle(&e, &lane, q, ONCE_UNKNOWN, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED);
+            const int died = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED | ONCE_LETTER_NEEDED;
+            if (way == 3) assert_int_equal(once_entry_resolve(&e, &lane, ONCE_DEAD, ONCE_BYTES("no"), NOW), died);
+            else settle(&e, &lane, q, ONCE_DEAD, NOW, died);
+            assert_true(once_hash_equal(lane.blocked_by, id) && lane.expires_ms == ONCE_FOREVER);
+            assert_int_equal(claim(&next, &lane, behind, NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
+            accept(&next, &lane, behind, NOW, ONCE_ENTRY_CHANGED);
+            assert_int_equal(once_entry_wake(&next, &lane, NOW), ONCE_UNCHANGED);
+            assert_true(once_lane_says(&lane, &next).len > 0);
+            lane.head = lane.tail = next.order;
+            const int freed = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED;
+            if (way == 0) assert_int_equal(once_entry_forget(&e, &lane), freed);
+            else if (way == 1) assert_int_equal(once_entry_exhume(&e, &lane, NOW, &body), freed);
+            else assert_int_equal(once_entry_discard(&e, &lane, ONCE_NO_TIME, NOW), freed);
+            assert_true(once_hash_is_zero(lane.blocked_by));
+            lane.head = way == 1 ? e.order : ONCE_NEVER;
+            lane.tail = way == 1 ? e.order : -1;
+            assert_int_equal(once_entry_wake(&next, &lane, NOW), way == 1 ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED); /* the replayed one is first */
+        }
+}
+
+/* What is in front of the dead one is not behind it. */
+static void f33_an_older_version_passes_a_dead_one_that_blocks(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(1);
+    once_entry e = absent(), older = absent();
+    once_request q = lane_request(mine, 4, -1);
+    q.lane.block = true;
+    claim(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED);
+    settle(&e, &lane, q, ONCE_DEAD, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED | ONCE_LETTER_NEEDED);
+    assert_int_equal(claim(&older, &lane, lane_request(yours, 3, -1), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+}
+
+/* What was kept for those who waited is kept no longer than others when they are gone. */
+static void a_lane_rests_when_all_have_left(void **state)
+{
+    (void)state;
+    once_lane lane;
+    once_entry e = behind_a_gap(&lane);
+    once_entry_forget(&e, &lane);
+    assert_int_equal(once_lane_rest(&lane, &e, NOW), ONCE_LANE_CHANGED);
+    assert_true(lane.expires_ms == NOW + REMEMBER && !lane.waits);
+    assert_int_equal(once_lane_rest(&lane, &e, NOW + 1), ONCE_UNCHANGED);
+    lane.expires_ms = ONCE_FOREVER;
+    lane.blocked_by = other_id;
+    assert_int_equal(once_lane_rest(&lane, &e, NOW), ONCE_UNCHANGED);
 }
 
 static void a_gap_that_was_waited_for_is_not_kept_by_what_has_ended(void **state)
@@ -1011,12 +1278,12 @@ static void a_gap_that_was_waited_for_is_not_kept_by_what_has_ended(void **state
     (void)state;
     static const once_outcome ends[] = {ONCE_UNKNOWN, ONCE_DEAD};
     for (size_t i = 0; i < 2; i++) {
-        once_entry e = behind_a_gap();
-        once_lane lane = lane_at(5);
-        assert_true(take(&e, &lane, yours, NOW + 5000, ONCE_ENTRY_CHANGED).gap_over);
+        once_lane lane;
+        once_entry e = behind_a_gap(&lane);
+        assert_true(take(&e, &lane, yours, NOW + 500, ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED).gap_over);
         once_request q = lane_request(yours, 9, 500);
-        assert_true(settle(&e, &lane, q, ends[i], NOW + 5000, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (i ? ONCE_LETTER_NEEDED : 0)));
-        assert_false(e.gap); /* when a person brings it back, the missing one is waited for again */
+        assert_true(settle(&e, &lane, q, ends[i], NOW + 5000, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | (i ? ONCE_LETTER_NEEDED | ONCE_LANE_CHANGED : 0)));
+        assert_false(e.gap);
     }
 }
 
@@ -1067,7 +1334,7 @@ static void a_discarded_version_is_not_waited_for(void **state)
             e.natural = is_natural;
             const int changed = resolved ? once_entry_resolve(&e, &lane, ONCE_DONE, ONCE_BYTES(""), NOW)
                                          : once_entry_discard(&e, &lane, ONCE_NO_TIME, NOW);
-            assert_int_equal(changed, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_ADVANCED);
+            assert_int_equal(changed, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED);
             assert_int_equal(lane.version, 5);
             assert_int_equal(e.state, is_natural ? S(ABSENT) : resolved ? S(DONE) : S(REJECTED));
         }
@@ -1117,7 +1384,7 @@ static void resolve_without_a_body_cannot_retry(void **state)
     e.lane = lane_id;
     e.versioned = true;
     e.order = 3;
-    assert_int_equal(once_entry_resolve(&e, &lane, ONCE_DONE, ONCE_BYTES(""), NOW), ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_ADVANCED);
+    assert_int_equal(once_entry_resolve(&e, &lane, ONCE_DONE, ONCE_BYTES(""), NOW), ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED);
     assert_int_equal(lane.version, 3);
 }
 
@@ -1181,7 +1448,7 @@ static void equals_in_a_lane_do_not_wait_for_each_other(void **state)
 
     once_entry dead = entry_in(S(DEAD), ONCE_NEVER);
     dead.lane = lane_id;
-    once_entry_exhume(&dead, NOW, &body);
+    once_entry_exhume(&dead, NULL, NOW, &body);
     other = (once_lane){.head = 0, .tail = 0};
     assert_int_equal(take(&dead, &other, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
 }
@@ -1337,6 +1604,16 @@ int main(void)
         cmocka_unit_test(superseded_while_waiting_is_stale),
         cmocka_unit_test(a_gap_that_was_waited_for_is_not_kept_by_what_has_ended),
         cmocka_unit_test(whoever_claims_says_whether_it_is_held),
+        cmocka_unit_test(f28_time_without_a_run_does_not_count),
+        cmocka_unit_test(f28_one_wait_for_all_of_a_lane),
+        cmocka_unit_test(f28_a_replayed_one_does_not_wait_again),
+        cmocka_unit_test(f86_an_equal_version_is_judged),
+        cmocka_unit_test(a_reason_carries_no_control_characters),
+        cmocka_unit_test(f86_a_forced_one_runs_although_its_version_is_settled),
+        cmocka_unit_test(f86_a_lane_waits_for_its_first_version),
+        cmocka_unit_test(f33_a_dead_one_that_blocks_holds_its_lane),
+        cmocka_unit_test(f33_an_older_version_passes_a_dead_one_that_blocks),
+        cmocka_unit_test(a_lane_rests_when_all_have_left),
         cmocka_unit_test(equals_in_a_lane_do_not_wait_for_each_other),
         cmocka_unit_test(f24_an_orphan_goes_on_before_what_came_in_front_of_it),
         cmocka_unit_test(a_lane_that_is_full_of_the_highest_version_still_counts),

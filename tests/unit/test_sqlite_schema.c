@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/failpoint.h"
+#include "store/sqlite_record.h"
 #include "store/sqlite_schema.h"
 #include "store/sqlite_store.h"
 #include "testenv.h"
@@ -227,7 +228,7 @@ static void f58_newer_is_refused(void **state)
     once_error err = {0};
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     once__store_close(store);
-    sql(path, "UPDATE once_meta SET value = 6 WHERE name = 'version'");
+    sql(path, "UPDATE once_meta SET value = value + 1 WHERE name = 'version'");
     refused(path, true, false, ONCE_E_NEWER, "newer");
     refused(path, false, true, ONCE_E_NEWER, "upgrade once");
 }
@@ -248,6 +249,44 @@ static void f58_version_2_gets_its_audit(void **state)
     assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
     assert_int_equal(ask(path, "SELECT count(*) FROM once_audit WHERE who = 'me' AND letter IS NULL"), 1);
     assert_int_equal(ask(path, "SELECT count(*) FROM once_fact WHERE name = 'kept'"), 1);
+}
+
+/* Lanes of version 4 have nothing but their version: an equal one is neither a duplicate nor new. */
+static void f58_f86_lanes_of_version_4_do_not_know_who_settled(void **state)
+{
+    (void)state;
+    const char *path = path_of("four.db");
+    once_store *store;
+    once_error err = {0};
+    once_arena arena = {0};
+    const once_scope whose = {.consumer = ONCE_BYTES("pay"), .operation = ONCE_BYTES("run")};
+    copy_fixture(4, path);
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    once_request q = {.scope = &whose, .key = ONCE_BYTES("second"), .fingerprint = {1, 2}, .token = {3, 4}, .lease_ms = 1000,
+                      .remember_ms = 60000, .sent_ms = ONCE_NO_TIME};
+    q.id = once_key_id(store->secret, &whose, q.key);
+    q.lane = (once_lane_request){.id = once_lane_id(store->secret, &whose, ONCE_BYTES("lane")), .versioned = true, .version = 3, .gap_ms = -1};
+    once__store_close(store);
+
+    copy_fixture(4, path); /* once more, and now with that lane in it */
+    unsigned char id[16];
+    char text[200], hex[33];
+    once__id_write(q.lane.id, id);
+    for (size_t i = 0; i < sizeof id; i++) snprintf(hex + 2 * i, 3, "%02x", id[i]);
+    snprintf(text, sizeof text, "INSERT INTO once_lane(id, version, expires_ms) VALUES (x'%s', 3, 1 << 62)", hex);
+    sql(path, text);
+    refused(path, false, true, ONCE_E_READONLY, "version 4");
+
+    const once_request *list = &q;
+    once_decision d;
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    assert_int_equal(store->ops->claim(store, &list, 1, &d, &arena, &err), ONCE_OK);
+    assert_int_equal(d.answer, ONCE_ANSWER_CONFLICT);
+    q.lane.version = 2;
+    assert_int_equal(store->ops->claim(store, &list, 1, &d, &arena, &err), ONCE_OK);
+    assert_int_equal(d.answer, ONCE_ANSWER_STALE);
+    once__store_close(store);
+    once_arena_release(&arena);
 }
 
 static once_entry entry_of(once_store *store, const char *operation, const char *key, once_arena *arena)
@@ -634,6 +673,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(f58_older_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_newer_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_2_gets_its_audit, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_f86_lanes_of_version_4_do_not_know_who_settled, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_3_gets_who_and_history, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_4_keeps_what_it_knew, setup, teardown),
         cmocka_unit_test_setup_teardown(f13_kill_during_migration, setup, teardown),

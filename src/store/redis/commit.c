@@ -415,16 +415,17 @@ static bool write_lanes(once_redis *r)
 {
     for (size_t i = 0; i < r->lanes.n; i++) {
         const once_redis_lane *lane = r->lanes.at[i];
-        const bool version = lane->has_version && lane->expires_ms > r->shelf.now_ms;
+        const bool kept = (lane->version != ONCE_LANE_NO_VERSION || lane->record.len) && lane->expires_ms > r->shelf.now_ms;
         const bool members = lane->n_known + lane->hidden > 0;
         once_buf_clear(&r->value);
-        if (!lane->dirty || (!version && !members)) {
+        if (!lane->dirty || (!kept && !members)) {
             put_value(r, "l", lane->id, lane->stored, lane->dirty && lane->stored.len ? DELETE : KEEP, 0);
         } else {
             unsigned char *claimed = once_arena_alloc(&r->arena, 16 * lane->n_claimed);
             if (!claimed) return false;
             for (size_t k = 0; k < lane->n_claimed; k++) once__redis_id_write(lane->claimed[k], claimed + 16 * k);
-            const once_redis_lane_record record = {r->stamp, lane->has_version, lane->version, lane->expires_ms, claimed, lane->n_claimed};
+            const once_redis_lane_record record = {r->stamp, lane->version != ONCE_LANE_NO_VERSION, lane->version, lane->expires_ms, lane->record,
+                                                   claimed, lane->n_claimed};
             once__redis_write_lane(&r->value, &record);
             put_value(r, "l", lane->id, lane->stored, WRITE, members ? ONCE_NEVER : lane->expires_ms);
         }

@@ -1,4 +1,4 @@
-/* Lanes of a transaction. A lane has a record (version, who occupies it) and a sorted set of its unfinished entries, of which
+/* Lanes of a transaction. A lane has a record (version and more, who occupies it) and a sorted set of its unfinished entries, of which
  * only both ends are read: a thousand followers that wait in a lane cost nothing.
  *
  * Whoever saves an entry of a lane gives the lane a new stamp, and whoever looked at a lane has its stamp compared when it
@@ -146,7 +146,7 @@ int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply
     uint32_t *place = once__redis_map_find(&r->lane_map, id.a, is_lane, r->lanes.at, &id);
     if (!lane || !place || !ONCE_REDIS_ROOM(r->lanes)) return once__redis_nomem(err);
     lane->id = id;
-    lane->version = -1;
+    lane->version = ONCE_LANE_NO_VERSION;
     r->lanes.at[r->lanes.n++] = lane;
     *place = (uint32_t)r->lanes.n;
     r->lane_map.n++;
@@ -156,9 +156,9 @@ int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply
     if (value.len) {
         if (!once_arena_copy(&r->arena, value, &lane->stored)) return once__redis_nomem(err);
         if (!once__redis_read_lane(lane->stored, &record)) return once__redis_damaged(r, "a lane", err);
-        lane->has_version = record.has_version;
-        lane->version = record.version;
+        if (record.has_version) lane->version = record.version;
         lane->expires_ms = record.expires_ms;
+        lane->record = record.kept;
     }
     for (size_t i = 0; i < record.n_claimed; i++) {
         if (!room(r, &lane->claimed, lane->n_claimed, &lane->claimed_room, sizeof *lane->claimed)) return once__redis_nomem(err);
@@ -212,11 +212,7 @@ int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except
         const int rc = read_more(r, lane, err);
         if (rc != ONCE_OK) return rc;
     }
-    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
-    if (lane->has_version && lane->expires_ms > r->shelf.now_ms) {
-        out->has_version = true;
-        out->version = lane->version;
-    }
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, r->shelf.now_ms, out)) return once__redis_damaged(r, "a lane", err);
     for (size_t i = 0; i < lane->n_claimed; i++) out->claimed |= !once_hash_equal(lane->claimed[i], except);
     for (size_t i = 0; i < lane->n_known; i++) {
         if (once_hash_equal(lane->known[i].id, except)) continue;

@@ -9,6 +9,8 @@
 enum { TIME_BYTES = 6 };
 enum { HAS_FINGERPRINT = 1, HAS_TEXT = 2, HAS_HISTORY = 4, FINISHED_NEW_KEY = 8 };
 enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32, MAYBE = 64, NEW_KEY = 128 };
+enum { LANE_VERSION = 1, LANE_RECORD = 2 };
+enum { BLOCK = 0x80 }; /* in the byte of the state */
 
 #define TIME_FOREVER ((INT64_C(1) << 48) - 1)
 
@@ -130,7 +132,7 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     assert(e->state != ONCE_STATE_ABSENT && !once_state_finished(e->state));
     put_byte(to, 'O');
     put_word(to, stamp);
-    put_byte(to, e->state);
+    put_byte(to, (unsigned)e->state | (e->block ? BLOCK : 0u));
     put_byte(to, (e->versioned ? VERSIONED : 0u) | (e->gap ? GAP : 0u) | (e->hold ? HOLD : 0u) | (e->natural ? NATURAL : 0u) |
                      (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u) |
                      (e->old_key ? 0u : NEW_KEY));
@@ -158,9 +160,10 @@ void once__redis_write_lane(once_buf *to, const once_redis_lane_record *lane)
 {
     put_byte(to, 'N');
     put_word(to, lane->stamp);
-    put_byte(to, lane->has_version);
+    put_byte(to, (lane->has_version ? LANE_VERSION : 0u) | (lane->kept.len ? LANE_RECORD : 0u));
     put_signed(to, lane->version);
     put_signed(to, lane->expires_ms);
+    if (lane->kept.len) put_bytes(to, lane->kept);
     once_buf_append(to, lane->claimed, lane->n_claimed * 16);
 }
 
@@ -345,7 +348,9 @@ static bool read_open(once_bytes value, once_entry *e)
 {
     reader in = open_value(value, 'O');
     get_word(&in); /* the stamp */
-    e->state = (once_state)get_byte(&in);
+    const unsigned state = get_byte(&in);
+    e->state = (once_state)(state & ~(unsigned)BLOCK);
+    e->block = state & BLOCK;
     const unsigned flags = get_byte(&in);
     e->versioned = flags & VERSIONED;
     e->gap = flags & GAP;
@@ -387,9 +392,11 @@ bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out)
 {
     reader in = open_value(value, 'N');
     out->stamp = get_word(&in);
-    out->has_version = get_byte(&in);
+    const unsigned flags = get_byte(&in);
+    out->has_version = flags & LANE_VERSION;
     out->version = get_signed(&in);
     out->expires_ms = get_signed(&in);
+    out->kept = flags & LANE_RECORD ? get_bytes(&in) : (once_bytes){0};
     out->claimed = in.at;
     out->n_claimed = in.ok ? (size_t)(in.end - in.at) / 16 : 0;
     return in.ok && (size_t)(in.end - in.at) % 16 == 0;

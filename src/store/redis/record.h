@@ -3,8 +3,9 @@
  *   finished entry   F, state (1), expires (6), token (16), changed (6), flags (1), [fingerprint (16)], lived (zigzag varint),
  *                    attempt, failures (varints), scope name (8), origin name (8), point (varint + bytes),
  *                    [result (varint + bytes), reason (varint + bytes)], [history (varint + bytes)]
- *   open entry       O, stamp (8), state (1), flags (1), then all fields of once_entry; claimed, waiting, unknown and dead
- *   lane             N, stamp (8), flags (1), version (8), expires (8), ids of those that occupy it (16 each)
+ *   open entry       O, stamp (8), state (1; 128: block), flags (1), then all fields of once_entry; claimed, waiting, unknown and dead
+ *   lane             N, stamp (8), flags (1): 1 version, 2 record; version (8), expires (8), [record (varint + bytes; lane_record.h)],
+ *                    ids of those that occupy it (16 each)
  *   letter           L, unique (16), then all fields of once_letter but its id
  *   audit            A, then all fields of once_audit
  *   name             a scope (tenant, consumer, operation), or an origin (run, place, who saw it first), each text varint + bytes
@@ -29,6 +30,7 @@ typedef struct once_redis_lane_record {
     uint64_t stamp;
     bool has_version;
     int64_t version, expires_ms;
+    once_bytes kept;              /* lane_record.h */
     const unsigned char *claimed; /* n ids */
     size_t n_claimed;
 } once_redis_lane_record;

@@ -22,6 +22,7 @@
 #define ONCE_STORE_REDIS_REDIS_H
 
 #include "store/engine.h"
+#include "store/lane_record.h"
 #include "store/redis/link.h"
 #include "store/redis/record.h"
 
@@ -62,8 +63,8 @@ typedef struct once_redis_member {
 typedef struct once_redis_lane {
     once_hash id;
     once_bytes stored;
-    bool has_version;
-    int64_t version, expires_ms;
+    int64_t version, expires_ms; /* ONCE_LANE_NO_VERSION; 0: nothing is kept */
+    once_bytes record;           /* lane_record.h */
     once_hash *claimed; /* those that occupy it (once_state_occupies) */
     size_t n_claimed, claimed_room;
     once_redis_member *known; /* sorted; `hidden` others stand between known[hole - 1] and known[hole] */
@@ -126,6 +127,7 @@ typedef struct once_redis {
     bool durable;                     /* the server keeps what it acknowledges; told by its settings, with every commit */
     char durability[200];             /* in words */
     int wait_ms;                      /* how long replicas may take */
+    int format;                       /* of the values, as it was when we came */
     uint64_t commits;                 /* the number of the last one that we have seen: it never gets smaller */
     bool writes;                      /* the transaction may */
     bool conflict;                    /* the last commit met something that had changed */

@@ -218,16 +218,17 @@ static int redis_lane(once_shelf *shelf, once_hash id, once_hash except, once_la
     return rc == ONCE_OK ? once__redis_lane_view(r, lane, except, out, err) : rc;
 }
 
-static int redis_save_lane(once_shelf *shelf, once_hash id, int64_t version, int64_t expires_ms, once_error *err)
+static int redis_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, once_error *err)
 {
+    once_redis *r = once__redis_of(shelf);
+    unsigned char record[ONCE_LANE_RECORD];
     once_redis_lane *lane;
-    const int rc = once__redis_lane(once__redis_of(shelf), id, &lane, err);
+    const int rc = once__redis_lane(r, id, &lane, err);
     if (rc != ONCE_OK) return rc;
-    lane->has_version = true;
-    lane->version = version;
-    lane->expires_ms = expires_ms;
     lane->dirty = true;
-    return ONCE_OK;
+    lane->version = once__lane_version(kept);
+    lane->expires_ms = kept->expires_ms;
+    return once_arena_copy(&r->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : once__redis_nomem(err);
 }
 
 static int redis_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)

@@ -10,7 +10,7 @@
 
 #include "base/banned.h"
 
-enum { FORMAT = 1, TIMEOUT_MS = 10000, RACES = 100 };
+enum { FORMAT = 2, TIMEOUT_MS = 10000, RACES = 100 };
 
 #define MAKE_DURABLE "say 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
 
@@ -244,7 +244,8 @@ static int read_head(once_redis *r, bool *there, once_error *err)
     *there = secret.len > 0;
     if (!*there) return ONCE_OK;
     if (secret.len != sizeof r->shelf.store.secret || format.len == 0) return once__redis_damaged(r, "the head", err);
-    if (strtol(format.data, NULL, 10) > FORMAT)
+    r->format = (int)strtol(format.data, NULL, 10);
+    if (r->format > FORMAT)
         return once_fail(err, ONCE_E_NEWER, "the redis store '%s' has format %.*s, newer than this program's %d", r->url.name, (int)format.len, format.data, FORMAT);
     memcpy(&r->shelf.store.secret, secret.data, secret.len);
     const once_bytes commits = once__redis_bytes(reply->element[2]);
@@ -289,6 +290,18 @@ static int make_head(once_redis *r, once_error *err)
     return once__redis_ask(r, err);
 }
 
+/* Values of format 1 are read as they are; from here on older programs would not understand what is written. */
+static int raise_format(once_redis *r, once_error *err)
+{
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "HSET");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, "format");
+    once__redis_number(&r->pipe, FORMAT);
+    return once__redis_ask(r, err);
+}
+
 static void redis_close(once_store *store)
 {
     once_redis *r = self(store);
@@ -325,6 +338,7 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
         rc = make_head(r, err);
         if (rc == ONCE_OK) rc = read_head(r, &there, err);
     }
+    if (rc == ONCE_OK && r->format < FORMAT && !(options && options->readonly)) rc = raise_format(r, err);
     if (rc == ONCE_OK) rc = once__redis_load_script(r, err);
     r->connections = r->link ? once__redis_connections(r->link) : 0;
     return rc;
@@ -385,6 +399,7 @@ static void redis_describe(once_store *store, char *out, size_t size)
         .forget = redis_forget, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
         .discard = redis_discard, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
         .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
+        .look = once__engine_look, .why = once__engine_why,                                                             \
         .letters = once__redis_letters, .stats = once__redis_stats, .time = once__engine_time, .fact_get = redis_fact_get,                       \
         .fact_set = redis_fact_set,                                                                                   \
     }

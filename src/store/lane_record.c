@@ -1,0 +1,116 @@
+/* The kept part of a lane as one value; lane_record.h has the layout. */
+#include "store/lane_record.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+enum { SETTLED = 1, NEXT = 2, LOST = 4, WAITED = 8, BLOCKED = 16, ALL = 31 };
+
+/* --- writing --- */
+
+static unsigned char *put_number(unsigned char *at, uint64_t number)
+{
+    number = htole64(number);
+    memcpy(at, &number, 8);
+    return at + 8;
+}
+
+static unsigned char *put_id(unsigned char *at, once_hash id) { return put_number(put_number(at, id.a), id.b); }
+
+static unsigned char *put_name(unsigned char *at, once_bytes name)
+{
+    assert(name.len <= ONCE_LANE_NAME);
+    *at++ = (unsigned char)name.len;
+    if (name.len) memcpy(at, name.data, name.len);
+    return at + name.len;
+}
+
+once_bytes once__lane_write(const once_lane *lane, unsigned char out[ONCE_LANE_RECORD])
+{
+    unsigned char *at = out + 1;
+    const bool settled = lane->has_version && !once_hash_is_zero(lane->by), blocked = !once_hash_is_zero(lane->blocked_by);
+    out[0] = (unsigned char)((settled ? SETTLED : 0) | (lane->has_next ? NEXT : 0) | (lane->has_lost ? LOST : 0) |
+                             (lane->waits ? WAITED : 0) | (blocked ? BLOCKED : 0));
+    if (!out[0]) return (once_bytes){0};
+    if (settled) at = put_name(put_name(put_id(put_id(at, lane->by), lane->content), lane->operation), lane->key);
+    if (lane->has_next) at = put_number(at, (uint64_t)lane->next);
+    if (lane->has_lost) at = put_number(put_number(at, (uint64_t)lane->lost_from), (uint64_t)lane->lost_to);
+    if (lane->waits) at = put_number(put_number(at, (uint64_t)lane->waited_ms), (uint64_t)lane->counted_ms);
+    if (blocked) at = put_number(put_id(at, lane->blocked_by), (uint64_t)lane->blocked_order);
+    assert(at <= out + ONCE_LANE_RECORD);
+    return (once_bytes){(const char *)out, (size_t)(at - out)};
+}
+
+/* --- reading --- */
+
+typedef struct reader {
+    const char *at, *end;
+    bool ok;
+} reader;
+
+static const char *get(reader *in, size_t n)
+{
+    if (!in->ok || (size_t)(in->end - in->at) < n) {
+        in->ok = false;
+        return NULL;
+    }
+    in->at += n;
+    return in->at - n;
+}
+
+static uint64_t get_number(reader *in)
+{
+    uint64_t number = 0;
+    const char *at = get(in, 8);
+    if (at) memcpy(&number, at, 8);
+    return le64toh(number);
+}
+
+static once_hash get_id(reader *in)
+{
+    const uint64_t a = get_number(in);
+    return (once_hash){a, get_number(in)};
+}
+
+static once_bytes get_name(reader *in)
+{
+    const char *len = get(in, 1);
+    const size_t n = len ? (unsigned char)*len : 0;
+    if (n > ONCE_LANE_NAME) in->ok = false;
+    const char *at = get(in, n);
+    return at ? (once_bytes){at, n} : (once_bytes){0};
+}
+
+bool once__lane_read(int64_t version, int64_t expires_ms, once_bytes record, int64_t now_ms, once_lane *out)
+{
+    *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
+    if (expires_ms <= now_ms) return true;
+    out->expires_ms = expires_ms;
+    out->has_version = version >= 0;
+    out->version = version >= 0 ? version : 0;
+    if (record.len == 0) return true;
+
+    reader in = {record.data, record.data + record.len, true};
+    const int flags = *get(&in, 1);
+    if (flags & ~ALL) return false;
+    if (flags & SETTLED) {
+        out->by = get_id(&in);
+        out->content = get_id(&in);
+        out->operation = get_name(&in);
+        out->key = get_name(&in);
+    }
+    if (flags & NEXT) out->next = (int64_t)get_number(&in);
+    out->has_next = flags & NEXT;
+    if (flags & LOST) out->lost_from = (int64_t)get_number(&in);
+    if (flags & LOST) out->lost_to = (int64_t)get_number(&in);
+    out->has_lost = flags & LOST;
+    out->waits = flags & WAITED;
+    if (flags & WAITED) out->waited_ms = (int64_t)get_number(&in);
+    if (flags & WAITED) out->counted_ms = (int64_t)get_number(&in);
+    if (flags & BLOCKED) out->blocked_by = get_id(&in);
+    if (flags & BLOCKED) out->blocked_order = (int64_t)get_number(&in);
+    return in.ok && in.at == in.end;
+}

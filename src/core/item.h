@@ -21,6 +21,14 @@ typedef enum once_stage {
     ONCE_STAGE_OVER    /* decided; counted and acked when the transaction is committed */
 } once_stage;
 
+/* Where a source goes on behind a message. */
+typedef struct once_resume {
+    int64_t offset;
+    uint64_t line;          /* lines before that */
+    uint64_t tail_len, tail; /* of a message that is cut: the bytes before the offset, by their hash */
+    bool part;              /* it came without its newline: the offset is its beginning, since it may go on */
+} once_resume;
+
 struct once_item {
     once_batch *batch;
     once_message message;
@@ -29,7 +37,7 @@ struct once_item {
     once_request request; /* request.id zero: it has no key; then `reason` says why */
     void *input;          /* what the effect made of the body; NULL: `reason` says why it cannot run */
     once_bytes reason;    /* static or in the batch's arena */
-    int64_t resume;       /* from a source that can go on in the middle: the place behind this message */
+    once_resume resume;   /* from a source that can go on in the middle */
     uint64_t ticket;      /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store */
     bool held;            /* claimed durably before this transaction: by take, or one by one after a crash */
     once_decision first;  /* the answer to that claim */
@@ -81,6 +89,7 @@ struct once_batch {
     size_t n, open; /* open: not yet over */
     size_t bytes;   /* of the bodies, when it was fetched */
     bool taken_in;  /* intake is done for all items */
+    const struct once_origin *origin; /* in the arena: the files of a source that has files; NULL: none */
     once_batch *next, *all; /* spare ones; all there are */
 };
 

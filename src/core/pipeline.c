@@ -154,6 +154,7 @@ static void batch_put(once_pipe *pipe, once_batch *batch)
     batch->items = NULL;
     batch->n = batch->open = batch->bytes = 0;
     batch->taken_in = false;
+    batch->origin = NULL;
     batch->next = pipe->spare;
     pipe->spare = batch;
 }

@@ -414,7 +414,8 @@ static const once_config_field file_fields[] = {
     {.name = "path", .type = ONCE_CONFIG_STRING, .required = true, ONCE_CONFIG_AT(once_file_spec, path), .max = 4095,
      .example = "payments.ndjson", .text = "The file, relative to the current directory; `-` is standard input."},
     {.name = "follow", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, follow), .standard = "false",
-     .text = "Wait for more lines at the end of the file instead of ending."},
+     .text = "Wait for more lines at the end of the file instead of ending, through rotation. With rotation, `cursor` too: a start without it reads only "
+             "the file that has the path then."},
     {.name = "cursor", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_file_spec, cursor), .standard = "false",
      .text = "Keep the place in the file in the store, with every commit, and go on from there next time. One process at a time holds it, for each consumer."},
     {.name = "headers", .type = ONCE_CONFIG_POINTER, ONCE_CONFIG_AT(once_file_spec, headers), .example = "/headers",
@@ -424,8 +425,23 @@ static const once_config_field file_fields[] = {
 static const once_config_scope file_scope = {
     .name = "a file source",
     .title = "file",
-    .text = "One JSON object per line. Coordinates are the path and the line's place in it; standard input has none that survive a\n"
-            "restart, so `${coordinates}` is refused there.",
+    .text = "One JSON object per line. Coordinates are the path and the number of the line, as in `payments.ndjson:17`; standard input has none\n"
+            "that survive a restart, so `${coordinates}` is refused there.\n"
+            "\n"
+            "A path may name one file after the other. The lines of its second file are at `payments.ndjson/2:1` and so on, so that coordinates\n"
+            "stay unique; the store keeps the numbers. A file is known by its inode, its first KiB and the bytes before the place that was\n"
+            "reached. One that was written anew as a whole, with the same bytes up to there, is the same file. Without `follow` and `cursor` every run\n"
+            "reads the whole file, and it is another one only when the one before was renamed in its folder: so a file may be corrected and run again.\n"
+            "\n"
+            "A last line without a newline is a message of a run that ends at the end of the file. The cursor stays before it: a line that is found\n"
+            "as it was is not handed out again, and one that has grown since is a message again, as a whole and at the same coordinates. With\n"
+            "`follow` a line waits for its newline.\n"
+            "\n"
+            "`follow` goes through rotation as `tail -F` does, and loses nothing of it: a file that was renamed is read to its end, and for half a\n"
+            "minute after its last growth, before it is left; when a file is truncated (copytruncate), its rest is looked for in a copy whose name\n"
+            "begins with that of the file; a file that is missing is waited for. With `cursor` a start finds the rest of the file before in the\n"
+            "same ways, in the same folder. What is not found is said in the log. Not noticed are: a file that came and went while nothing was\n"
+            "read or committed, what was in a compressed or deleted file, and other content with the same first KiB and the same bytes before the place.",
     .fields = file_fields,
     .n = COUNT(file_fields),
 };

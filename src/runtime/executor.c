@@ -8,6 +8,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "source/place.h"
 
 #include "base/banned.h"
 
@@ -49,13 +50,47 @@ static void note_times(once_executor *x, const once_request *const *requests, si
     }
 }
 
+static int keep_places(once_executor *x, const char *name, const once_places *places, once_error *err)
+{
+    once_buf text;
+    once_buf_init(&text, ONCE_PLACES_TEXT);
+    once_places_write(places, &text);
+    const int rc = text.failed ? no_memory(err) : x->store->ops->fact_set(x->store, name, once_buf_bytes(&text), err);
+    if (name == x->files) x->files_seen = once_xxh128(0, text.data, text.len);
+    once_buf_release(&text);
+    return rc;
+}
+
+/* The files of a source have numbers, which are part of coordinates. They are kept before, or with, the first message that has them. Another
+ * process that follows the same path counts as we do, or one of us has missed a file. */
+static int keep_files(once_executor *x, once_item *const *items, size_t n, once_error *err)
+{
+    const once_origin *newest = NULL;
+    for (size_t i = 0; i < n && x->files; i++) {
+        const once_origin *origin = items[i]->batch->origin;
+        if (origin && origin->version > x->files_written && (!newest || origin->version > newest->version)) newest = origin;
+    }
+    if (!newest) return ONCE_OK;
+    once_bytes text;
+    once_places stored;
+    int rc = x->store->ops->fact_get(x->store, x->files, &text, &x->scratch, err);
+    if (rc != ONCE_OK) return rc;
+    const bool others = !x->cursor && text.len && !once_hash_equal(once_xxh128(0, text.data, text.len), x->files_seen);
+    if (others && once_places_read(text, &stored) && !once_places_agree(&stored, &newest->places))
+        return once_fail(err, ONCE_E_CORRUPT, "another process reads the same source and numbers its files otherwise; start again, with 'cursor: true' or with one process");
+    rc = keep_places(x, x->files, &newest->places, err);
+    if (rc == ONCE_OK) x->files_written = newest->version;
+    return rc;
+}
+
 static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
     const once_request **requests = requests_of(x, a);
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
     if (!requests || !decisions) return no_memory(err);
     CHECK_POINT(claim_before, err);
-    const int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
+    int rc = keep_files(x, a->items, a->n, err);
+    if (rc == ONCE_OK) rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
@@ -124,7 +159,8 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     if (!requests || !messages || !decisions) return no_memory(err);
     for (size_t i = 0; i < a->n; i++) messages[i] = &a->items[i]->message;
     CHECK_POINT(accept_before, err);
-    const int rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
+    int rc = keep_files(x, a->items, a->n, err);
+    if (rc == ONCE_OK) rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(accept_after, err);
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
@@ -149,7 +185,8 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
         };
     }
     CHECK_POINT(bury_before, err);
-    const int rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
+    int rc = keep_files(x, a->items, a->n, err);
+    if (rc == ONCE_OK) rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(bury_after, err);
     for (size_t i = 0; i < a->n; i++) {
@@ -225,14 +262,9 @@ int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena,
 /* In the transaction that settles the messages before it, so it is never ahead of them. */
 static int keep_place(once_executor *x, const once_item *last, once_error *err)
 {
-    char text[ONCE_CURSOR_TEXT];
-    const once_cursor cursor = {
-        .offset = last->resume,
-        .line = last->message.at.point,
-        .len = last->message.body.len,
-        .hash = once_xxh128(0, last->message.body.data, last->message.body.len),
-    };
-    return x->store->ops->fact_set(x->store, x->cursor, once_cursor_write(&cursor, text), err);
+    once_places places;
+    once_places_behind(last, &places);
+    return keep_places(x, x->cursor, &places, err);
 }
 
 /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
@@ -281,7 +313,7 @@ static int keep_newest(once_executor *x, once_error *err)
 static int do_commit(once_executor *x, const once_action *a, once_error *err)
 {
     int kept = ONCE_OK;
-    if (x->cursor && a->last) kept = keep_place(x, a->last, err);
+    if (x->cursor && a->last && a->last->batch->origin) kept = keep_place(x, a->last, err);
     if (kept == ONCE_OK && a->repeats) kept = count_repeats(x, a->repeats, err);
     if (kept == ONCE_OK) kept = keep_newest(x, err);
     if (kept != ONCE_OK) {
@@ -294,6 +326,7 @@ static int do_commit(once_executor *x, const once_action *a, once_error *err)
     }
     const int rc = x->store->ops->commit(x->store, err);
     if (rc != ONCE_OK) return rc;
+    x->files_kept = x->files_written;
     CHECK_POINT(commit_after, err);
     return ONCE_OK;
 }
@@ -307,6 +340,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_BEGIN:
         once_arena_reset(&x->arena);
         x->newest_ms = ONCE_NO_TIME;
+        x->files_written = x->files_kept;
         a->status = x->store->ops->begin(x->store, err);
         break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;

@@ -23,6 +23,9 @@ typedef struct once_executor {
     const char *cursor; /* the fact that keeps the place in the source; NULL: none is kept */
     int64_t newest_ms;      /* time of the newest message of this transaction, or ONCE_NO_TIME ... */
     int64_t newest_kept_ms; /* ... and what the store was told last */
+    const char *files;  /* the fact that keeps which files the source has had; NULL: it has none */
+    uint64_t files_kept, files_written; /* versions of them: committed, and in the open transaction */
+    once_hash files_seen; /* of the text of that fact, when we wrote or read it last */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */
 } once_executor;

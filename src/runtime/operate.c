@@ -16,6 +16,7 @@
 #include "runtime/executor.h"
 #include "runtime/runtime.h"
 #include "runtime/said.h"
+#include "source/place.h"
 #include "store/history.h"
 
 #include "base/banned.h"
@@ -809,28 +810,67 @@ int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, 
 
 /* --- explain by coordinates --- */
 
-/* Reads the source from its beginning until the message is found; the batch then holds it. */
-static int read_again(once_pipeline *pipeline, once_bytes place, once_bytes point, once_batch *batch, once_item **out, once_error *err)
+/* Of coordinates: the number of the file under the path; 0: they are of another source. */
+static uint64_t number_of(once_bytes path, once_bytes place)
 {
-    const once_spec *spec = pipeline->spec;
-    *out = NULL;
-    if (!same(place, spec->source.path) || same(place, ONCE_BYTES("-")))
-        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the file that this pipeline reads ('%.*s')", show(place), place.data,
-                         show(spec->source.path), spec->source.path.data);
-    once_source *source;
-    int rc = once_source_file.open(spec, pipeline->env, &source, err);
-    if (rc != ONCE_OK) return rc;
+    uint64_t number = 0;
+    if (same(path, ONCE_BYTES("-"))) return 0;
+    if (same(place, path)) return 1;
+    if (place.len <= path.len + 1 || place.len > path.len + 16 || memcmp(place.data, path.data, path.len) != 0 || place.data[path.len] != '/') return 0;
+    for (size_t i = path.len + 1; i < place.len; i++) {
+        if (place.data[i] < '0' || place.data[i] > '9') return 0;
+        number = number * 10 + (uint64_t)(place.data[i] - '0');
+    }
+    return number;
+}
+
+/* Has the source begin with that file, where it is still known. */
+static int go_to_file(once_source *source, uint64_t number, once_bytes files, once_error *err)
+{
+    once_places known, only = {0};
+    once_buf text;
+    once_buf_init(&text, ONCE_PLACES_TEXT);
+    if (files.len && once_places_read(files, &known))
+        for (size_t i = 0; i < known.n; i++)
+            if (known.at[i].number == number) only.at[only.n++] = known.at[i];
+    for (size_t i = 0; i < only.n; i++) once_place_rewind(&only.at[i]);
+    if (only.n) once_places_write(&only, &text);
+    const once_kept_places kept = {.files = files, .cursor = once_buf_bytes(&text)};
+    const int rc = text.failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for the source") : source->ops->seek(source, &kept, err);
+    once_buf_release(&text);
+    return rc;
+}
+
+/* Reads the source until the message is found; the batch then holds it. */
+static int read_until(once_source *source, once_bytes place, once_bytes point, once_batch *batch, once_item **out, once_error *err)
+{
     bool at_end = false;
+    int rc = ONCE_OK;
     while (rc == ONCE_OK && !at_end && !*out) {
         once_arena_reset(&batch->arena);
         rc = source->ops->fetch(source, 1024, batch, &at_end, err);
         for (size_t i = 0; rc == ONCE_OK && i < batch->n && !*out; i++)
-            if (same(batch->items[i].message.at.point, point)) *out = &batch->items[i];
+            if (same(batch->items[i].message.at.point, point) && same(batch->items[i].message.at.place, place)) *out = &batch->items[i];
         if (batch->n == 0) break; /* a followed file has no end */
     }
-    source->ops->close(source);
     if (rc == ONCE_OK && !*out)
         rc = once_fail(err, ONCE_E_USAGE, "'%.*s' has no message at '%.*s'", show(place), place.data, show(point), point.data);
+    return rc;
+}
+
+static int read_again(once_pipeline *pipeline, once_store *store, once_bytes place, once_bytes point, once_batch *batch, once_item **out, once_error *err)
+{
+    once_source *source;
+    once_arena arena = {0};
+    once_bytes files;
+    *out = NULL;
+    int rc = once_source_file.open(pipeline->spec, pipeline->env, &source, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__memory_files(pipeline, store, &files, &arena, err);
+    if (rc == ONCE_OK) rc = go_to_file(source, number_of(pipeline->spec->source.path, place), files, err);
+    if (rc == ONCE_OK) rc = read_until(source, place, point, batch, out, err);
+    source->ops->close(source);
+    once_arena_release(&arena);
     return rc;
 }
 
@@ -897,8 +937,11 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     once_entry entry = {0};
     once_store *store = NULL;
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
-    int rc = read_again(pipeline, place, point, &batch, &item, err);
-    if (rc == ONCE_OK) rc = open_keyed(pipeline, &store, err);
+    const once_bytes path = pipeline->spec->source.path;
+    if (!number_of(path, place))
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the file that this pipeline reads ('%.*s')", show(place), place.data, show(path), path.data);
+    int rc = open_keyed(pipeline, &store, err);
+    if (rc == ONCE_OK) rc = read_again(pipeline, store, place, point, &batch, &item, err);
     if (rc == ONCE_OK) {
         once_intake intake;
         once_intake_init(&intake, pipeline->spec, store->secret, 0, once_effect_prepare);

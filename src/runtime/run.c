@@ -249,7 +249,7 @@ typedef struct around {
     const once_run_options *options;
     uint64_t run;
     bool unclean;
-    char cursor[64];
+    once_kept_names names;
     once_stats stats;
     once_store_time time;
 } around;
@@ -259,7 +259,7 @@ static int begin(void *user, once_error *err)
     around *b = user;
     const once_scope_check how = b->options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
     int rc = once__memory_check_scope(b->pipeline, b->parts->store, how, err);
-    if (rc == ONCE_OK && b->pipeline->spec->source.cursor) rc = once__memory_take_cursor(b->pipeline, b->parts, b->cursor, err);
+    if (rc == ONCE_OK && b->parts->source->ops->seek) rc = once__memory_take_places(b->pipeline, b->parts, &b->names, err);
     if (rc == ONCE_OK) rc = once__memory_run_begins(b->pipeline, b->parts->store, b->run, &b->unclean, err);
     return rc == ONCE_OK ? b->parts->store->ops->time(b->parts->store, &b->time, err) : rc;
 }
@@ -308,7 +308,9 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     once_executor executor;
     once_executor_init(&executor, parts->store, pipeline->spec->consumer, run_effects, parts->effects);
     executor.keying = parts->keying;
-    executor.cursor = pipeline->spec->source.cursor ? b.cursor : NULL;
+    executor.cursor = pipeline->spec->source.cursor ? b.names.cursor : NULL;
+    executor.files = b.names.files;
+    executor.files_seen = b.names.files_seen;
     (void)ONCE_FAIL_AT(open_after);
     pipeline->working = true;
     rc = run_loop(&r, &executor, err);

@@ -66,8 +66,13 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
 /* Of that only the salt, for those who show keys: with another one they would show keys that nobody was given. */
 int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_error *err);
 int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t run, bool *unclean, once_error *err);
-/* Takes the cursor of the source, where the pipeline keeps one: `name` is the fact that holds it. */
-int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, char name[64], once_error *err);
+/* Tells the source which files it has had, and takes its cursor, where the pipeline keeps one. The names are those of the facts. */
+typedef struct once_kept_names {
+    char files[64], cursor[64];
+    once_hash files_seen; /* of what the first one was */
+} once_kept_names;
+int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err);
+int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err);
 /* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence when the time of
  * the store is in doubt. */
 int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *report, void *user, once_error *err);

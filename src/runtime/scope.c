@@ -187,32 +187,49 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
     return rc;
 }
 
-/* --- the cursor --- */
+/* --- the files of a source, and the cursor --- */
 
-int once__memory_take_cursor(once_pipeline *pipeline, const once_parts *parts, char name[64], once_error *err)
+/* The kept texts of a source that has files, and the names of their facts. */
+static int read_kept(once_pipeline *pipeline, once_store *store, once_kept_names *names, once_hash *lock, once_kept_places *kept, once_arena *arena, once_error *err)
+{
+    const once_spec *spec = pipeline->spec;
+    *lock = fact_name(store, "cursor", spec->consumer, spec->source.path, names->cursor);
+    fact_name(store, "files", spec->consumer, spec->source.path, names->files);
+    *kept = (once_kept_places){.lock = spec->source.cursor ? lock : NULL};
+    const int rc = store->ops->fact_get(store, names->files, &kept->files, arena, err);
+    if (rc == ONCE_OK) names->files_seen = once_xxh128(0, kept->files.data, kept->files.len);
+    return rc == ONCE_OK && kept->lock ? store->ops->fact_get(store, names->cursor, &kept->cursor, arena, err) : rc;
+}
+
+int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err)
+{
+    char name[64];
+    fact_name(store, "files", pipeline->spec->consumer, pipeline->spec->source.path, name);
+    return store->ops->fact_get(store, name, out, arena, err);
+}
+
+int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     once_store *store = parts->store;
     once_arena arena = {0};
-    once_bytes kept, owner;
-    once_cursor cursor;
+    once_bytes owner = {0};
+    once_kept_places kept;
+    once_hash lock;
     once_error why;
     char owner_name[64], host[64] = "?", mine[100];
-    const once_hash place = fact_name(store, "cursor", spec->consumer, spec->source.path, name);
     fact_name(store, "holder", spec->consumer, spec->source.path, owner_name);
     gethostname(host, sizeof host - 1);
     const int n = snprintf(mine, sizeof mine, "process %ld on %s", (long)getpid(), host);
 
-    int rc = store->ops->fact_get(store, name, &kept, &arena, err);
-    if (rc == ONCE_OK) rc = store->ops->fact_get(store, owner_name, &owner, &arena, err);
-    if (rc == ONCE_OK && kept.len && !once_cursor_read(kept, &cursor))
-        rc = once_fail(err, ONCE_E_CORRUPT, "the cursor of source '%.*s' in the store cannot be read", show(spec->source.path), spec->source.path.data);
+    int rc = read_kept(pipeline, store, names, &lock, &kept, &arena, err);
+    if (rc == ONCE_OK && kept.lock) rc = store->ops->fact_get(store, owner_name, &owner, &arena, err);
     if (rc == ONCE_OK) {
-        rc = parts->source->ops->seek(parts->source, place, kept.len ? &cursor : NULL, &why);
+        rc = parts->source->ops->seek(parts->source, &kept, &why);
         if (rc == ONCE_E_BUSY) once_fail(err, rc, "%s (%.*s); stop that one, or take 'cursor' out", why.text, show(owner), owner.data);
         else if (rc != ONCE_OK) once_fail(err, rc, "%s", why.text);
     }
-    if (rc == ONCE_OK) rc = store->ops->fact_set(store, owner_name, (once_bytes){mine, (size_t)n}, err);
+    if (rc == ONCE_OK && kept.lock) rc = store->ops->fact_set(store, owner_name, (once_bytes){mine, (size_t)n}, err);
     once_arena_release(&arena);
     return rc;
 }

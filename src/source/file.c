@@ -1,9 +1,28 @@
 /* The file source: NDJSON, one message a line. "-" is standard input; `follow` waits at the end for more.
  *
  * Everything is bounded in bytes: a batch, and a line, of which no more than message_max is kept. A longer one is handed out cut,
- * and says so (once_message.cut_from). Coordinates are the path as it was written and the line number, blank
- * lines included in the count, so they are the same on every reading. */
+ * and says so (once_message.cut_from).
+ *
+ * Coordinates are the path as it was written and the line number, blank lines included in the count, so they are the same on every
+ * reading. When the path names another file than before (rotation), its second file is "PATH/2", and so on: no file is below a file, so
+ * that cannot be a path. The numbers are kept in the store (source/place.h).
+ *
+ * A last line without a newline is perhaps not complete. While a file is followed, it waits for its newline. A finite run hands it
+ * out, and the place that is kept stays before it: when the line is found again as it was, it is not handed out again; when it has
+ * grown, the whole line is a message at the same coordinates.
+ *
+ * Rotation, while a file is followed:
+ *   - Another file has the path (rename and create): the old one stays open and is read to its end, then the new one. Files are
+ *     opened when they are seen, so none is missed while there is much to read. The old one is looked at for ROTATED_MS more, since
+ *     its writer may not know yet; then its last line counts as complete and it is closed.
+ *   - The file was truncated, or what was before the place has changed (copytruncate): the rest of what was there is looked for in
+ *     the folder, in a copy whose name begins with that of the file. The truncated one is a new file, read from its beginning.
+ *   - The old file is gone and the new one goes on with the same bytes: it was written anew as a whole, and is the same file.
+ *   - There is no file for a while: it is waited for.
+ * At the start the kept places are found again in the same ways. What cannot be noticed: other content of which the first
+ * ONCE_HEAD_BYTES and the bytes before the place are the same. */
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,29 +33,44 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/hash.h"
+#include "base/log.h"
 #include "source/lines.h"
+#include "source/place.h"
 #include "source/source.h"
 
 #include "base/banned.h"
 
 #define CHUNK (256u << 10)
-#define BATCH_BYTES (4u << 20)     /* a batch is handed out when it has so many, or `max` messages */
-#define LINE_MAX_BYTES (64u << 20)
+#define BATCH_BYTES (4u << 20) /* a batch is handed out when it has so many, or `max` messages */
 #define IDLE_MS 100
+#define ROTATED_MS 30000       /* how long a file that lost its path may stand still before it is over */
+
+/* A file that is read, or will be. Of its place, offset and line say what was handed out. */
+typedef struct open_file {
+    once_place place;
+    int fd;
+    once_lines lines; /* read, not yet handed out */
+    int64_t read;     /* bytes read */
+    char tail[64];    /* the last of them, to notice that they were changed */
+    size_t tail_len;
+    bool at_eof;
+    int64_t grown_ms; /* when it had more for the last time */
+    int64_t ended_ms; /* when it was looked at for the last time, and had not */
+} open_file;
 
 typedef struct file_source {
     once_source base;
-    int fd;
-    bool is_stdin, regular, at_eof;
-    uint64_t line;     /* of the last line handed out */
-    once_lines lines;  /* read, not yet handed out */
-    _Atomic int64_t offset; /* bytes read; `left` asks from another thread */
-    int64_t given;     /* bytes handed out; the lines begin here */
-    dev_t device;
-    ino_t inode;
     char *path;
+    bool is_stdin, regular;
+    open_file files[ONCE_FILES_MAX]; /* oldest first; the last one has the path */
+    size_t n;
+    once_places known; /* files of this path from before, by their numbers */
+    bool sought, locks;
+    bool goes_on; /* it has a cursor */
+    once_hash lock;
+    uint64_t version; /* of the set of files */
     atomic_bool woken;
+    _Atomic int64_t left;
     int failed; /* not ONCE_OK: what the next fetch has to say, which is `failure` */
     once_error failure;
 } file_source;
@@ -46,13 +80,158 @@ static int bad_file(const file_source *f, int status, const char *what, int erro
     return once_fail(err, status, "source '%s': %s: %s", f->path, what, strerror(error));
 }
 
+static int64_t now_ms(const file_source *f) { return once_env_mono_ns(f->base.env) / 1000000; }
+static bool follows(const file_source *f) { return f->base.spec->source.follow; }
+
+/* --- the files --- */
+
+static void close_file(file_source *f, open_file *file)
+{
+    if (file->fd >= 0 && !f->is_stdin) f->base.env->close(f->base.env->self, file->fd);
+    once_lines_release(&file->lines);
+    file->fd = -1;
+}
+
+static void remove_file(file_source *f, size_t i)
+{
+    close_file(f, &f->files[i]);
+    memmove(&f->files[i], &f->files[i + 1], (f->n - i - 1) * sizeof *f->files);
+    f->n--;
+    f->version++;
+}
+
+/* In the order of their numbers. There is room. */
+static open_file *add_file(file_source *f, int fd, const once_place *place)
+{
+    assert(f->n < ONCE_FILES_MAX);
+    size_t i = f->n++;
+    for (; i > 0 && f->files[i - 1].place.number > place->number; i--) f->files[i] = f->files[i - 1];
+    open_file *file = &f->files[i];
+    *file = (open_file){.place = *place, .fd = fd, .read = (int64_t)place->offset, .grown_ms = now_ms(f)};
+    once_lines_init(&file->lines, f->base.spec->message_max);
+    f->version++;
+    return file;
+}
+
+/* An old one of which all was read is given up for another: nothing comes any more, most likely. */
+static bool has_room(file_source *f)
+{
+    for (size_t i = 0; f->n == ONCE_FILES_MAX && i + 1 < f->n; i++)
+        if (f->files[i].at_eof && once_lines_held(&f->files[i].lines) == 0) remove_file(f, i);
+    return f->n < ONCE_FILES_MAX;
+}
+
+static open_file *current(file_source *f) { return f->n ? &f->files[f->n - 1] : NULL; }
+
+static uint64_t next_number(const file_source *f)
+{
+    uint64_t number = f->n ? f->files[f->n - 1].place.number : 0;
+    for (size_t i = 0; i < f->known.n; i++)
+        if (f->known.at[i].number > number) number = f->known.at[i].number;
+    return number + 1;
+}
+
+static int open_path(file_source *f) { return f->base.env->open(f->base.env->self, f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0); }
+
+static int lock_file(file_source *f, int fd, once_error *err)
+{
+    once_error why;
+    if (!f->locks) return ONCE_OK;
+    const int rc = once_cursor_lock(f->base.env, fd, f->lock, &why);
+    return rc == ONCE_OK ? rc : once_fail(err, rc, "source '%s': %s", f->path, why.text);
+}
+
+/* --- looking for a file that has lost its path --- */
+
+static const char *name_in_path(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static DIR *folder_of(const file_source *f)
+{
+    const char *name = name_in_path(f->path);
+    char *folder = name == f->path ? strdup(".") : strndup(f->path, (size_t)(name - f->path));
+    DIR *dir = folder ? opendir(folder) : NULL;
+    free(folder);
+    return dir;
+}
+
+/* A regular file of the folder, which is not the one that the path names; -1: it is none, or cannot be read. */
+static int open_other(const file_source *f, DIR *dir, const char *name, struct stat *st)
+{
+    if (strcmp(name, name_in_path(f->path)) == 0) return -1;
+    const int fd = openat(dirfd(dir), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd >= 0 && (fstat(fd, st) != 0 || !S_ISREG(st->st_mode))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* By its inode; or by what is in it, when the name begins as the path's does. Returns a descriptor, or -1. */
+static int find_elsewhere(const file_source *f, const once_place *place, bool copies)
+{
+    DIR *dir = folder_of(f);
+    const char *name = name_in_path(f->path);
+    int found = -1;
+    if (!dir) return -1;
+    for (struct dirent *entry; found < 0 && (entry = readdir(dir));) {
+        struct stat st;
+        const bool same_inode = entry->d_ino == place->inode, may_be_copy = copies && strncmp(entry->d_name, name, strlen(name)) == 0;
+        if (!same_inode && !may_be_copy) continue;
+        const int fd = open_other(f, dir, entry->d_name, &st);
+        if (fd < 0) continue;
+        const bool itself = same_inode && st.st_dev == place->device && once_place_head_fits(fd, place);
+        const bool copy = may_be_copy && st.st_ino != place->inode && place->head_len > 0 && once_place_fits(fd, place);
+        if (itself || copy) found = fd;
+        else close(fd);
+    }
+    closedir(dir);
+    return found;
+}
+
+static bool is_elsewhere(const file_source *f, const once_place *place)
+{
+    const int fd = find_elsewhere(f, place, false);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+/* --- the start --- */
+
 static void file_close(once_source *source)
 {
     file_source *f = (file_source *)source;
-    if (f->fd >= 0 && !f->is_stdin) source->env->close(source->env->self, f->fd);
-    once_lines_release(&f->lines);
+    for (size_t i = 0; i < f->n; i++) close_file(f, &f->files[i]);
     free(f->path);
     free(f);
+}
+
+static int check_kind(file_source *f, int fd, once_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return bad_file(f, ONCE_E_IO, "cannot stat", errno, err);
+    if (S_ISDIR(st.st_mode)) return once_fail(err, ONCE_E_CONFIG, "source '%s' is a directory; name a file", f->path);
+    f->regular = S_ISREG(st.st_mode);
+    return ONCE_OK;
+}
+
+static int open_first(file_source *f, once_error *err)
+{
+    const int fd = f->is_stdin ? STDIN_FILENO : f->base.env->open(f->base.env->self, f->path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0 && errno == ENOENT && follows(f)) {
+        once_log(ONCE_LOG_WARN, "source_missing", "source '%s' is not there yet; waiting for it", f->path);
+        f->regular = true;
+        return ONCE_OK;
+    }
+    if (fd < 0) return bad_file(f, ONCE_E_CONFIG, "cannot open", errno, err);
+    once_place place = {.number = 1};
+    const int rc = check_kind(f, fd, err);
+    if (rc == ONCE_OK && f->regular) (void)once_place_look(fd, &place);
+    add_file(f, fd, &place); /* it is closed with the source */
+    return rc;
 }
 
 static int file_open(const once_spec *spec, const once_env *env, once_source **out, once_error *err)
@@ -64,21 +243,11 @@ static int file_open(const once_spec *spec, const once_env *env, once_source **o
     }
     f->base = (once_source){.ops = &once_source_file, .spec = spec, .env = env};
     f->is_stdin = strcmp(f->path, "-") == 0;
-    once_lines_init(&f->lines, spec->message_max);
-    f->fd = f->is_stdin ? STDIN_FILENO : env->open(env->self, f->path, O_RDONLY | O_CLOEXEC, 0);
-
-    struct stat st;
-    int rc = ONCE_OK;
-    if (f->fd < 0) rc = bad_file(f, ONCE_E_CONFIG, "cannot open", errno, err);
-    else if (fstat(f->fd, &st) != 0) rc = bad_file(f, ONCE_E_IO, "cannot stat", errno, err);
-    else if (S_ISDIR(st.st_mode)) rc = once_fail(err, ONCE_E_CONFIG, "source '%s' is a directory; name a file", f->path);
+    const int rc = open_first(f, err);
     if (rc != ONCE_OK) {
         file_close(&f->base);
         return rc;
     }
-    f->regular = S_ISREG(st.st_mode);
-    f->device = st.st_dev;
-    f->inode = st.st_ino;
     *out = &f->base;
     return ONCE_OK;
 }
@@ -89,64 +258,262 @@ static unsigned file_bits(const once_source *source)
     return (source->spec->source.follow ? 0u : ONCE_SOURCE_FINITE) | (f->regular ? ONCE_SOURCE_REDELIVERS : 0u);
 }
 
-/* --- the cursor --- */
-
-/* The message before the cursor must still be there: otherwise this is another file, and its lines would be skipped unseen. */
-static int check_place(file_source *f, const once_cursor *cursor, once_error *err)
+/* The file that has the path now, among those that had it before; NULL: it is new. */
+static const once_place *find_known(const file_source *f, int fd)
 {
-    struct stat st;
-    if (fstat(f->fd, &st) != 0) return bad_file(f, ONCE_E_IO, "cannot stat", errno, err);
-    bool same = st.st_size >= cursor->offset && cursor->offset > 0 && cursor->len < (uint64_t)cursor->offset + 1 && cursor->len <= LINE_MAX_BYTES;
-    char *body = same ? malloc(cursor->len + 2) : NULL;
-    if (same && !body) return once_fail(err, ONCE_E_NOMEM, "out of memory for the source");
-    if (same) { /* the line may end without a newline, at the end of the file */
-        const size_t want = cursor->len + (cursor->len < (uint64_t)cursor->offset);
-        const ssize_t got = pread(f->fd, body, want, cursor->offset - (int64_t)want);
-        same = got == (ssize_t)want;
-        const once_hash with_newline = once_xxh128(0, body, cursor->len), without = once_xxh128(0, body + (want - cursor->len), cursor->len);
-        same = same && (once_hash_equal(with_newline, cursor->hash) || once_hash_equal(without, cursor->hash));
+    once_place here = {0};
+    if (!once_place_look(fd, &here)) return NULL;
+    for (size_t i = f->known.n; i > 0; i--) {
+        const once_place *p = &f->known.at[i - 1];
+        if (p->device == here.device && p->inode == here.inode && once_place_fits(fd, p)) return p;
     }
-    free(body);
-    if (same) return ONCE_OK;
-    return once_fail(err, ONCE_E_CORRUPT, "source '%s' is not the file that its cursor belongs to: it was truncated or replaced; use a new path, or 'cursor: false'", f->path);
+    const once_place *last = f->known.n ? &f->known.at[f->known.n - 1] : NULL;
+    /* Whoever reads the whole file each time may have edited it: then a line that was changed is a conflict, and the others are known. */
+    const bool whole = !follows(f) && !f->goes_on;
+    if (whole && last && ((last->device == here.device && last->inode == here.inode) || !is_elsewhere(f, last))) return last;
+    /* Written anew as a whole, with what it had: then the old one is gone, and not under another name. */
+    return last && last->head_len > 0 && once_place_fits(fd, last) && !is_elsewhere(f, last) ? last : NULL;
 }
 
-static int file_seek(once_source *source, once_hash which, const once_cursor *cursor, once_error *err)
+/* The number of a file that has just got the path, or is found there at the start; and the place in it. */
+static once_place place_of_new(const file_source *f, int fd)
 {
-    file_source *f = (file_source *)source;
-    once_error why;
-    int rc = once_cursor_lock(source->env, f->fd, which, &why);
-    if (rc != ONCE_OK) return once_fail(err, rc, "source '%s': %s", f->path, why.text);
-    if (!cursor) return ONCE_OK;
-    rc = check_place(f, cursor, err);
-    if (rc != ONCE_OK) return rc;
-    if (lseek(f->fd, cursor->offset, SEEK_SET) < 0) return bad_file(f, ONCE_E_IO, "cannot seek", errno, err);
-    f->offset = f->given = cursor->offset;
-    f->line = 0;
-    for (size_t i = 0; i < cursor->line.len; i++) f->line = f->line * 10 + (uint64_t)(cursor->line.data[i] - '0');
-    return ONCE_OK;
+    const once_place *known = find_known(f, fd);
+    once_place place = known ? *known : (once_place){.number = next_number(f)};
+    if (!once_place_head_fits(fd, &place)) place.head_len = 0; /* it was edited */
+    (void)once_place_look(fd, &place);
+    return place;
 }
 
-once_bytes once_cursor_write(const once_cursor *cursor, char out[ONCE_CURSOR_TEXT])
+/* Lines of "v2", or of a cursor as it was before. */
+static bool read_old_cursor(once_bytes text, uint64_t *offset, uint64_t *line, uint64_t *len, once_hash *hash)
 {
-    const int n = snprintf(out, ONCE_CURSOR_TEXT, "%lld %.*s %llu %016llx%016llx", (long long)cursor->offset, (int)cursor->line.len,
-                           cursor->line.data, (unsigned long long)cursor->len, (unsigned long long)cursor->hash.a, (unsigned long long)cursor->hash.b);
-    assert(n > 0 && n < ONCE_CURSOR_TEXT);
-    return (once_bytes){out, (size_t)n};
-}
-
-bool once_cursor_read(once_bytes text, once_cursor *out)
-{
-    char copy[ONCE_CURSOR_TEXT];
-    long long offset;
-    unsigned long long len, a, b;
-    int from = 0, to = 0, end = 0;
+    char copy[128];
+    unsigned long long o, l, n, a, b;
+    int end = 0;
     if (text.len >= sizeof copy) return false;
     memcpy(copy, text.data, text.len);
     copy[text.len] = 0;
-    if (sscanf(copy, "%lld %n%*[0-9]%n %llu %16llx%16llx%n", &offset, &from, &to, &len, &a, &b, &end) != 4 || (size_t)end != text.len) return false;
-    *out = (once_cursor){.offset = offset, .line = {text.data + from, (size_t)(to - from)}, .len = len, .hash = {a, b}};
-    return true;
+    if (sscanf(copy, "%llu %llu %llu %16llx%16llx%n", &o, &l, &n, &a, &b, &end) != 5 || (size_t)end != text.len) return false;
+    *offset = o, *line = l, *len = n, *hash = (once_hash){a, b};
+    return o > 0 && l > 0 && n <= o && o <= INT64_MAX / 2;
+}
+
+static bool bytes_are(int fd, uint64_t at, uint64_t len, once_hash hash)
+{
+    char *bytes = malloc(len + 1);
+    const bool same = bytes && pread(fd, bytes, len, (off_t)at) == (ssize_t)len && once_hash_equal(once_xxh128(0, bytes, len), hash);
+    free(bytes);
+    return same;
+}
+
+/* An old cursor is behind a message that is known by its hash; it may have been one without a newline. One that was longer than the
+ * buffers of then has lost its middle, so that only its newline can be asked for. */
+static bool adopt_old_cursor(int fd, once_bytes text, once_place *out)
+{
+    enum { OLD_LINE_MAX = 64 << 20 };
+    uint64_t offset, line, len;
+    once_hash hash;
+    char before = 0;
+    if (!read_old_cursor(text, &offset, &line, &len, &hash)) return false;
+    const bool newline = pread(fd, &before, 1, (off_t)offset - 1) == 1 && before == '\n';
+    if (newline && (len >= OLD_LINE_MAX || (len < offset && bytes_are(fd, offset - 1 - len, len, hash)))) {
+        *out = (once_place){.number = 1, .offset = offset, .line = line, .tail_len = 1, .tail = once_place_hash("\n", 1)};
+    } else if (len > 0 && len < OLD_LINE_MAX && bytes_are(fd, offset - len, len, hash)) {
+        char part[ONCE_HEAD_BYTES];
+        const size_t kept = len < sizeof part ? (size_t)len : sizeof part;
+        if (pread(fd, part, kept, (off_t)(offset - len)) != (ssize_t)kept) return false;
+        *out = (once_place){.number = 1, .offset = offset - len, .line = line - 1, .part_len = len, .part_kept = kept, .part = once_place_hash(part, kept)};
+    } else {
+        return false;
+    }
+    return once_place_look(fd, out);
+}
+
+/* Takes in what the store has: numbers, and with a cursor, places. */
+static int learn(file_source *f, const once_kept_places *kept, once_error *err)
+{
+    once_places files = {0}, cursor = {0};
+    open_file *file = current(f);
+    if (kept->files.len && !once_places_read(kept->files, &files))
+        return once_fail(err, ONCE_E_CORRUPT, "what the store keeps of the files of source '%s' cannot be read", f->path);
+    if (kept->cursor.len && !once_places_read(kept->cursor, &cursor)) {
+        if (!file || !adopt_old_cursor(file->fd, kept->cursor, &cursor.at[0]))
+            return once_fail(err, ONCE_E_CORRUPT, "source '%s' is not the file that its cursor belongs to, and an older version kept that, which told too little "
+                             "of the file to go on; use a new path, or 'cursor: false'", f->path);
+        cursor.n = 1;
+    }
+    f->known = cursor;
+    for (size_t i = 0; i < files.n && f->known.n < ONCE_FILES_MAX; i++) {
+        bool there = false;
+        for (size_t k = 0; k < cursor.n; k++) there |= cursor.at[k].number == files.at[i].number;
+        if (there) continue;
+        once_place p = files.at[i];
+        once_place_rewind(&p);
+        size_t at = f->known.n++;
+        for (; at > 0 && f->known.at[at - 1].number > p.number; at--) f->known.at[at] = f->known.at[at - 1];
+        f->known.at[at] = p;
+    }
+    return ONCE_OK;
+}
+
+static int go_to(file_source *f, open_file *file, once_error *err)
+{
+    file->read = (int64_t)file->place.offset;
+    return lseek(file->fd, file->read, SEEK_SET) < 0 ? bad_file(f, ONCE_E_IO, "cannot seek", errno, err) : ONCE_OK;
+}
+
+/* The rest of files that had the path when the cursor was kept. */
+static int find_the_rest(file_source *f, const once_places *cursor, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && i < cursor->n; i++) {
+        const once_place *p = &cursor->at[i];
+        if (current(f) && current(f)->place.number == p->number) continue;
+        const int fd = f->n < ONCE_FILES_MAX ? find_elsewhere(f, p, true) : -1;
+        if (fd < 0) {
+            once_log(ONCE_LOG_WARN, "source_lost", "source '%s' has another file now, and the one before it is not found; what it had behind line %llu, if anything, is not read",
+                     f->path, (unsigned long long)p->line);
+            continue;
+        }
+        once_place place = *p;
+        (void)once_place_look(fd, &place);
+        open_file *file = add_file(f, fd, &place);
+        rc = go_to(f, file, err);
+        if (rc == ONCE_OK) rc = lock_file(f, fd, err);
+    }
+    return rc;
+}
+
+static int file_seek(once_source *source, const once_kept_places *kept, once_error *err)
+{
+    file_source *f = (file_source *)source;
+    open_file *file = current(f);
+    if (!f->regular) return ONCE_OK;
+    if (f->sought) { /* the store was away, and this is repeated */
+        while (f->n) remove_file(f, 0);
+        const int again = open_first(f, err);
+        if (again != ONCE_OK) return again;
+        file = current(f);
+    }
+    f->sought = true;
+    f->locks = kept->lock != NULL;
+    f->goes_on = kept->lock || kept->cursor.len;
+    if (kept->lock) f->lock = *kept->lock;
+    int rc = file ? lock_file(f, file->fd, err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = learn(f, kept, err);
+    if (rc != ONCE_OK) return rc;
+    if (file) {
+        f->n = 0; /* so that its own number is not counted */
+        file->place = place_of_new(f, file->fd);
+        f->n = 1;
+        if (file->place.number > 1 || f->known.n)
+            once_log(ONCE_LOG_DEBUG, "source_file", "source '%s' is its file %llu, from line %llu on", f->path, (unsigned long long)file->place.number,
+                     (unsigned long long)file->place.line + 1);
+        if (!kept->cursor.len) once_place_rewind(&file->place);
+        rc = go_to(f, file, err);
+    }
+    once_places cursor;
+    if (rc == ONCE_OK && kept->cursor.len && once_places_read(kept->cursor, &cursor)) rc = find_the_rest(f, &cursor, err);
+    f->version++;
+    return rc;
+}
+
+/* --- rotation --- */
+
+/* Another file has the path. */
+static int take_new_file(file_source *f, int fd, once_error *err)
+{
+    struct stat st;
+    open_file *old = current(f);
+    int rc = lock_file(f, fd, err);
+    if (rc != ONCE_OK || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return rc;
+    }
+    if (!old) {
+        const once_place place = place_of_new(f, fd);
+        return go_to(f, add_file(f, fd, &place), err);
+    }
+    once_place read = old->place; /* as far as it was read */
+    read.offset = (uint64_t)old->read;
+    read.part_len = read.part_kept = 0;
+    read.tail_len = old->tail_len;
+    read.tail = once_place_hash(old->tail, old->tail_len);
+    if (fstat(old->fd, &st) == 0 && st.st_nlink == 0 && read.head_len > 0 && once_place_fits(fd, &read)) {
+        f->base.env->close(f->base.env->self, old->fd);
+        old->fd = fd;
+        (void)once_place_look(fd, &old->place);
+        f->version++;
+        return lseek(fd, old->read, SEEK_SET) < 0 ? bad_file(f, ONCE_E_IO, "cannot seek", errno, err) : ONCE_OK;
+    }
+    once_place place = {.number = next_number(f)};
+    (void)once_place_look(fd, &place);
+    once_log(ONCE_LOG_INFO, "source_rotated", "source '%s' has another file now: '%s/%llu', after line %llu of the one before and what is left of it", f->path,
+             f->path, (unsigned long long)place.number, (unsigned long long)old->place.line);
+    old->grown_ms = now_ms(f);
+    add_file(f, fd, &place);
+    return ONCE_OK;
+}
+
+static int look_at_path(file_source *f, once_error *err)
+{
+    struct stat st;
+    const open_file *file = current(f);
+    if (stat(f->path, &st) != 0) return ONCE_OK; /* for a while there is none */
+    if (file && (uint64_t)st.st_dev == file->place.device && st.st_ino == file->place.inode) return ONCE_OK;
+    if (!has_room(f)) return ONCE_OK; /* when one of them is over */
+    const int fd = open_path(f);
+    return fd < 0 ? ONCE_OK : take_new_file(f, fd, err);
+}
+
+/* What was read must still be there. */
+static bool is_changed(const open_file *file)
+{
+    struct stat st;
+    char tail[sizeof file->tail];
+    if (fstat(file->fd, &st) != 0) return false; /* the next read says what is wrong */
+    if (st.st_size < file->read) return true;
+    if (file->tail_len && (pread(file->fd, tail, file->tail_len, file->read - (int64_t)file->tail_len) != (ssize_t)file->tail_len ||
+                           memcmp(tail, file->tail, file->tail_len) != 0))
+        return true;
+    return !once_place_head_fits(file->fd, &file->place);
+}
+
+/* The file was truncated in place. Its descriptor is that of the new content; the old content may be in a copy. */
+static int was_truncated(file_source *f, size_t i, once_error *err)
+{
+    open_file *file = &f->files[i];
+    once_place read = file->place;
+    read.offset = (uint64_t)file->read;
+    read.tail_len = file->tail_len;
+    read.tail = once_place_hash(file->tail, file->tail_len);
+    read.part_len = read.part_kept = 0;
+    const int copy = find_elsewhere(f, &read, true);
+    const bool has_path = i == f->n - 1;
+    const int fd = file->fd;
+    if (copy < 0)
+        once_log(ONCE_LOG_WARN, "source_truncated", "source '%s' was truncated, and no copy of it is found; what it had behind line %llu and was not read, if anything, is lost",
+                 f->path, (unsigned long long)file->place.line);
+    else once_log(ONCE_LOG_INFO, "source_truncated", "source '%s' was truncated; the rest of it is read from a copy", f->path);
+    once_place place = {.number = next_number(f)};
+    (void)once_place_look(fd, &place);
+    if (copy >= 0) {
+        (void)once_place_look(copy, &file->place);
+        file->fd = copy;
+        file->at_eof = false;
+        file->grown_ms = now_ms(f);
+        if (lseek(copy, file->read, SEEK_SET) < 0) return bad_file(f, ONCE_E_IO, "cannot seek", errno, err);
+    } else {
+        file->fd = -1;
+        remove_file(f, i);
+    }
+    if (!has_path || !has_room(f)) {
+        close(fd); /* it is found again by the path */
+        return ONCE_OK;
+    }
+    open_file *now = add_file(f, fd, &place);
+    return go_to(f, now, err);
 }
 
 /* --- reading --- */
@@ -155,7 +522,7 @@ bool once_cursor_read(once_bytes text, once_cursor *out)
 static bool wait_readable(file_source *f, int64_t ms)
 {
     if (f->regular) return true;
-    struct pollfd p = {.fd = f->fd, .events = POLLIN};
+    struct pollfd p = {.fd = f->files[0].fd, .events = POLLIN};
     while (ms >= 0 && !atomic_load(&f->woken)) {
         const int step = ms > IDLE_MS ? IDLE_MS : (int)ms;
         if (poll(&p, 1, step) != 0) return true; /* data, end, or an error that read() will name */
@@ -164,32 +531,45 @@ static bool wait_readable(file_source *f, int64_t ms)
     return false;
 }
 
-/* The followed file must still be the one we read from: a shorter or another one would reuse its coordinates. */
-static int still_the_same(file_source *f, once_error *err)
+static void remember_tail(open_file *file, const char *data, size_t n)
 {
-    struct stat here, there;
-    if (f->is_stdin || !f->regular) return ONCE_OK;
-    if (fstat(f->fd, &here) != 0) return bad_file(f, ONCE_E_IO, "cannot stat", errno, err);
-    if (here.st_size < f->offset)
-        return once_fail(err, ONCE_E_CORRUPT, "source '%s' was truncated while it was followed; its line numbers name other messages now", f->path);
-    if (stat(f->path, &there) != 0 || there.st_dev != f->device || there.st_ino != f->inode)
-        return once_fail(err, ONCE_E_CORRUPT, "source '%s' was replaced while it was followed; start again with a new path", f->path);
-    return ONCE_OK;
+    const size_t room = sizeof file->tail;
+    if (n >= room) {
+        memcpy(file->tail, data + n - room, room);
+        file->tail_len = room;
+        return;
+    }
+    const size_t keep = file->tail_len + n > room ? room - n : file->tail_len;
+    memmove(file->tail, file->tail + file->tail_len - keep, keep);
+    memcpy(file->tail + keep, data, n);
+    file->tail_len = keep + n;
 }
 
-/* Reads more behind what is there; at_eof: there was nothing, for now. */
-static int read_more(file_source *f, once_error *err)
+/* Reads more behind what is there; at_eof: there was nothing, for now. `changed`: what was there is not what is there. */
+static int read_more(file_source *f, open_file *file, bool *changed, once_error *err)
 {
     const once_env *env = f->base.env;
-    char *room = once_lines_room(&f->lines, CHUNK);
+    char *room = once_lines_room(&file->lines, CHUNK);
+    *changed = false;
     if (!room) return once_fail(err, ONCE_E_NOMEM, "out of memory for a line of '%s'", f->path);
     ssize_t n;
-    do n = env->read(env->self, f->fd, room, CHUNK);
+    do n = env->read(env->self, file->fd, room, CHUNK);
     while (n < 0 && errno == EINTR);
     if (n < 0) return errno == EAGAIN ? ONCE_OK : bad_file(f, ONCE_E_IO, "cannot read", errno, err);
-    f->at_eof = n == 0;
-    once_lines_fed(&f->lines, (size_t)n);
-    f->offset += n;
+    /* Asked after reading: if it was changed before that, these bytes are not what follows. */
+    if (f->regular && (follows(f) || n == 0) && is_changed(file)) {
+        *changed = true;
+        return follows(f) ? ONCE_OK : once_fail(err, ONCE_E_CORRUPT, "source '%s' was truncated or written anew while it was read; run again", f->path);
+    }
+    *(n > 0 ? &file->grown_ms : &file->ended_ms) = now_ms(f);
+    file->at_eof = n == 0;
+    remember_tail(file, room, (size_t)n);
+    once_lines_fed(&file->lines, (size_t)n);
+    file->read += n;
+    if (f->regular && file->place.head_len < ONCE_HEAD_BYTES && (uint64_t)file->read > file->place.head_len) {
+        (void)once_place_look(file->fd, &file->place);
+        f->version++;
+    }
     return ONCE_OK;
 }
 
@@ -222,14 +602,46 @@ typedef struct filling {
 
 static bool is_full(const filling *to) { return to->batch->n == to->max || to->bytes >= BATCH_BYTES; }
 
-static void add_item(file_source *f, filling *to, const once_line *line)
+/* The end of a line that is cut is not in its body. */
+static void keep_tail(const once_line *line, once_resume *resume)
+{
+    const size_t len = line->ending < ONCE_TAIL_BYTES - 1 ? line->ending : ONCE_TAIL_BYTES - 1;
+    resume->tail_len = len + 1;
+    resume->tail = once_place_hash(line->end - len, len + 1);
+}
+
+static void add_item(const open_file *file, filling *to, const once_line *line, uint64_t number)
 {
     once_item *item = &to->batch->items[to->batch->n++];
     *item = (once_item){.batch = to->batch, .message = {.body = {line->data, line->kept}, .sent_ms = ONCE_NO_TIME}};
     item->message.cut_from = line->len > line->kept ? line->len : 0;
-    item->message.at = (once_coordinates){f->base.spec->source.path, {NULL, (size_t)f->line}};
-    item->resume = f->given;
+    item->message.at.point.len = (size_t)number; /* until it is written */
+    item->resume = (once_resume){.offset = (int64_t)file->place.offset, .line = file->place.line, .part = !line->ended};
+    if (item->message.cut_from && line->ended) keep_tail(line, &item->resume);
     to->bytes += line->kept;
+}
+
+/* It was handed out without its newline, and has not grown. */
+static bool is_known_part(const once_place *p, const once_line *line)
+{
+    return p->part_len && p->part_len == line->len && line->kept >= p->part_kept && once_place_hash(line->data, p->part_kept) == p->part;
+}
+
+static void hand_out(const file_source *f, open_file *file, filling *to, const once_line *line)
+{
+    once_place *p = &file->place;
+    const uint64_t number = p->line + 1;
+    const bool again = is_known_part(p, line);
+    if (line->ended) {
+        p->offset += line->len + 1;
+        p->line = number;
+        p->part_len = p->part_kept = p->part = p->tail_len = 0;
+    } else if (f->regular) { /* perhaps it goes on: then it is a message again */
+        p->part_len = line->len;
+        p->part_kept = line->kept < ONCE_HEAD_BYTES ? line->kept : ONCE_HEAD_BYTES;
+        p->part = once_place_hash(line->data, p->part_kept);
+    }
+    if (!again && !is_blank(line)) add_item(file, to, line, number);
 }
 
 /* Bodies and line numbers of items[from...] into the arena, in two pieces. */
@@ -240,63 +652,140 @@ static bool copy_items(once_batch *batch, size_t from)
     const once_message *last = &batch->items[batch->n - 1].message;
     const char *base = batch->items[from].message.body.data;
     const size_t size = (size_t)(last->body.data - base) + last->body.len;
-    char *bodies = once_arena_alloc(&batch->arena, size + 1), *points = once_arena_alloc(&batch->arena, n * 20);
+    char *bodies = once_arena_alloc(&batch->arena, size + 1), *points = once_arena_alloc(&batch->arena, n * 21);
     if (!bodies || !points) return false;
     memcpy(bodies, base, size);
     for (size_t i = from; i < batch->n; i++) {
         once_message *m = &batch->items[i].message;
         m->body.data = bodies + (m->body.data - base);
         m->at.point = (once_bytes){points, write_number(m->at.point.len, points)};
-        points += m->at.point.len;
+        points[m->at.point.len] = '\0';
+        points += m->at.point.len + 1;
     }
     return true;
 }
 
 /* Takes what lines there are, up to the bounds of the batch. All or nothing. */
-static int take_lines(file_source *f, bool last, filling *to, once_error *err)
+static int take_lines(file_source *f, open_file *file, bool last, filling *to, once_error *err)
 {
-    const once_lines lines = f->lines; /* to go back to: taking a line changes no bytes */
+    const once_lines lines = file->lines; /* to go back to: taking a line changes no bytes */
+    const once_place place = file->place;
     const filling was = *to;
     const size_t n = to->batch->n;
-    const int64_t given = f->given;
-    const uint64_t number = f->line;
     once_line line;
-    while (!is_full(to) && once_lines_next(&f->lines, last, &line)) {
-        f->line++;
-        f->given += (int64_t)line.len + line.ended;
-        if (!is_blank(&line)) add_item(f, to, &line);
-    }
+    while (!is_full(to) && once_lines_next(&file->lines, last, &line)) hand_out(f, file, to, &line);
     if (copy_items(to->batch, n)) return ONCE_OK;
-    f->lines = lines;
-    f->given = given;
-    f->line = number;
+    file->lines = lines;
+    file->place = place;
     *to = was;
     to->batch->n = n;
     return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch of '%s'", f->path);
 }
 
-/* One step of a fetch: takes what there is, or reads. */
-static int fill_some(file_source *f, filling *to, bool *more, once_error *err)
+/* Nothing will follow what is in it. */
+static bool is_over(const file_source *f, const open_file *file)
 {
-    const bool follow = f->base.spec->source.follow;
-    int rc = take_lines(f, f->at_eof && !follow, to, err);
+    if (!file->at_eof) return false;
+    if (!follows(f)) return true;
+    return file != &f->files[f->n - 1] && file->ended_ms - file->grown_ms >= ROTATED_MS;
+}
+
+/* One step: takes what there is, or reads. */
+static int fill_some(file_source *f, size_t i, filling *to, bool *more, once_error *err)
+{
+    open_file *file = &f->files[i];
+    const bool over = is_over(f, file);
+    bool changed;
+    int rc = take_lines(f, file, over, to, err);
     *more = false;
-    if (rc != ONCE_OK || is_full(to) || (f->at_eof && !follow)) return rc;
+    if (rc != ONCE_OK || is_full(to) || over) return rc;
     if (!wait_readable(f, to->batch->n ? f->base.spec->batch_wait_ms : IDLE_MS)) return ONCE_OK;
-    rc = read_more(f, err);
-    if (rc != ONCE_OK) return rc;
-    *more = !f->at_eof || !follow;
-    if (*more || to->batch->n) return ONCE_OK;
-    rc = still_the_same(f, err);
-    if (rc == ONCE_OK) once_env_sleep_ms(f->base.env, IDLE_MS);
+    rc = read_more(f, file, &changed, err);
+    if (rc == ONCE_OK && changed) {
+        const uint64_t number = file->place.number;
+        rc = was_truncated(f, i, err);
+        *more = rc == ONCE_OK && i < f->n && f->files[i].place.number == number; /* a copy goes on */
+        return rc;
+    }
+    *more = rc == ONCE_OK && (!file->at_eof || is_over(f, file));
     return rc;
+}
+
+static int fill_from(file_source *f, size_t i, filling *to, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (bool more = true; more && rc == ONCE_OK && !atomic_load(&f->woken);) rc = fill_some(f, i, to, &more, err);
+    return rc;
+}
+
+/* From the first file that has something: a batch is of one file. */
+static int fill(file_source *f, filling *to, size_t *index, once_error *err)
+{
+    int rc = f->regular && follows(f) ? look_at_path(f, err) : ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && i < f->n && !atomic_load(&f->woken);) {
+        const uint64_t number = f->files[i].place.number;
+        rc = fill_from(f, i, to, err);
+        if (to->batch->n) {
+            for (*index = 0; *index + 1 < f->n && f->files[*index].place.number != number;) ++*index;
+            return rc;
+        }
+        if (rc != ONCE_OK || i >= f->n || f->files[i].place.number != number) continue; /* it is gone */
+        if (i + 1 < f->n && is_over(f, &f->files[i]) && once_lines_held(&f->files[i].lines) == 0) remove_file(f, i);
+        else i++;
+    }
+    return rc;
+}
+
+/* The bytes before the place, when nothing was read behind it. */
+static once_place place_now(const open_file *file)
+{
+    once_place place = file->place;
+    const bool all = (int64_t)place.offset == file->read && place.part_len == 0;
+    place.tail_len = all ? file->tail_len : 0;
+    place.tail = all ? once_place_hash(file->tail, file->tail_len) : 0;
+    return place;
+}
+
+/* Where the messages of the batch are, in words and for the cursor. `name` has room for the path and a number. */
+static void set_origin(const file_source *f, once_batch *batch, size_t index, char *name, once_origin *origin)
+{
+    once_bytes place = f->base.spec->source.path;
+    const uint64_t number = f->files[index].place.number;
+    if (number > 1) {
+        memcpy(name, place.data, place.len);
+        name[place.len] = '/';
+        place = (once_bytes){name, place.len + 1 + write_number(number, name + place.len + 1)};
+        name[place.len] = '\0';
+    }
+    for (size_t i = 0; i < batch->n; i++) batch->items[i].message.at.place = place;
+    if (!f->regular) return;
+    *origin = (once_origin){.index = index, .version = f->version, .places.n = f->n};
+    for (size_t i = 0; i < f->n; i++) origin->places.at[i] = place_now(&f->files[i]);
+    batch->origin = origin;
+}
+
+static void note_left(file_source *f)
+{
+    int64_t left = f->regular ? 0 : -1;
+    for (size_t i = 0; i < f->n && f->regular; i++) {
+        struct stat st;
+        if (fstat(f->files[i].fd, &st) == 0 && st.st_size > f->files[i].read) left += st.st_size - f->files[i].read;
+    }
+    atomic_store(&f->left, left);
+}
+
+static bool all_over(const file_source *f)
+{
+    return !follows(f) && f->n == 1 && f->files[0].at_eof && once_lines_held(&f->files[0].lines) == 0;
 }
 
 static int file_fetch(once_source *source, size_t max, once_batch *batch, bool *at_end, once_error *err)
 {
     file_source *f = (file_source *)source;
+    size_t index = 0;
     *at_end = false;
     batch->n = 0;
+    batch->origin = NULL;
     if (f->failed != ONCE_OK) {
         if (err) *err = f->failure;
         const int rc = f->failed;
@@ -304,17 +793,22 @@ static int file_fetch(once_source *source, size_t max, once_batch *batch, bool *
         return rc;
     }
     batch->items = once_arena_new(&batch->arena, once_item, max);
-    if (!batch->items) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch of '%s'", f->path);
+    once_origin *origin = once_arena_new(&batch->arena, once_origin, 1);
+    char *name = once_arena_alloc(&batch->arena, source->spec->source.path.len + 22);
+    if (!batch->items || !origin || !name) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch of '%s'", f->path);
     filling to = {.batch = batch, .max = max};
-    int rc = ONCE_OK;
-    for (bool more = true; more && rc == ONCE_OK && !atomic_load(&f->woken);) rc = fill_some(f, &to, &more, &f->failure);
+    int rc = fill(f, &to, &index, &f->failure);
     atomic_store(&f->woken, false);
-    if (rc != ONCE_OK && batch->n) { /* what was read comes first; it is said next time */
+    note_left(f);
+    if (batch->n) { /* what was read comes first; what failed behind it is said next time */
         f->failed = rc;
-        return ONCE_OK;
+        rc = ONCE_OK;
+        set_origin(f, batch, index, name, origin);
+    } else if (rc == ONCE_OK && follows(f)) {
+        once_env_sleep_ms(source->env, IDLE_MS);
     }
     if (rc != ONCE_OK && err) *err = f->failure;
-    *at_end = rc == ONCE_OK && f->at_eof && !source->spec->source.follow && once_lines_held(&f->lines) == 0;
+    *at_end = rc == ONCE_OK && all_over(f);
     return rc;
 }
 
@@ -326,14 +820,7 @@ static int file_ack(once_source *source, uint64_t upto, once_error *err)
 }
 
 static void file_wake(once_source *source) { atomic_store(&((file_source *)source)->woken, true); }
-
-static int64_t file_left(once_source *source)
-{
-    const file_source *f = (const file_source *)source;
-    struct stat st;
-    if (!f->regular || fstat(f->fd, &st) != 0) return -1;
-    return st.st_size - f->offset;
-}
+static int64_t file_left(once_source *source) { return atomic_load(&((file_source *)source)->left); }
 
 const once_source_ops once_source_file = {
     .name = "file",

@@ -69,6 +69,8 @@ bool once_lines_next(once_lines *lines, bool last, once_line *out)
     }
     const size_t to = end ? (size_t)(end - lines->data) : lines->to, here = to - lines->from;
     *out = (once_line){.data = lines->data + lines->from, .kept = here < lines->keep ? here : lines->keep, .len = here + lines->dropped, .ended = end != NULL};
+    out->end = lines->data + to;
+    out->ending = lines->dropped ? here - lines->keep : here;
     lines->from = lines->looked = to + (end != NULL);
     lines->dropped = 0;
     return true;

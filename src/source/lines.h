@@ -13,7 +13,9 @@ typedef struct once_line {
     const char *data; /* until the next once_lines_room */
     size_t kept;      /* bytes there */
     uint64_t len;     /* of the whole line, without its newline; more than `kept`: it is cut */
-    bool ended;       /* by a newline */
+    bool ended;       /* by a newline, which is data that may be looked at, too: */
+    const char *end;  /* behind its last byte */
+    size_t ending;    /* so many bytes before `end` are its last ones; of a cut line that may be few */
 } once_line;
 
 typedef struct once_lines {

@@ -20,18 +20,12 @@ enum once_source_bits {
     ONCE_SOURCE_REDELIVERS = 2 /* what was not acked comes again; stdin cannot */
 };
 
-/* A place in a source: behind a message, which is known again by its length and hash. Kept in the store as text. */
-typedef struct once_cursor {
-    int64_t offset;
-    once_bytes line; /* the point of the message before it */
-    uint64_t len;
-    once_hash hash;
-} once_cursor;
-
-#define ONCE_CURSOR_TEXT 128
-
-once_bytes once_cursor_write(const once_cursor *cursor, char out[ONCE_CURSOR_TEXT]);
-bool once_cursor_read(once_bytes text, once_cursor *out); /* bytes point into `text`; false: that is none */
+/* What the store keeps of a source that has files (source/place.h), as text; empty: nothing yet. */
+typedef struct once_kept_places {
+    once_bytes files;      /* which files it has had */
+    once_bytes cursor;     /* where to go on; empty: at the beginning */
+    const once_hash *lock; /* with a cursor: what stands for it, since each consumer has its own; NULL: without */
+} once_kept_places;
 
 /* Holds the cursor `which` of an open file for as long as the descriptor lives (source/cursor_lock.c). ONCE_E_BUSY: another has it. */
 int once_cursor_lock(const once_env *env, int fd, once_hash which, once_error *err);
@@ -44,9 +38,9 @@ typedef struct once_source_ops {
     void (*close)(once_source *source);
     unsigned (*bits)(const once_source *source);
 
-    /* Makes this process the one that moves the cursor and goes to that place (NULL: the beginning). ONCE_E_BUSY when another
-     * process has it. `which` tells the cursors of one source apart: each consumer has its own. NULL: the source has no cursor. */
-    int (*seek)(once_source *source, once_hash which, const once_cursor *cursor, once_error *err);
+    /* Before the first fetch: tells the source what the store keeps of it. With a lock, makes this process the one that moves the
+     * cursor: ONCE_E_BUSY when another one does. May be repeated until it succeeds. NULL: the source has no files. */
+    int (*seek)(once_source *source, const once_kept_places *kept, once_error *err);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), the end, wake(), or about 100 ms.
      * Fills batch->items (message and batch set) and batch->n; bodies live in the batch's arena. */

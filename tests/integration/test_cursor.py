@@ -66,16 +66,19 @@ def test_f09_killed_at_any_point_nothing_is_skipped(tmp_path, point):
     counts(p.run(status=0), received=0)
 
 
-def test_another_file_is_refused(tmp_path):
+def test_f84_another_file_is_read_from_its_beginning(tmp_path):
     p = pipeline(tmp_path)
     p.write(*lines(1, 10))
     p.run(status=0)
     p.write(*lines(101, 120))
     ended = p.try_run()
-    assert ended.status == 3 and "not the file that its cursor belongs to" in ended.err, ended
-    assert ids(p) == list(range(1, 11))
+    assert ended.status == 0 and "source_lost" in ended.err, ended
+    counts(ended.json, received=20, done=20)
+    assert p.explain("101")[0]["place"] == "in.ndjson/2"
     p.write(*lines(1, 3))
-    assert p.try_run().status == 3
+    counts(p.run(status=0), received=3, duplicates=3)
+    counts(p.run(status=0), received=0)
+    assert ids(p) == list(range(1, 11)) + list(range(101, 121))
 
 
 def test_f57_one_process_holds_it_and_the_other_says_who(tmp_path):

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "source/place.h"
 #include "source/source.h"
 
 /* An environment whose reads are short, interrupted, or fail at call n. */
@@ -302,23 +303,229 @@ static void following_waits_for_the_end_of_a_line(void **state)
     expect_item(f, 0, "half", "2");
 }
 
-static void a_followed_file_that_shrinks_or_is_replaced_stops_the_source(void **state)
+/* --- places --- */
+
+static void expect_place(const fixture *f, size_t i, const char *more)
+{
+    char place[100];
+    snprintf(place, sizeof place, "%s%s", f->path, more);
+    const once_bytes at = f->batch.items[i].message.at.place;
+    assert_int_equal(at.len, strlen(place));
+    assert_memory_equal(at.data, place, at.len);
+}
+
+/* The cursor behind the i-th message of the last fetch, as text. */
+static void cursor_behind(const fixture *f, size_t i, char out[ONCE_PLACES_TEXT + 1])
+{
+    once_places places;
+    once_buf text;
+    once_buf_init(&text, ONCE_PLACES_TEXT);
+    once_places_behind(&f->batch.items[i], &places);
+    once_places_write(&places, &text);
+    assert_false(text.failed);
+    memcpy(out, text.data, text.len + 1);
+    once_buf_release(&text);
+}
+
+static int start_at(fixture *f, const char *files, const char *cursor, once_error *err)
+{
+    if (f->source) f->source->ops->close(f->source);
+    f->source = NULL;
+    const int rc = open_source(f);
+    if (rc != ONCE_OK) return rc;
+    const once_kept_places kept = {.files = {files, strlen(files)}, .cursor = {cursor, strlen(cursor)}};
+    return f->source->ops->seek(f->source, &kept, err);
+}
+
+static void fetch_all(fixture *f, size_t want)
+{
+    bool at_end;
+    assert_int_equal(fetch(f, 10, &at_end), ONCE_OK);
+    assert_int_equal(f->batch.n, want);
+}
+
+static void f84_a_last_line_without_newline_shifts_nothing(void **state)
 {
     fixture *f = *state;
-    bool at_end;
+    once_error err;
+    char cursor[ONCE_PLACES_TEXT + 1];
+    write_file(f, "w", "one\ntwo", 7);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 2);
+    expect_item(f, 1, "two", "2");
+    cursor_behind(f, 1, cursor);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK); /* the same again: it was handed out */
+    fetch_all(f, 0);
+    write_file(f, "a", "\nthree\n", 7);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 1);
+    expect_item(f, 0, "three", "3");
+}
+
+static void f84_a_half_written_last_line_is_not_passed_by_the_cursor(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    char cursor[ONCE_PLACES_TEXT + 1];
+    write_file(f, "w", "one\n{\"id\"", 9);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 2);
+    expect_item(f, 1, "{\"id\"", "2");
+    cursor_behind(f, 1, cursor);
+    write_file(f, "a", ": 2}\nthree", 10);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 2);
+    expect_item(f, 0, "{\"id\": 2}", "2"); /* whole, at the same coordinates */
+    expect_item(f, 1, "three", "3");
+    f->spec.source.follow = true; /* a follower waits for its end */
+    cursor_behind(f, 0, cursor);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 0);
+}
+
+static void f84_a_cursor_behind_a_cut_line_is_found_again(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    char cursor[ONCE_PLACES_TEXT + 1], *text = malloc(700004);
+    memset(text, 'x', 700000);
+    memcpy(text + 700000, "\nb\n", 3);
+    f->spec.message_max = 1000;
+    write_file(f, "w", text, 700003);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 2);
+    cursor_behind(f, 0, cursor);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 1);
+    expect_item(f, 0, "b", "2");
+    expect_place(f, 0, "");
+    write_file(f, "w", text, 650000); /* and as the last one, without its newline */
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 1);
+    cursor_behind(f, 0, cursor);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 0);
+    write_file(f, "a", "y\n", 2);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 1);
+    assert_int_equal(f->batch.items[0].message.cut_from, 650001);
+    free(text);
+}
+
+static void f84_cursors_of_before_are_understood(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    char cursor[200];
+    write_file(f, "w", "one\ntwo\nthree", 13);
+    once_hash hash = once_xxh128(0, "two", 3);
+    snprintf(cursor, sizeof cursor, "8 2 3 %016llx%016llx", (unsigned long long)hash.a, (unsigned long long)hash.b);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 1);
+    expect_item(f, 0, "three", "3");
+    hash = once_xxh128(0, "three", 5); /* behind a line without its newline */
+    snprintf(cursor, sizeof cursor, "13 3 5 %016llx%016llx", (unsigned long long)hash.a, (unsigned long long)hash.b);
+    write_file(f, "a", "\nfour\n", 6);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 1);
+    expect_item(f, 0, "four", "4");
+    write_file(f, "w", "another file\nof the same name\n", 30); /* nothing but the hash was kept of it */
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(err.text, "not the file that its cursor belongs to"));
+    assert_int_equal(start_at(f, "", "v2 1", &err), ONCE_E_CORRUPT);
+    assert_int_equal(start_at(f, "v2 1 2 3", "", &err), ONCE_E_CORRUPT);
+}
+
+static void f84_another_file_begins_at_its_beginning_under_its_own_number(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    char cursor[ONCE_PLACES_TEXT + 1], other[100];
+    write_file(f, "w", "one\ntwo\n", 8);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 2);
+    cursor_behind(f, 1, cursor);
+    write_file(f, "w", "uno\ndue\ntre\n", 12); /* written over it */
+    assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK);
+    fetch_all(f, 3);
+    expect_item(f, 0, "uno", "1");
+    expect_place(f, 0, "/2");
+    cursor_behind(f, 2, cursor);
+    snprintf(other, sizeof other, "%s.new", f->path); /* written anew as a whole: the same file */
+    FILE *out = fopen(other, "w");
+    fputs("uno\ndue\ntre\nquattro\n", out);
+    fclose(out);
+    assert_int_equal(rename(other, f->path), 0);
+    assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK);
+    fetch_all(f, 1);
+    expect_item(f, 0, "quattro", "4");
+    expect_place(f, 0, "/2");
+    write_file(f, "w", "UNO\ndue\n", 8); /* who reads it whole each time has corrected it */
+    assert_int_equal(start_at(f, cursor, "", &err), ONCE_OK);
+    fetch_all(f, 2);
+    expect_place(f, 0, "/2");
+    fetch_all(f, 0);
+    assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK); /* with a cursor it is another one */
+    fetch_all(f, 2);
+    expect_place(f, 0, "/3");
+}
+
+static void f84_a_finite_run_reads_the_rest_of_the_rotated_file_first(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    char cursor[ONCE_PLACES_TEXT + 1], old[100];
+    snprintf(old, sizeof old, "%s.1", f->path);
+    write_file(f, "w", "one\ntwo\nthree", 13);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 3);
+    cursor_behind(f, 0, cursor);
+    assert_int_equal(rename(f->path, old), 0);
+    write_file(f, "w", "one\n", 4);
+    assert_int_equal(start_at(f, "", cursor, &err), ONCE_OK);
+    fetch_all(f, 2);
+    expect_item(f, 0, "two", "2");
+    expect_item(f, 1, "three", "3");
+    expect_place(f, 0, "");
+    fetch_all(f, 1);
+    expect_item(f, 0, "one", "1");
+    expect_place(f, 0, "/2");
+    unlink(old);
+}
+
+static void f84_a_followed_file_is_waited_for(void **state)
+{
+    fixture *f = *state;
     once_error err;
     f->spec.source.follow = true;
-    write_file(f, "w", "a\nb\n", 4);
-    assert_int_equal(open_source(f), ONCE_OK);
-    assert_int_equal(fetch(f, 10, &at_end), ONCE_OK);
-    assert_int_equal(truncate(f->path, 1), 0);
-    once_arena_reset(&f->batch.arena);
-    assert_int_equal(f->source->ops->fetch(f->source, 10, &f->batch, &at_end, &err), ONCE_E_CORRUPT);
-    assert_non_null(strstr(err.text, "truncated"));
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 0);
+    write_file(f, "w", "one\n", 4);
+    fetch_all(f, 1);
+    expect_item(f, 0, "one", "1");
+    expect_place(f, 0, "");
     assert_int_equal(unlink(f->path), 0);
-    write_file(f, "w", "a\nb\nc\n", 6);
+    fetch_all(f, 0);
+    write_file(f, "w", "two\n", 4);
+    fetch_all(f, 1);
+    expect_item(f, 0, "two", "1");
+    expect_place(f, 0, "/2");
+}
+
+static void f84_a_file_that_shrinks_while_it_is_read_is_an_error(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    bool at_end;
+    write_file(f, "w", "one\ntwo\n", 8);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    assert_int_equal(fetch(f, 1, &at_end), ONCE_OK);
+    assert_int_equal(truncate(f->path, 2), 0);
+    assert_int_equal(fetch(f, 1, &at_end), ONCE_OK);
     once_arena_reset(&f->batch.arena);
     assert_int_equal(f->source->ops->fetch(f->source, 10, &f->batch, &at_end, &err), ONCE_E_CORRUPT);
+    assert_false(at_end);
+    assert_non_null(strstr(err.text, "truncated"));
 }
 
 static void a_directory_is_refused(void **state)
@@ -343,7 +550,14 @@ int main(void)
         TEST(f84_a_line_longer_than_message_max_is_cut_and_says_so),
         TEST(f84_a_batch_is_bounded_in_bytes),
         TEST(following_waits_for_the_end_of_a_line),
-        TEST(a_followed_file_that_shrinks_or_is_replaced_stops_the_source),
+        TEST(f84_a_last_line_without_newline_shifts_nothing),
+        TEST(f84_a_half_written_last_line_is_not_passed_by_the_cursor),
+        TEST(f84_a_cursor_behind_a_cut_line_is_found_again),
+        TEST(f84_cursors_of_before_are_understood),
+        TEST(f84_another_file_begins_at_its_beginning_under_its_own_number),
+        TEST(f84_a_finite_run_reads_the_rest_of_the_rotated_file_first),
+        TEST(f84_a_followed_file_is_waited_for),
+        TEST(f84_a_file_that_shrinks_while_it_is_read_is_an_error),
         TEST(a_directory_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,169 @@
+#include "source/place.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+
+#include "base/banned.h"
+
+enum { FIELDS = 12 };
+
+/* In the order of the text. */
+static void fields_of(once_place *p, uint64_t *out[FIELDS])
+{
+    uint64_t *const fields[FIELDS] = {&p->number, &p->device,   &p->inode, &p->head_len, &p->head,      &p->offset,
+                                      &p->line,   &p->tail_len, &p->tail,  &p->part_len, &p->part_kept, &p->part};
+    memcpy(out, fields, sizeof fields);
+}
+
+void once_places_write(const once_places *places, once_buf *out)
+{
+    once_buf_puts(out, "v2");
+    for (size_t i = 0; i < places->n; i++) {
+        once_place place = places->at[i];
+        uint64_t *fields[FIELDS];
+        fields_of(&place, fields);
+        for (int k = 0; k < FIELDS; k++) once_buf_printf(out, " %llx", (unsigned long long)*fields[k]);
+    }
+}
+
+static bool read_hex(once_bytes *text, uint64_t *out)
+{
+    size_t digits = 0;
+    uint64_t number = 0;
+    if (text->len == 0 || text->data[0] != ' ') return false;
+    for (; digits + 1 < text->len && text->data[digits + 1] != ' '; digits++) {
+        const char c = text->data[digits + 1];
+        const int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (value < 0 || digits == 16) return false;
+        number = number << 4 | (unsigned)value;
+    }
+    *text = (once_bytes){text->data + digits + 1, text->len - digits - 1};
+    *out = number;
+    return digits > 0;
+}
+
+static bool is_sane(const once_place *p, const once_place *before)
+{
+    return p->number > (before ? before->number : 0) && p->head_len <= ONCE_HEAD_BYTES && p->tail_len <= ONCE_TAIL_BYTES && p->tail_len <= p->offset &&
+           p->offset <= INT64_MAX / 2 && p->part_len <= INT64_MAX / 2 && p->part_kept <= ONCE_HEAD_BYTES && p->part_kept <= p->part_len;
+}
+
+bool once_places_read(once_bytes text, once_places *out)
+{
+    *out = (once_places){0};
+    if (text.len < 2 || memcmp(text.data, "v2", 2) != 0) return false;
+    text = (once_bytes){text.data + 2, text.len - 2};
+    while (text.len > 0) {
+        uint64_t *fields[FIELDS];
+        if (out->n == ONCE_FILES_MAX) return false;
+        once_place *place = &out->at[out->n++];
+        fields_of(place, fields);
+        for (int k = 0; k < FIELDS; k++)
+            if (!read_hex(&text, fields[k])) return false;
+        if (!is_sane(place, out->n > 1 ? place - 1 : NULL)) return false;
+    }
+    return true;
+}
+
+void once_place_rewind(once_place *p) { p->offset = p->line = p->tail_len = p->tail = p->part_len = p->part_kept = p->part = 0; }
+
+uint64_t once_place_hash(const void *data, size_t len) { return once_xxh128(0, data, len).a; }
+
+/* --- the place behind a message --- */
+
+static void behind_part(const once_message *m, once_place *out)
+{
+    out->tail_len = 0; /* what is known again is the part */
+    out->part_len = m->cut_from ? m->cut_from : m->body.len;
+    out->part_kept = m->body.len < ONCE_HEAD_BYTES ? m->body.len : ONCE_HEAD_BYTES;
+    out->part = once_place_hash(m->body.data, out->part_kept);
+}
+
+/* The bytes before the offset are the end of the message, and its newline. */
+static void behind_line(const once_message *m, once_place *out)
+{
+    char tail[ONCE_TAIL_BYTES];
+    const size_t len = m->body.len < sizeof tail - 1 ? m->body.len : sizeof tail - 1;
+    memcpy(tail, m->body.data + m->body.len - len, len);
+    tail[len] = '\n';
+    out->tail_len = len + 1;
+    out->tail = once_place_hash(tail, len + 1);
+}
+
+void once_places_behind(const once_item *item, once_places *out)
+{
+    const once_origin *origin = item->batch->origin;
+    assert(origin && origin->index < origin->places.n);
+    *out = origin->places;
+    once_place *place = &out->at[origin->index];
+    place->offset = (uint64_t)item->resume.offset;
+    place->line = item->resume.line;
+    place->part_len = place->part_kept = place->part = 0;
+    if (item->resume.part) {
+        behind_part(&item->message, place);
+    } else if (item->message.cut_from) {
+        place->tail_len = item->resume.tail_len;
+        place->tail = item->resume.tail;
+    } else {
+        behind_line(&item->message, place);
+    }
+}
+
+bool once_places_agree(const once_places *a, const once_places *b)
+{
+    for (size_t i = 0; i < a->n; i++)
+        for (size_t k = 0; k < b->n; k++)
+            if (a->at[i].number == b->at[k].number && (a->at[i].device != b->at[k].device || a->at[i].inode != b->at[k].inode)) return false;
+    return true;
+}
+
+/* --- is it that file? --- */
+
+static bool read_at(int fd, void *out, size_t len, uint64_t at)
+{
+    char *to = out;
+    while (len > 0) {
+        const ssize_t n = pread(fd, to, len, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        to += n;
+        at += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static bool hash_fits(int fd, uint64_t at, uint64_t len, uint64_t hash)
+{
+    char bytes[ONCE_HEAD_BYTES];
+    assert(len <= sizeof bytes);
+    return len == 0 || (read_at(fd, bytes, len, at) && once_place_hash(bytes, len) == hash);
+}
+
+bool once_place_head_fits(int fd, const once_place *p) { return hash_fits(fd, 0, p->head_len, p->head); }
+
+bool once_place_fits(int fd, const once_place *p)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < p->offset + p->part_len) return false;
+    return once_place_head_fits(fd, p) && hash_fits(fd, p->offset - p->tail_len, p->tail_len, p->tail) && hash_fits(fd, p->offset, p->part_kept, p->part);
+}
+
+bool once_place_look(int fd, once_place *place)
+{
+    struct stat st;
+    char bytes[ONCE_HEAD_BYTES];
+    if (fstat(fd, &st) != 0) return false;
+    place->device = st.st_dev;
+    place->inode = st.st_ino;
+    const size_t len = (uint64_t)st.st_size < sizeof bytes ? (size_t)st.st_size : sizeof bytes;
+    if (len <= place->head_len || !read_at(fd, bytes, len, 0)) return true; /* as much as was known */
+    place->head_len = len;
+    place->head = once_place_hash(bytes, len);
+    return true;
+}

@@ -1,0 +1,60 @@
+/* Places in files: which file, and how far.
+ *
+ * A path may name one file after the other: logs are rotated. The first file of a path has the number 1, the next one 2, and so on;
+ * numbers are kept in the store, so that a file has the same one on every reading. What a file is known by is its device and inode,
+ * and the hash of its first bytes; how far it was read, by the offset and the hash of the bytes before it.
+ *
+ * As text, which is what the store keeps: "v2", then for each file the fields of once_place as hexadecimal numbers, oldest file
+ * first. Until version 5 of the tables a cursor was "OFFSET LINE LENGTH HASH", of the message before it. */
+#ifndef ONCE_SOURCE_PLACE_H
+#define ONCE_SOURCE_PLACE_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "core/item.h"
+#include "once/types.h"
+
+#define ONCE_FILES_MAX 16         /* of one path at a time */
+#define ONCE_PLACES_TEXT 4096     /* bytes of their text at most */
+#define ONCE_HEAD_BYTES 1024u     /* a file is known by the first of them */
+#define ONCE_TAIL_BYTES 256u      /* a place by so many before it */
+
+typedef struct once_place {
+    uint64_t number;          /* of the file under its path: 1, 2, 3... */
+    uint64_t device, inode;
+    uint64_t head_len, head;  /* the first bytes: how many, and their hash */
+    uint64_t offset, line;    /* of the next line; lines before it */
+    uint64_t tail_len, tail;  /* the bytes before the offset */
+    uint64_t part_len, part_kept, part; /* the line at the offset was handed out without its newline: its length, and the hash of its
+                                         * first part_kept bytes; 0: it was not */
+} once_place;
+
+typedef struct once_places {
+    once_place at[ONCE_FILES_MAX];
+    size_t n;
+} once_places;
+
+/* Of a batch, in its arena: where its messages come from. */
+typedef struct once_origin {
+    once_places places; /* when it was fetched */
+    size_t index;       /* its file */
+    uint64_t version;   /* changes with the files, not with the places in them */
+} once_origin;
+
+bool once_places_read(once_bytes text, once_places *out); /* false: that is none */
+void once_places_write(const once_places *places, once_buf *out);
+
+/* The place behind this message, and those in the other files. */
+void once_places_behind(const once_item *item, once_places *out);
+/* Whether two readers gave the same numbers to the same files. */
+bool once_places_agree(const once_places *a, const once_places *b);
+
+/* Whether an open file is the one of a place: its first bytes, and those around the offset. */
+bool once_place_head_fits(int fd, const once_place *place);
+bool once_place_fits(int fd, const once_place *place);
+/* Device, inode and as much of the head as there is. */
+bool once_place_look(int fd, once_place *place);
+void once_place_rewind(once_place *place); /* to the beginning of its file */
+uint64_t once_place_hash(const void *data, size_t len);
+
+#endif

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 static inline bool once_ascii_is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 static inline char once_ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
@@ -20,7 +21,7 @@ static inline bool once_ascii_begins(const char *text, size_t len, const char *w
 /* Whether it is that word. */
 static inline bool once_ascii_is(const char *text, size_t len, const char *word)
 {
-    return once_ascii_begins(text, len, word) && word[len] == '\0';
+    return strlen(word) == len && once_ascii_begins(text, len, word);
 }
 
 #endif

@@ -83,6 +83,7 @@ void once__pg_drop(once_pg *pg); /* whatever was open there is rolled back by th
 /* ---- values ---- */
 
 enum { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT2 = 21, PG_INT4 = 23, PG_TID = 27, PG_UUID = 2950 };
+enum { PG_NUMERIC = 1700, PG_FLOAT4 = 700, PG_FLOAT8 = 701, PG_TEXT = 25, PG_VARCHAR = 1043, PG_BPCHAR = 1042, PG_JSON = 114, PG_JSONB = 3802 };
 
 enum { PG_TID_SIZE = 6 }; /* where a row is, as it travels */
 

@@ -5,8 +5,8 @@
  * configuration may write functions that do more, and is trusted with that.
  *
  * Values travel as text without a type, so that the server infers it from where they stand: 12 fits into an integer, a numeric and a
- * text column alike. A number is the text that the message has, so that a numeric keeps all of it. Where an integer is asked for, 1.0 and
- * 1e3 are written as what they are. */
+ * text column alike. A number is the text that the message has where the type keeps that, as numeric and text do. For others, and those are
+ * integers above all, 1.0 and 1e3 are written as 1 and 1000. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,13 +323,20 @@ static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error
 
 /* ---- running ---- */
 
-static bool is_integer_type(unsigned type) { return type == PG_BOOL || type == PG_INT2 || type == PG_INT4 || type == PG_INT8; }
+/* Types that read any number, and differ in what they keep of its spelling. Not those of integers, nor domains, which may be of them. */
+static bool reads_any_number(unsigned type)
+{
+    static const unsigned types[] = {PG_NUMERIC, PG_FLOAT4, PG_FLOAT8, PG_TEXT, PG_VARCHAR, PG_BPCHAR, PG_JSON, PG_JSONB};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i] == type) return true;
+    return false;
+}
 
-/* Where the server wants an integer, one is written without point and exponent. */
+/* Where the server may want an integer, one is written without point and exponent. */
 static void put_number(once_buf *to, once_bytes text, unsigned type)
 {
     once_decimal d;
-    const bool whole = is_integer_type(type) && once_json_decimal((once_json_value){.type = ONCE_JSON_REAL, .raw = text}, &d) && d.exponent >= 0 &&
+    const bool whole = !reads_any_number(type) && once_json_decimal((once_json_value){.type = ONCE_JSON_REAL, .raw = text}, &d) && d.exponent >= 0 &&
                        d.exponent < INTEGER_DIGITS;
     if (!whole) {
         once_buf_append(to, text.data, text.len);

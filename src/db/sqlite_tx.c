@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/errno_text.h"
 #include "db/sqlite.h"
 
 #include "base/banned.h"
@@ -89,7 +90,7 @@ int once__sqlite_identity(once_db *db, char *out, size_t len, once_error *err)
 {
     const char *path = sqlite3_db_filename(of(db)->handle, "main");
     struct stat file;
-    if (!path || stat(path, &file) != 0) return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': %s", of(db)->path, strerror(errno));
+    if (!path || stat(path, &file) != 0) return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': %s", of(db)->path, once_errno_text(errno));
     snprintf(out, len, "sqlite %llu:%llu", (unsigned long long)file.st_dev, (unsigned long long)file.st_ino);
     return ONCE_OK;
 }

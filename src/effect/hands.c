@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "effect/effect.h"
@@ -51,7 +52,7 @@ int once_hands_watch(once_hands *hands, once_watch *watch, uint32_t events, once
     assert(watch->fd >= 0 && watch->ready);
     struct epoll_event event = {.events = events, .data.ptr = watch};
     if (epoll_ctl(hands->epoll, watch->on ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, watch->fd, &event) != 0)
-        return once_fail(err, ONCE_E_UNAVAILABLE, "cannot watch a descriptor: %s", strerror(errno));
+        return once_fail(err, ONCE_E_UNAVAILABLE, "cannot watch a descriptor: %s", once_errno_text(errno));
     watch->on = true;
     return ONCE_OK;
 }
@@ -271,7 +272,7 @@ static int read_secret(const environment *env, const once_exec_variable *v, cons
     if (fd >= 0) world->close(world->self, fd);
     if (got < 0)
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for '%.*s': %s", AT(env, v->line), path,
-                         (int)v->name.len, v->name.data, strerror(why));
+                         (int)v->name.len, v->name.data, once_errno_text(why));
     if (len && text[len - 1] == '\n') len--;
     if (len && text[len - 1] == '\r') len--;
     *out = (once_bytes){text, len};
@@ -393,7 +394,7 @@ static int open_loop(once_hands *hands, once_error *err)
     hands->epoll = epoll_create1(EPOLL_CLOEXEC);
     hands->wake = (once_watch){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = woken};
     if (hands->epoll < 0 || hands->wake.fd < 0)
-        return once_fail(err, ONCE_E_UNAVAILABLE, "cannot make an event loop: %s", strerror(errno));
+        return once_fail(err, ONCE_E_UNAVAILABLE, "cannot make an event loop: %s", once_errno_text(errno));
     return once_hands_watch(hands, &hands->wake, EPOLLIN, err);
 }
 

@@ -5,6 +5,8 @@
  * delivered to it before our handlers are gone from its table: all are blocked around the start. */
 #include "effect/process.h"
 
+#include "base/errno_text.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -152,7 +154,7 @@ int once_process_start(const char *file, char *const *argv, char *const *envp, o
 {
     int pipes[3][2];
     *out = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
-    if (!make_pipes(pipes)) return once_fail(err, status_of(errno), "cannot make pipes for '%s': %s", file, strerror(errno));
+    if (!make_pipes(pipes)) return once_fail(err, status_of(errno), "cannot make pipes for '%s': %s", file, once_errno_text(errno));
     plan p = {.file = file, .argv = argv, .envp = envp, .fds = {pipes[0][0], pipes[1][1], pipes[2][1]}, .parent = getpid()};
     once_child child = {.pidfd = -1, .in = pipes[0][1], .out = pipes[1][0], .err = pipes[2][0]};
     child.pid = clone_child(&p, &child.pidfd);
@@ -166,9 +168,9 @@ int once_process_start(const char *file, char *const *argv, char *const *envp, o
     int ignored;
     if (child.pid > 0) once_process_reap(&child, true, &ignored);
     once_process_close(&child);
-    if (child.pid < 0) return once_fail(err, status_of(why), "cannot start a process for '%s': %s", file, strerror(why));
-    if (strcmp(p.failed_at, "exec") == 0) return once_fail(err, status_of(why), "cannot run '%s': %s", file, strerror(why));
-    return once_fail(err, status_of(why), "cannot start '%s': %s: %s", file, p.failed_at, strerror(why));
+    if (child.pid < 0) return once_fail(err, status_of(why), "cannot start a process for '%s': %s", file, once_errno_text(why));
+    if (strcmp(p.failed_at, "exec") == 0) return once_fail(err, status_of(why), "cannot run '%s': %s", file, once_errno_text(why));
+    return once_fail(err, status_of(why), "cannot start '%s': %s: %s", file, p.failed_at, once_errno_text(why));
 }
 
 void once_process_kill(once_child *child)
@@ -279,7 +281,7 @@ int once_process_find(const char *command, const char *path, char **out, once_er
         }
         if (why == 0) why = ENOMEM;
     }
-    return once_fail(err, status_of(why), "cannot run command '%s': %s", command, strerror(why));
+    return once_fail(err, status_of(why), "cannot run command '%s': %s", command, once_errno_text(why));
 }
 
 /* ---- what it said last ---- */

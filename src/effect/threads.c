@@ -1,5 +1,7 @@
 #include "effect/threads.h"
 
+#include "base/errno_text.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -240,7 +242,7 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_h
     threads->done_watch = (once_watch){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = done_ready};
     int rc = threads->list ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
     if (rc == ONCE_OK && threads->done_watch.fd < 0)
-        rc = once_fail(err, ONCE_E_UNAVAILABLE, "cannot make an event descriptor: %s", strerror(errno));
+        rc = once_fail(err, ONCE_E_UNAVAILABLE, "cannot make an event descriptor: %s", once_errno_text(errno));
     if (rc == ONCE_OK) rc = once_hands_watch(hands, &threads->done_watch, EPOLLIN, err);
     if (rc != ONCE_OK) threads_close(&threads->hand);
     return rc;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "core/pipeline.h"
@@ -234,7 +235,7 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
     pthread_cond_destroy(&r->source.news);
     pthread_cond_destroy(&r->over);
     pthread_mutex_destroy(&r->lock);
-    return rc == 0 ? once_pipe_status(r->pipe, err) : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", strerror(rc));
+    return rc == 0 ? once_pipe_status(r->pipe, err) : once_fail(err, ONCE_E_NOMEM, "cannot start a thread: %s", once_errno_text(rc));
 }
 
 static int run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed, once_error *err)

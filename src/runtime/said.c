@@ -1,6 +1,8 @@
 /* A file of slots, open addressing, never more than half full. A slot that was not written reads as zeros: free. */
 #include "runtime/said.h"
 
+#include "base/errno_text.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +16,7 @@
 
 static int cannot(const char *what, once_error *err)
 {
-    return once_fail(err, ONCE_E_IO, "cannot %s the temporary file of a dry run: %s", what, strerror(errno));
+    return once_fail(err, ONCE_E_IO, "cannot %s the temporary file of a dry run: %s", what, once_errno_text(errno));
 }
 
 int once__said_open(once_said_table *table, uint64_t most, once_error *err)
@@ -25,7 +27,7 @@ int once__said_open(once_said_table *table, uint64_t most, once_error *err)
     while (size / 2 < most) size *= 2;
     snprintf(path, sizeof path, "%s/once-XXXXXX", folder);
     const int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0) return once_fail(err, ONCE_E_IO, "cannot make a temporary file in '%s': %s; set TMPDIR", folder, strerror(errno));
+    if (fd < 0) return once_fail(err, ONCE_E_IO, "cannot make a temporary file in '%s': %s; set TMPDIR", folder, once_errno_text(errno));
     unlink(path);
     *table = (once_said_table){.fd = fd, .size = size};
     if (ftruncate(fd, (off_t)(size * sizeof(once_said))) == 0) return ONCE_OK;

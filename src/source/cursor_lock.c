@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 
+#include "base/errno_text.h"
 #include "source/source.h"
 
 #include "base/banned.h"
@@ -24,16 +25,16 @@ static struct flock byte_of(once_hash which, short type)
 static int take(int fd, once_hash which, once_error *err)
 {
     struct flock theirs = byte_of(which, F_WRLCK), ours = byte_of(which, F_RDLCK);
-    if (fcntl(fd, F_OFD_GETLK, &theirs) != 0) return once_fail(err, ONCE_E_IO, "cannot ask for locks: %s", strerror(errno));
+    if (fcntl(fd, F_OFD_GETLK, &theirs) != 0) return once_fail(err, ONCE_E_IO, "cannot ask for locks: %s", once_errno_text(errno));
     if (theirs.l_type != F_UNLCK) return once_fail(err, ONCE_E_BUSY, "its cursor is held by another process");
-    if (fcntl(fd, F_OFD_SETLK, &ours) != 0) return once_fail(err, ONCE_E_IO, "cannot lock: %s", strerror(errno));
+    if (fcntl(fd, F_OFD_SETLK, &ours) != 0) return once_fail(err, ONCE_E_IO, "cannot lock: %s", once_errno_text(errno));
     return ONCE_OK;
 }
 
 int once_cursor_lock(const once_env *env, int fd, once_hash which, once_error *err)
 {
     for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
-        if (errno != EWOULDBLOCK && errno != EINTR) return once_fail(err, ONCE_E_IO, "cannot lock: %s", strerror(errno));
+        if (errno != EWOULDBLOCK && errno != EINTR) return once_fail(err, ONCE_E_IO, "cannot lock: %s", once_errno_text(errno));
         if (i == TRIES) return once_fail(err, ONCE_E_BUSY, "another process has locked it");
         once_env_sleep_ms(env, PAUSE_MS);
     }

@@ -33,6 +33,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/errno_text.h"
 #include "base/log.h"
 #include "source/lines.h"
 #include "source/place.h"
@@ -77,7 +78,7 @@ typedef struct file_source {
 
 static int bad_file(const file_source *f, int status, const char *what, int error, once_error *err)
 {
-    return once_fail(err, status, "source '%s': %s: %s", f->path, what, strerror(error));
+    return once_fail(err, status, "source '%s': %s: %s", f->path, what, once_errno_text(error));
 }
 
 static int64_t now_ms(const file_source *f) { return once_env_mono_ns(f->base.env) / 1000000; }

@@ -91,11 +91,17 @@ class Host:
     def __init__(self, program, folder, locales):
         self.program, self.folder, self.locales = program, folder, locales
 
-    def run(self, how, status=0):
+    def end(self, how, status):
         env = strange(self.locales) if how == "strange" else dict(os.environ)
         ended = subprocess.run([self.program, "p.yaml", how], cwd=self.folder, env=env, capture_output=True, text=True, timeout=60)
         assert ended.returncode == status, ended
-        return json.loads(ended.stdout)
+        return ended
+
+    def run(self, how):
+        return json.loads(self.end(how, 0).stdout)
+
+    def refused(self, how):
+        return self.end(how, 93).stderr
 
 
 def both(tmp_path, host, locales, make):
@@ -211,6 +217,16 @@ def test_f97_a_host_program_changes_nothing_in_postgres(tmp_path, host, locales)
         assert again["duplicates"] == 6 and again["conflicts"] == 0, again
 
 
+def test_f97_reasons_are_in_one_language(tmp_path, host, locales):
+    said = []
+    for how in ("plain", "strange"):
+        folder = tmp_path / how
+        folder.mkdir()
+        Pipeline(folder, 'key: "${/id}"\nhandler: {exec: ["/nowhere/charge"]}\n').write({"id": 1})
+        said.append(Host(host, folder, locales).refused(how))
+    assert said[0] == said[1] and "No such file or directory" in said[0]
+
+
 def test_f97_what_libpq_says_is_understood_in_every_language(tmp_path, host, locales):
     """A server without TLS, where TLS is asked for, will not pass by itself; libpq says so in the language of the host program."""
     if not has_postgres():
@@ -223,7 +239,7 @@ def test_f97_what_libpq_says_is_understood_in_every_language(tmp_path, host, loc
             p = Pipeline(folder, 'key: "${/id}"\npatience: 1d\nhandler: {sql: ["SELECT 1"]}\n',
                          store=f'"postgres://u@127.0.0.1:{server.getsockname()[1]}/d?sslmode=require"')
             p.write({"id": 1})
-            Host(host, folder, locales).run(how, status=93)  # at once, and not when the patience is over
+            Host(host, folder, locales).refused(how)  # at once, and not when the patience is over
 
 
 def refuse_tls(server):

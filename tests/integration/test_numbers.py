@@ -156,7 +156,7 @@ def test_f87_postgres_gets_the_exact_text(tmp_path, postgres_there, elsewhere):
 
 
 COLUMNS = [
-    ("bigint", "1.0", "1"), ("integer", "1e3", "1000"), ("smallint", "-12.50e1", "-125"), ("bigint", "-0.0", "0"), ("bigint", "1e18", "1000000000000000000"),
+    ("cents", "1.0", "1"), ("cents", "1e3", "1000"), ("varchar", "1e3", "1e3"), ("oid", "5.0", "5"), ("bigint", "1.0", "1"), ("integer", "1e3", "1000"), ("smallint", "-12.50e1", "-125"), ("bigint", "-0.0", "0"), ("bigint", "1e18", "1000000000000000000"),
     ("boolean", "1.0", "t"), ("double precision", "0.1", "0.1"), ("double precision", "1e3", "1000"), ("real", "12.75", "12.75"), ("text", "1.10", "1.10"),
     ("jsonb", "12345678901234567.89", "12345678901234567.89"), ("numeric(10,2)", "12.7", "12.70"), ("bigint", "9223372036854775807", "9223372036854775807"),
     ("numeric", "9223372036854775808", "9223372036854775808"), ("text", "123456789012345678901234567890", "123456789012345678901234567890"),
@@ -165,7 +165,7 @@ COLUMNS = [
 
 @pytest.mark.parametrize("column, text, expected", COLUMNS)
 def test_f87_a_number_fits_into_every_column_that_takes_it(tmp_path, postgres_there, column, text, expected):
-    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(v) VALUES (:v)"]}\n', f"CREATE TABLE t(v {column})")
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(v) VALUES (:v)"]}\n', f"CREATE DOMAIN cents AS integer; CREATE TABLE t(v {column})")
     p.write(f'{{"id": 1, "v": {text}}}')
     counts(p.run(status=0), received=1, done=1)
     assert psql(p.url, "SELECT v FROM t").strip() == expected

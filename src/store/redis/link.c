@@ -1,5 +1,7 @@
 #include "store/redis/link.h"
 
+#include "base/errno_text.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -145,7 +147,7 @@ static int lost(once_redis_link *link, once_error *err, const char *what, const 
 static int lost_by(once_redis_link *link, once_error *err, const char *what, int why)
 {
     link->silent = why == ETIMEDOUT || why == ECANCELED;
-    return lost(link, err, what, why == ECANCELED ? "told to stop while it was waited for" : strerror(why));
+    return lost(link, err, what, why == ECANCELED ? "told to stop while it was waited for" : once_errno_text(why));
 }
 
 int once__redis_wait_for(const once_redis_waiting *waiting, int fd, short events)

@@ -1,5 +1,7 @@
 #include "store/redis/tls.h"
 
+#include "base/errno_text.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
@@ -124,7 +126,7 @@ once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const c
     const int failed = errno;
     const long verified = SSL_get_verify_result(tls->ssl);
     if (verified != X509_V_OK) explain(ONCE_E_DENIED, host, X509_verify_cert_error_string(verified), err);
-    else explain(ONCE_E_UNAVAILABLE, host, failed ? strerror(failed) : "no answer", err);
+    else explain(ONCE_E_UNAVAILABLE, host, failed ? once_errno_text(failed) : "no answer", err);
     once__redis_tls_free(tls);
     errno = failed;
     return NULL;

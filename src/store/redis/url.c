@@ -1,5 +1,7 @@
 #include "store/redis/url.h"
 
+#include "base/errno_text.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +74,7 @@ static int read_password(once_bytes reference, once_redis_url *out, once_error *
     }
     if (starts(reference, "file:") && part(after(reference, 5), place, sizeof place)) {
         FILE *file = fopen(place, "re");
-        if (!file) return once_fail(err, ONCE_E_CONFIG, "cannot read the password from '%s': %s", place, strerror(errno));
+        if (!file) return once_fail(err, ONCE_E_CONFIG, "cannot read the password from '%s': %s", place, once_errno_text(errno));
         const bool fine = fgets(out->password, sizeof out->password, file) != NULL;
         (void)fclose(file);
         if (fine) out->password[strcspn(out->password, "\r\n")] = 0;

@@ -73,12 +73,12 @@ def test_a_test_that_hangs_is_named_and_nothing_of_it_stays(check, capsys, tmp_p
     """Also what it started in a session of its own."""
     pids = tmp_path / "pids"
     started = f"setsid sh -c 'echo $$ >{pids}; exec sleep 600' & while [ ! -s {pids} ]; do sleep 0.01; done; "
-    fake(check, {"hangs": started + COMMANDS["hangs"]}, timeout_s=3)
+    fake(check, {"hangs": started + COMMANDS["hangs"]}, timeout_s=8)
     began = time.monotonic()
     status, out, lines, last = run(check, capsys)
     assert status == 1 and time.monotonic() - began < 60
     assert "FAILED  fake/hangs b: did not end" in lines, out
-    assert "FAILED  fake/hangs ended by force after 3 s" in lines, out
+    assert "FAILED  fake/hangs ended by force after 8 s" in lines, out
     assert last.startswith("2 passed, "), "the build, and the test before it"
     pid = int(pids.read_text())
     until(lambda: not os.path.exists(f"/proc/{pid}/cmdline") or not open(f"/proc/{pid}/cmdline").read(), what="it is gone")
@@ -136,9 +136,9 @@ def test_a_python_test_that_hangs_is_ended_alone(check, capsys, tmp_path):
 
 
 def test_a_python_test_that_no_signal_ends_is_named_all_the_same(check, capsys, tmp_path):
-    pytest_program(check, tmp_path, hard=True, timeout_s=6)
+    pytest_program(check, tmp_path, hard=True, timeout_s=15)
     status, out, lines, _ = run(check, capsys)
-    assert status == 1 and lines == ["FAILED  fake/it test_hangs[a b]: did not end", "FAILED  fake/it ended by force after 6 s"], out
+    assert status == 1 and lines == ["FAILED  fake/it test_hangs[a b]: did not end", "FAILED  fake/it ended by force after 15 s"], out
 
 
 # ---- servers ----

@@ -318,6 +318,15 @@ static void who_handled_it_and_how_each_attempt_ended(void **state)
     once_arena_release(&arena);
 }
 
+static bool has_three_of_each(void *user, const once_letter *letter)
+{
+    ++*(int *)user;
+    assert_int_equal(letter->failures, 3); /* the last one, too */
+    assert_int_equal(letter->attempt, 3);
+    assert_true(letter->message.body.len == 1 && letter->message.body.data[0] == 'x');
+    return true;
+}
+
 static void f31_a_spent_budget_is_one_dead_letter(void **state)
 {
     fixture *f = *state;
@@ -337,6 +346,9 @@ static void f31_a_spent_budget_is_one_dead_letter(void **state)
     once_stats stats;
     good(f, inner->ops->stats(inner, f->scope.consumer, &stats, &f->err));
     assert_int_equal(stats.dead, 1);
+    int letters = 0;
+    good(f, inner->ops->letters(inner, f->scope.consumer, 0, has_three_of_each, &letters, &f->err));
+    assert_int_equal(letters, 1);
 }
 
 static void f77_release_counts_no_failure(void **state)
@@ -424,6 +436,13 @@ static bool keep_letter_id(void *user, const once_letter *letter)
     return true;
 }
 
+static bool has_its_body(void *user, const once_entry *entry)
+{
+    ++*(int *)user;
+    assert_true(entry->has_message && entry->message.body.len == 1 && entry->message.body.data[0] == 'x');
+    return true;
+}
+
 static void an_unknown_is_held_unless_it_may_be_repeated(void **state)
 {
     fixture *f = *state;
@@ -437,6 +456,10 @@ static void an_unknown_is_held_unless_it_may_be_repeated(void **state)
         assert_false(v.ack);
         assert_int_equal(v.wait_ms, -1);
         test_env_pass(&f->world, 100000);
+        int unknown = 0; /* a person may have it tried again from the first moment on */
+        once_store *inner = ((once_guard *)f->store)->inner;
+        good(f, inner->ops->list(inner, f->scope.consumer, ONCE_STATE_UNKNOWN, has_its_body, &unknown, &f->err));
+        assert_int_equal(unknown, 1);
     }
     assert_int_equal(g.calls, 1);
 

@@ -24,10 +24,10 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
 #define NOW(param) "coalesce(" param "::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
 #define LIVE_COLUMNS                                                                                                  \
     "id, token, fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt,"    \
-    " failures, state, flags, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history"
+    " failures, state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history"
 #define LIVE_FULL                                                                                                     \
     "l.id, l.token, l.fingerprint, l.lane, l.ord, l.gap_ms, l.remember_ms, l.run, l.seen_ms, l.changed_ms, l.due_ms,"   \
-    " l.expires_ms, l.attempt, l.failures, l.state, l.flags, l.owned, l.tenant, l.consumer, l.operation, l.key, l.place," \
+    " l.expires_ms, l.attempt, l.failures, l.state, l.marks, l.owned, l.tenant, l.consumer, l.operation, l.key, l.place," \
     " l.point, l.reason, l.who, l.worker, l.history, b.sent_ms, b.type, b.headers, b.body, b.place, b.point"            \
     " FROM once_live l LEFT JOIN once_body b ON b.id = l.id"
 #define LETTER_COLUMNS                                                                                                \
@@ -61,10 +61,10 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                     " $20::bytea[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bytea[], $27::bytea[])"
                     " ON CONFLICT (id) DO UPDATE SET (token,"
                     " fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt, failures,"
-                    " state, flags, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history) = (excluded.token,"
+                    " state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history) = (excluded.token,"
                     " excluded.fingerprint, excluded.lane, excluded.ord, excluded.gap_ms, excluded.remember_ms, excluded.run,"
                     " excluded.seen_ms, excluded.changed_ms, excluded.due_ms, excluded.expires_ms, excluded.attempt,"
-                    " excluded.failures, excluded.state, excluded.flags, excluded.owned, excluded.tenant, excluded.consumer,"
+                    " excluded.failures, excluded.state, excluded.marks, excluded.owned, excluded.tenant, excluded.consumer,"
                     " excluded.operation, excluded.key, excluded.place, excluded.point, excluded.reason, excluded.who, excluded.worker,"
                     " excluded.history)",
     [PG_LIVE_DELETE] = "DELETE FROM once_live WHERE id = ANY($1::uuid[])",

@@ -1,7 +1,7 @@
 /* Tables of the postgres store and their history.
  *
  *   version 1   the first one
- *   version 2   lanes say more than their version (lane_record.h)
+ *   version 2   lanes say more than their version (lane_record.h); marks instead of flags
  *
  * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
  * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once one makes them and the others wait. It needs
@@ -39,7 +39,7 @@ static const char tables[] =
     "  seen_ms bigint NOT NULL, changed_ms bigint NOT NULL, due_ms bigint NOT NULL, expires_ms bigint NOT NULL,\n"
     "  attempt bigint NOT NULL, failures bigint NOT NULL,\n"
     "  state smallint NOT NULL,      -- 1 claimed 2 waiting 3 unknown 4 dead\n"
-    "  flags smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block\n"
+    "  marks smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block\n"
     "  owned boolean NOT NULL,       -- its body is in once_body\n"
     "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL,\n"
     "  place bytea NOT NULL, point bytea NOT NULL, reason bytea NOT NULL,\n"
@@ -91,7 +91,10 @@ static const char tables[] =
 
 const char *once__pg_schema(void) { return tables; }
 
-static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n";
+/* The column has another name now, so that programs of version 1 which still run stop: they would drop the mark of new idempotency keys, and
+ * give them old ones. */
+static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n"
+                                   "ALTER TABLE once_live RENAME COLUMN flags TO marks;\n";
 
 /* ---- what is there ---- */
 

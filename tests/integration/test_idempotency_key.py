@@ -330,3 +330,27 @@ def test_f58_f75_f82_an_old_store_may_begin_with_a_salt(old):
     run(folder)
     assert seen(folder) == {"unknown": keys["unknown"], "new": outward(b"pay", b"run", b"new", salt=SALT.encode())}
     assert json.dumps(ask(folder, "list", "pipeline.yaml")).count(keys["unknown-2"]) == 1
+
+
+def test_f58_f82_programs_of_before_stop_at_what_is_made_now(tmp_path):
+    """One that still runs would give such a message an old key. It knows neither the column in PostgreSQL nor the state in Redis, and takes
+    a row of SQLite for damaged (above)."""
+    pgpipeline.need_postgres()
+    url = postgres.shared().database(pgpipeline.new_name())
+    old_postgres(tmp_path / "pg", url)
+    assert once("list", "pipeline.yaml", cwd=tmp_path / "pg").status == 0
+    columns = pgpipeline.psql(url, "SELECT column_name FROM information_schema.columns WHERE table_name = 'once_live'").split()
+    assert "marks" in columns and "flags" not in columns
+    assert pgpipeline.psql(url, "SELECT encode(value, 'escape') FROM once_meta WHERE name = 'version'") == "2\n"
+
+
+@pytest.mark.skipif(not has_redis(), reason="no redis-server, or a build without hiredis")
+def test_f58_f82_programs_of_before_stop_at_what_is_made_now_in_redis(tmp_path):
+    with RedisServer(tmp_path) as redis:
+        p = pipeline(tmp_path / "p")
+        p.configure(CONFIG, consumer="pay", store=redis.url())
+        p.write({"id": "unknown"})
+        p.run(status=1)
+        (key,) = redis.call("KEYS", "{once}e*")
+        assert redis.call("GETRANGE", key, 9, 9) == bytes([16 + 3])  # unknown, and a bit that they refuse
+        assert redis.call("HGET", "{once}head", "format") == b"2"

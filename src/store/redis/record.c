@@ -8,7 +8,10 @@
 
 enum { TIME_BYTES = 6 };
 enum { HAS_FINGERPRINT = 1, HAS_TEXT = 2, HAS_HISTORY = 4, FINISHED_NEW_KEY = 8 };
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32, MAYBE = 64, NEW_KEY = 128 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE = 32, MAYBE = 64 };
+/* In the byte of the state of an open entry, so that programs which do not know it refuse the value: they would give its message an old
+ * idempotency key. */
+enum { OPEN_NEW_KEY = 0x10 };
 enum { LANE_VERSION = 1, LANE_RECORD = 2 };
 enum { BLOCK = 0x80 }; /* in the byte of the state */
 
@@ -132,10 +135,9 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     assert(e->state != ONCE_STATE_ABSENT && !once_state_finished(e->state));
     put_byte(to, 'O');
     put_word(to, stamp);
-    put_byte(to, (unsigned)e->state | (e->block ? BLOCK : 0u));
+    put_byte(to, (unsigned)e->state | (e->block ? BLOCK : 0u) | (e->old_key ? 0u : OPEN_NEW_KEY));
     put_byte(to, (e->versioned ? VERSIONED : 0u) | (e->gap ? GAP : 0u) | (e->hold ? HOLD : 0u) | (e->natural ? NATURAL : 0u) |
-                     (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u) |
-                     (e->old_key ? 0u : NEW_KEY));
+                     (e->silent ? SILENT : 0u) | (e->has_message ? HAS_MESSAGE : 0u) | (e->maybe ? MAYBE : 0u));
     put_id(to, e->token);
     put_id(to, e->fingerprint);
     put_id(to, e->lane);
@@ -349,14 +351,14 @@ static bool read_open(once_bytes value, once_entry *e)
     reader in = open_value(value, 'O');
     get_word(&in); /* the stamp */
     const unsigned state = get_byte(&in);
-    e->state = (once_state)(state & ~(unsigned)BLOCK);
+    e->state = (once_state)(state & ~(unsigned)(BLOCK | OPEN_NEW_KEY));
+    e->old_key = !(state & OPEN_NEW_KEY);
     e->block = state & BLOCK;
     const unsigned flags = get_byte(&in);
     e->versioned = flags & VERSIONED;
     e->gap = flags & GAP;
     e->hold = flags & HOLD;
     e->natural = flags & NATURAL;
-    e->old_key = !(flags & NEW_KEY);
     e->silent = flags & SILENT;
     e->maybe = flags & (MAYBE | SILENT); /* older values have only the last attempt's */
     e->has_message = flags & HAS_MESSAGE;

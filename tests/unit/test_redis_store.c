@@ -342,6 +342,8 @@ static void f25_f33_workers_on_the_same_lanes(void **state)
 
 /* --- lanes of which only the ends are read --- */
 
+static unsigned long long number_in(fixture *f, const char *words, const char *what);
+
 static void a_long_lane_loses_its_front_in_one_transaction(void **state)
 {
     enum { ALL = 300, GONE = 170 };
@@ -366,6 +368,37 @@ static void a_long_lane_loses_its_front_in_one_transaction(void **state)
         assert_true(once_hash_equal(taken[0].request.id, requests[i].id));
         assert_true(settle(f, f->b, &taken[0].request, ONCE_DONE));
     }
+}
+
+/* However many leave: the next one is woken, and when all have left, nothing stays. */
+static void a_lane_loses_any_number_in_one_transaction(void **state)
+{
+    enum { ALL = 40 };
+    fixture *f = begun(state);
+    const unsigned long long empty = number_in(f, "DBSIZE", NULL);
+    static char keys[ALL][8];
+    static once_request requests[ALL];
+    for (int gone = 1; gone <= ALL; gone++) {
+        for (int i = 0; i < ALL; i++) {
+            snprintf(keys[i], sizeof keys[i], "%d", i);
+            requests[i] = ask(f, keys[i], "lane");
+            assert_int_equal(accept(f, f->a, &requests[i]), ONCE_ANSWER_WAITING);
+        }
+        for (int from = 0, to = gone; from < ALL; from = to, to = ALL) { /* those, and then the rest */
+            begin(f, f->a);
+            for (int i = from; i < to; i++) {
+                bool found;
+                assert_ok(f, f->a->ops->forget(f->a, requests[i].id, &found, &f->err));
+            }
+            assert_ok(f, f->a->ops->commit(f->a, &f->err));
+            if (to == ALL) break;
+            once_taken taken[2];
+            assert_int_equal(take(f, f->b, 2, taken), 1);
+            assert_true(once_hash_equal(taken[0].request.id, requests[gone].id));
+        }
+        if (gone == 1) assert_int_equal(number_in(f, "DBSIZE", NULL), empty);
+    }
+    assert_int_equal(number_in(f, "DBSIZE", NULL), empty);
 }
 
 static void a_long_lane_loses_its_back_and_grows_again(void **state)
@@ -892,6 +925,7 @@ int main(void)
         WITH(f48_who_lost_goes_first),
         WITH(f25_f33_workers_on_the_same_lanes),
         WITH(a_long_lane_loses_its_front_in_one_transaction),
+        WITH(a_lane_loses_any_number_in_one_transaction),
         WITH(a_long_lane_loses_its_back_and_grows_again),
         WITH(f33_a_lane_outlives_its_version_while_somebody_runs_in_it),
         WITH(f20_leases_end_by_the_servers_clock),

@@ -62,7 +62,8 @@ static int keep_places(once_executor *x, const char *name, const once_places *pl
 }
 
 /* The files of a source have numbers, which are part of coordinates. They are kept before, or with, the first message that has them. Another
- * process that follows the same path counts as we do, or one of us has missed a file. */
+ * process that follows the same path counts as we do, or one of us has missed a file. After the verb: a store may have things to do
+ * before its transaction begins on the server. */
 static int keep_files(once_executor *x, once_item *const *items, size_t n, once_error *err)
 {
     const once_origin *newest = NULL;
@@ -76,7 +77,12 @@ static int keep_files(once_executor *x, once_item *const *items, size_t n, once_
     int rc = x->store->ops->fact_get(x->store, x->files, &text, &x->scratch, err);
     if (rc != ONCE_OK) return rc;
     const bool others = !x->cursor && text.len && !once_hash_equal(once_xxh128(0, text.data, text.len), x->files_seen);
-    if (others && once_places_read(text, &stored) && !once_places_agree(&stored, &newest->places))
+    const bool readable = text.len && once_places_read(text, &stored);
+    if (readable && once_places_same_files(&stored, &newest->places)) { /* and others are not held up by it */
+        x->files_written = newest->version;
+        return ONCE_OK;
+    }
+    if (others && readable && !once_places_agree(&stored, &newest->places))
         return once_fail(err, ONCE_E_CORRUPT, "another process reads the same source and numbers its files otherwise; start again, with 'cursor: true' or with one process");
     rc = keep_places(x, x->files, &newest->places, err);
     if (rc == ONCE_OK) x->files_written = newest->version;
@@ -89,8 +95,8 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
     if (!requests || !decisions) return no_memory(err);
     CHECK_POINT(claim_before, err);
-    int rc = keep_files(x, a->items, a->n, err);
-    if (rc == ONCE_OK) rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
+    int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
+    if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
@@ -159,8 +165,8 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     if (!requests || !messages || !decisions) return no_memory(err);
     for (size_t i = 0; i < a->n; i++) messages[i] = &a->items[i]->message;
     CHECK_POINT(accept_before, err);
-    int rc = keep_files(x, a->items, a->n, err);
-    if (rc == ONCE_OK) rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
+    int rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
+    if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(accept_after, err);
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
@@ -185,8 +191,8 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
         };
     }
     CHECK_POINT(bury_before, err);
-    int rc = keep_files(x, a->items, a->n, err);
-    if (rc == ONCE_OK) rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
+    int rc = x->store->ops->bury(x->store, letters, a->n, fresh, err);
+    if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(bury_after, err);
     for (size_t i = 0; i < a->n; i++) {

@@ -189,12 +189,25 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
 
 /* --- the files of a source, and the cursor --- */
 
+/* Machines, and folders, may each have a file of that path. */
+static void files_name(const once_store *store, const once_spec *spec, char out[64])
+{
+    char text[64 + 2 * PATH_MAX] = "";
+    gethostname(text, 63);
+    size_t len = strlen(text) + 1;
+    const once_bytes path = spec->source.path;
+    if (path.len && path.data[0] != '/' && getcwd(text + len, PATH_MAX)) len += strlen(text + len) + 1;
+    const size_t size = path.len < PATH_MAX ? path.len : PATH_MAX;
+    memcpy(text + len, path.data, size);
+    fact_name(store, "files", spec->consumer, (once_bytes){text, len + size}, out);
+}
+
 /* The kept texts of a source that has files, and the names of their facts. */
 static int read_kept(once_pipeline *pipeline, once_store *store, once_kept_names *names, once_hash *lock, once_kept_places *kept, once_arena *arena, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     *lock = fact_name(store, "cursor", spec->consumer, spec->source.path, names->cursor);
-    fact_name(store, "files", spec->consumer, spec->source.path, names->files);
+    files_name(store, spec, names->files);
     *kept = (once_kept_places){.lock = spec->source.cursor ? lock : NULL};
     const int rc = store->ops->fact_get(store, names->files, &kept->files, arena, err);
     if (rc == ONCE_OK) names->files_seen = once_xxh128(0, kept->files.data, kept->files.len);
@@ -204,7 +217,7 @@ static int read_kept(once_pipeline *pipeline, once_store *store, once_kept_names
 int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err)
 {
     char name[64];
-    fact_name(store, "files", pipeline->spec->consumer, pipeline->spec->source.path, name);
+    files_name(store, pipeline->spec, name);
     return store->ops->fact_get(store, name, out, arena, err);
 }
 

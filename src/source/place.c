@@ -114,6 +114,16 @@ void once_places_behind(const once_item *item, once_places *out)
     }
 }
 
+bool once_places_same_files(const once_places *a, const once_places *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++) {
+        const once_place *x = &a->at[i], *y = &b->at[i];
+        same = x->number == y->number && x->device == y->device && x->inode == y->inode && x->head_len == y->head_len && x->head == y->head;
+    }
+    return same;
+}
+
 bool once_places_agree(const once_places *a, const once_places *b)
 {
     for (size_t i = 0; i < a->n; i++)

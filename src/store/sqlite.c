@@ -39,9 +39,11 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_DATA_VERSION] = "PRAGMA data_version",
-    [SQL_HEAD_GET] = "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run, doubted FROM once_head WHERE id = 1",
+    [SQL_HEAD_GET] = "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run, doubted,"
+                     " unsealed_recent, unsealed_run, runs_sum, sum FROM once_head WHERE id = 1",
     [SQL_HEAD_SET] = "UPDATE once_head SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
-                     " last_recent = ?6, last_run = ?7, doubted = ?8 WHERE id = 1",
+                     " last_recent = ?6, last_run = ?7, doubted = ?8, unsealed_recent = ?9, unsealed_run = ?10, runs_sum = ?11,"
+                     " sum = ?12 WHERE id = 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
     [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(" ENTRY_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
                          " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)",
@@ -96,12 +98,29 @@ static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out
 
 /* ---- transactions ---- */
 
+enum { HEAD_COLUMNS = 11 };
+
+static int64_t head_sum(const int64_t columns[HEAD_COLUMNS])
+{
+    return (int64_t)once__sum('h', 1, 0, (once_bytes){(const char *)columns, HEAD_COLUMNS * sizeof *columns});
+}
+
+/* A head of version 4 has no sum yet, and is read as it is while the tables are brought up to date. */
+static bool head_is_whole(const once_sqlite *q, sqlite3_stmt *stmt)
+{
+    int64_t columns[HEAD_COLUMNS];
+    for (int i = 0; i < HEAD_COLUMNS; i++) columns[i] = sqlite3_column_int64(stmt, i);
+    return q->unsummed || (sqlite3_column_type(stmt, HEAD_COLUMNS) == SQLITE_INTEGER && sqlite3_column_int64(stmt, HEAD_COLUMNS) == head_sum(columns));
+}
+
 static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
 {
     sqlite3_stmt *stmt = q->sql[SQL_HEAD_GET];
     const int code = sqlite3_step(stmt);
     int rc = ONCE_OK;
-    if (code == SQLITE_ROW) {
+    if (code == SQLITE_ROW && !head_is_whole(q, stmt)) {
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_head is damaged; restore it from a backup", q->db->path);
+    } else if (code == SQLITE_ROW) {
         q->stored_clock = (once_clock){.tenths = sqlite3_column_int64(stmt, 0),
                                        .boot_ms = sqlite3_column_int64(stmt, 1),
                                        .boot_id = (uint64_t)sqlite3_column_int64(stmt, 2),
@@ -109,7 +128,11 @@ static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
         *head = (once_settled_head){.generation = sqlite3_column_int64(stmt, 3),
                                     .flushed = sqlite3_column_int64(stmt, 4),
                                     .last_recent = sqlite3_column_int64(stmt, 5),
-                                    .last_run = sqlite3_column_int64(stmt, 6)};
+                                    .last_run = sqlite3_column_int64(stmt, 6),
+                                    .unsealed_recent = sqlite3_column_int64(stmt, 8),
+                                    .unsealed_run = sqlite3_column_int64(stmt, 9),
+                                    .runs_sum = (uint64_t)sqlite3_column_int64(stmt, 10),
+                                    .unsummed = q->unsummed};
     } else if (code == SQLITE_DONE) {
         rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_head is empty; restore it from a backup", q->db->path);
     } else {
@@ -123,14 +146,11 @@ static int write_head(once_sqlite *q, once_error *err)
 {
     const once_settled_head *head = once__settled_head(q->settled);
     sqlite3_stmt *stmt = q->sql[SQL_HEAD_SET];
-    sqlite3_bind_int64(stmt, 1, q->shelf.clock.tenths);
-    sqlite3_bind_int64(stmt, 2, q->shelf.clock.boot_ms);
-    sqlite3_bind_int64(stmt, 3, (int64_t)q->shelf.clock.boot_id);
-    sqlite3_bind_int64(stmt, 4, head->generation);
-    sqlite3_bind_int64(stmt, 5, head->flushed);
-    sqlite3_bind_int64(stmt, 6, head->last_recent);
-    sqlite3_bind_int64(stmt, 7, head->last_run);
-    sqlite3_bind_int(stmt, 8, q->shelf.clock.doubted);
+    const int64_t columns[HEAD_COLUMNS] = {q->shelf.clock.tenths, q->shelf.clock.boot_ms, (int64_t)q->shelf.clock.boot_id, head->generation,
+                                           head->flushed, head->last_recent, head->last_run, q->shelf.clock.doubted,
+                                           head->unsealed_recent, head->unsealed_run, (int64_t)head->runs_sum};
+    for (int i = 0; i < HEAD_COLUMNS; i++) sqlite3_bind_int64(stmt, i + 1, columns[i]);
+    sqlite3_bind_int64(stmt, HEAD_COLUMNS + 1, head_sum(columns));
     return once__sqlite_step(q->db, stmt, err);
 }
 
@@ -845,6 +865,21 @@ static int prepare_all(once_sqlite *q, const once_settled_limits *limits, once_e
     return rc;
 }
 
+/* Sums of what is there, for the tables that were just made or come from version 4. */
+static int sum_up(once_sqlite *q, once_error *err)
+{
+    once_settled_head head;
+    q->unsummed = true;
+    int rc = read_head(q, &head, err);
+    if (rc == ONCE_OK) rc = once__settled_refresh(q->settled, &head, err);
+    q->shelf.clock = q->stored_clock;
+    if (rc == ONCE_OK) rc = write_head(q, err);
+    if (rc == ONCE_OK) rc = once__names_sum_up(q->names, err);
+    if (rc == ONCE_OK) rc = once__sqlite_sum_meta(q->db, err);
+    q->unsummed = false;
+    return rc;
+}
+
 /* Everything that may make or change tables, in one transaction. */
 static int make_ready(once_sqlite *q, const once_store_options *options, const once_settled_limits *limits, once_error *err)
 {
@@ -855,11 +890,16 @@ static int make_ready(once_sqlite *q, const once_store_options *options, const o
     if (ready) return prepare_all(q, limits, err);
     rc = once__sqlite_exec(q->db, options->readonly ? "BEGIN" : "BEGIN IMMEDIATE", err);
     if (rc != ONCE_OK) return rc;
-    rc = once__sqlite_ready(q->db, q->shelf.store.env, options->create, options->readonly, &version, &q->shelf.store.secret, err);
+    bool made = false;
+    rc = once__sqlite_ready(q->db, q->shelf.store.env, options->create, options->readonly, &version, &made, &q->shelf.store.secret, err);
+    if (rc == ONCE_OK && made) rc = prepare_all(q, limits, err);
+    if (rc == ONCE_OK && made) rc = sum_up(q, err);
     if (rc == ONCE_OK && version < ONCE_SQLITE_VERSION) {
         rc = once__sqlite_upgrade_tables(q->db, version, err);
-        if (rc == ONCE_OK && version == 1) rc = prepare_all(q, limits, err);
+        if (rc == ONCE_OK) rc = prepare_all(q, limits, err);
+        q->unsummed = true;
         if (rc == ONCE_OK && version == 1) rc = migrate_1_to_2(q, err);
+        if (rc == ONCE_OK) rc = sum_up(q, err);
         if (rc == ONCE_OK && ONCE_FAIL_AT(migrate_between)) rc = once_fail(err, ONCE_E_IO, "failpoint migrate_between");
     }
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, "COMMIT", err);

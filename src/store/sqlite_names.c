@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "store/sqlite_sum.h"
 
 #include "base/banned.h"
 
@@ -167,6 +168,29 @@ once_name *once__names_run(once_names *names, uint64_t run)
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a name"); }
 
+static int64_t name_sum(const char *text, size_t len) { return (int64_t)once__sum('n', 0, 0, (once_bytes){text, len}); }
+
+static int damaged(once_names *names, once_error *err)
+{
+    return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_name is damaged; restore it from a backup", names->db->path);
+}
+
+int once__names_sum_up(once_names *names, once_error *err)
+{
+    sqlite3_stmt *all, *set = NULL;
+    int rc = once__sqlite_prepare(names->db, "SELECT id, name FROM once_name WHERE sum IS NULL", &all, err), code = SQLITE_DONE;
+    if (rc == ONCE_OK) rc = once__sqlite_prepare(names->db, "UPDATE once_name SET sum = ?2 WHERE id = ?1", &set, err);
+    while (rc == ONCE_OK && (code = sqlite3_step(all)) == SQLITE_ROW) {
+        sqlite3_bind_int64(set, 1, sqlite3_column_int64(all, 0));
+        sqlite3_bind_int64(set, 2, name_sum(sqlite3_column_blob(all, 1), (size_t)sqlite3_column_bytes(all, 1)));
+        rc = once__sqlite_step(names->db, set, err);
+    }
+    if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(names->db, code, err);
+    sqlite3_finalize(all);
+    sqlite3_finalize(set);
+    return rc;
+}
+
 int once__names_number(once_names *names, once_name *name, uint64_t *out, once_error *err)
 {
     int rc = ONCE_OK;
@@ -178,6 +202,7 @@ int once__names_number(once_names *names, once_name *name, uint64_t *out, once_e
         sqlite3_reset(names->find);
         if (rc == ONCE_OK && !name->number) {
             sqlite3_bind_blob64(names->insert, 1, name->text, name->len, SQLITE_STATIC);
+            sqlite3_bind_int64(names->insert, 2, name_sum(name->text, name->len));
             rc = once__sqlite_step(names->db, names->insert, err);
             if (rc == ONCE_OK) {
                 name->number = (uint64_t)sqlite3_last_insert_rowid(names->db->handle);
@@ -199,6 +224,10 @@ int once__names_find(once_names *names, uint64_t number, char kind, const once_n
         const int code = sqlite3_step(names->get);
         if (code == SQLITE_ROW) {
             const size_t len = (size_t)sqlite3_column_bytes(names->get, 0);
+            if (name_sum(sqlite3_column_blob(names->get, 0), len) != sqlite3_column_int64(names->get, 1)) {
+                sqlite3_reset(names->get);
+                return damaged(names, err);
+            }
             once_name *made = name_new(len);
             if (made && len) memcpy(made->text, sqlite3_column_blob(names->get, 0), len);
             name = made ? settle_on(names, made) : NULL;
@@ -210,8 +239,7 @@ int once__names_find(once_names *names, uint64_t number, char kind, const once_n
         sqlite3_reset(names->get);
     }
     if (rc != ONCE_OK) return rc;
-    if (!name || name->text[0] != kind)
-        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_name is damaged; restore it from a backup", names->db->path);
+    if (!name || name->text[0] != kind) return damaged(names, err);
     *out = name;
     return ONCE_OK;
 }
@@ -244,8 +272,8 @@ int once__names_open(once_sqlite_db *db, once_names **out, once_error *err)
     if (!names) return no_memory(err);
     names->db = db;
     int rc = once__sqlite_prepare(db, "SELECT id FROM once_name WHERE name = ?1", &names->find, err);
-    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "INSERT INTO once_name(name) VALUES (?1)", &names->insert, err);
-    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "SELECT name FROM once_name WHERE id = ?1", &names->get, err);
+    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "INSERT INTO once_name(name, sum) VALUES (?1, ?2)", &names->insert, err);
+    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "SELECT name, sum FROM once_name WHERE id = ?1", &names->get, err);
     if (rc != ONCE_OK) {
         once__names_close(names);
         return rc;

@@ -5,7 +5,9 @@
  *   version 2   finished entries are not rows any more but records (sqlite_settled.c); once_name
  *   version 3   once_audit
  *   version 4   who, worker and history; records have who and history (sqlite_record.h)
- *   version 5   once_head says whether its time is in doubt; lanes say more than their version (lane_record.h)
+ *   version 5   once_head says whether its time is in doubt; lanes say more than their version (lane_record.h); sums (sqlite_sum.h). What
+ *               was there before them is taken as it is: rows of once_recent and runs up to the ids in once_head have no seals, and
+ *               disappear by merging with time
  *
  * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
  * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in one
@@ -17,6 +19,7 @@
 #include <string.h>
 
 #include "base/failpoint.h"
+#include "store/sqlite_sum.h"
 
 #include "base/banned.h"
 
@@ -118,7 +121,12 @@
 
 #define TABLES_5                                                                                                      \
     "ALTER TABLE once_head ADD COLUMN doubted INTEGER NOT NULL DEFAULT 0;  -- 1: the wall clock was not believed\n" \
-    "ALTER TABLE once_lane ADD COLUMN record BLOB NOT NULL DEFAULT x'';    -- who settled the version, what it waits for\n"
+    "ALTER TABLE once_lane ADD COLUMN record BLOB NOT NULL DEFAULT x'';    -- who settled the version, what it waits for\n" \
+    "ALTER TABLE once_head ADD COLUMN unsealed_recent INTEGER NOT NULL DEFAULT 0; -- up to here they have no seals\n" \
+    "ALTER TABLE once_head ADD COLUMN unsealed_run INTEGER NOT NULL DEFAULT 0;\n"                                   \
+    "ALTER TABLE once_head ADD COLUMN runs_sum INTEGER NOT NULL DEFAULT 0; -- of all rows of once_run\n"             \
+    "ALTER TABLE once_head ADD COLUMN sum INTEGER;                        -- of this row\n"                          \
+    "ALTER TABLE once_name ADD COLUMN sum INTEGER;\n"
 
 const char *once__sqlite_schema(void)
 {
@@ -184,6 +192,48 @@ static int look(once_sqlite_db *db, int64_t *version, bool *found, once_error *e
                          db->path, (long long)*version, ONCE_SQLITE_VERSION);
     *found = true;
     return ONCE_OK;
+}
+
+/* Of the rows of once_meta but the sum itself; the numbers in it are small, and as text they have one form. */
+#define META_SUMMED "SELECT group_concat(name || '=' || hex(value), ';') FROM (SELECT name, value FROM once_meta WHERE name <> 'sum' ORDER BY name)"
+
+static int meta_sum(once_sqlite_db *db, int64_t *out, once_error *err)
+{
+    sqlite3_stmt *stmt;
+    int rc = once__sqlite_prepare(db, META_SUMMED, &stmt, err);
+    if (rc != ONCE_OK) return rc;
+    const int code = sqlite3_step(stmt);
+    if (code == SQLITE_ROW) {
+        const void *text = sqlite3_column_blob(stmt, 0);
+        *out = (int64_t)once__sum('m', 0, 0, (once_bytes){text, (size_t)sqlite3_column_bytes(stmt, 0)});
+    } else {
+        rc = once__sqlite_fail(db, code, err);
+    }
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+int once__sqlite_sum_meta(once_sqlite_db *db, once_error *err)
+{
+    int64_t sum;
+    char sql[120];
+    const int rc = meta_sum(db, &sum, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO once_meta VALUES ('sum', %lld)", (long long)sum);
+    return once__sqlite_exec(db, sql, err);
+}
+
+/* The secret makes every key: with another one, everything would look new. */
+static int check_meta(once_sqlite_db *db, once_error *err)
+{
+    int64_t sum, n = 0;
+    char sql[120];
+    int rc = meta_sum(db, &sum, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(sql, sizeof sql, "SELECT value = %lld FROM once_meta WHERE name = 'sum'", (long long)sum);
+    rc = once__sqlite_integer(db, sql, 0, &n, err);
+    if (rc == ONCE_OK && !n) rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_meta is damaged; restore it from a backup", db->path);
+    return rc;
 }
 
 static int read_secret(once_sqlite_db *db, once_secret *secret, once_error *err)
@@ -265,7 +315,7 @@ int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error 
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
     if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
     if (rc == ONCE_OK && version < 4) rc = once__sqlite_exec(db, TABLES_4, err);
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5 "UPDATE once_head SET unsealed_recent = last_recent, unsealed_run = last_run", err);
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 
@@ -273,15 +323,18 @@ int once__sqlite_is_ready(once_sqlite_db *db, bool *ready, once_secret *secret, 
 {
     int64_t version = 0;
     bool found = false;
-    const int rc = look(db, &version, &found, err);
+    int rc = look(db, &version, &found, err);
     *ready = rc == ONCE_OK && found && version == ONCE_SQLITE_VERSION;
+    if (*ready) rc = check_meta(db, err);
+    if (rc != ONCE_OK) *ready = false;
     return *ready ? read_secret(db, secret, err) : rc; /* what is ready stays so: nothing has to be read at one moment */
 }
 
-int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,
+int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, bool readonly, int64_t *version, bool *made, once_secret *secret,
                        once_error *err)
 {
     bool found;
+    *made = false;
     int rc = look(db, version, &found, err);
     if (rc != ONCE_OK) return rc;
     if (!found && (!create || readonly))
@@ -289,6 +342,7 @@ int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, boo
     if (!found) {
         rc = make(db, env, err);
         *version = ONCE_SQLITE_VERSION;
+        *made = true;
     } else if (*version < ONCE_SQLITE_VERSION && readonly) {
         return once_fail(err, ONCE_E_READONLY, "file '%s': has tables of version %lld; open it once for writing to bring them up to date",
                          db->path, (long long)*version);
@@ -297,5 +351,6 @@ int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, boo
         if (rc == ONCE_OK) rc = set_version(db, 1, err);
         *version = 1;
     }
+    if (rc == ONCE_OK && found && *version == ONCE_SQLITE_VERSION) rc = check_meta(db, err);
     return rc == ONCE_OK ? read_secret(db, secret, err) : rc;
 }

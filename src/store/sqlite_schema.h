@@ -21,10 +21,13 @@ int once__sqlite_is_ready(once_sqlite_db *db, bool *ready, once_secret *secret, 
 
 /* Inside a write transaction (or a read-only one, then nothing is made): makes the tables if there are none and brings
  * them to version 1 at least. `version` is what they are then; older than ONCE_SQLITE_VERSION: sqlite.c takes them further. */
-int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, bool readonly, int64_t *version, once_secret *secret,
+int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, bool readonly, int64_t *version, bool *made, once_secret *secret,
                        once_error *err);
 
 /* Creates the tables that `version` (1 or later) does not have yet, and says so in once_meta. */
 int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error *err);
+
+/* Writes the sum of what is in once_meta, which is verified when the file is opened. */
+int once__sqlite_sum_meta(once_sqlite_db *db, once_error *err);
 
 #endif

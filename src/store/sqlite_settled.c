@@ -7,8 +7,12 @@
  * Tables
  *   once_recent(id, records, tails)     one row per commit: what was settled in it, in that order (sqlite_record.h)
  *   once_run(id, level, state, cursor, records, min_keep_ms, max_keep_ms, created_ms, swept_ms)
- *   once_bucket(id = run << 32 | bucket, records, tails)    records sorted by id, one per id; no row: an empty bucket
+ *   once_bucket(id = run << 32 | bucket, records, tails)    records sorted by id, one per id
  *   once_filter(id = run << 32 | chunk, blocks)             one Bloom block per bucket, CHUNK buckets a row
+ *
+ * Sums (sqlite_sum.h). Records, tails and blocks are sealed, unless they come from version 4. Rows of once_recent are numbered without
+ * gaps, the rows of once_run have a sum of their own in once_head, and a bucket has a row exactly when its filter block is not
+ * zero: so what is missing is noticed like what has changed. (A bucket that was swept empty stays as a seal without records.)
  *
  * Newest wins. The order from new to old is: recent rows by falling id, then runs by rising level and falling id.
  *
@@ -59,6 +63,7 @@ static const char *const statement_sql[STATEMENTS] = {
     [BUCKET_DELETE] = "DELETE FROM once_bucket WHERE id = ?1",
     [BUCKET_DELETE_RANGE] = "DELETE FROM once_bucket WHERE id >= ?1 AND id < ?2",
     [FILTER_INSERT] = "INSERT INTO once_filter(id, blocks) VALUES (?1, ?2)",
+    [FILTER_GET] = "SELECT blocks FROM once_filter WHERE id = ?1",
     [FILTER_RANGE] = "SELECT id, blocks FROM once_filter WHERE id >= ?1 AND id < ?2 ORDER BY id",
     [FILTER_DELETE_RANGE] = "DELETE FROM once_filter WHERE id >= ?1 AND id < ?2",
 };
@@ -165,9 +170,34 @@ static int bind_blob(sqlite3_stmt *stmt, int at, once_bytes bytes)
     return sqlite3_bind_blob64(stmt, at, bytes.data, bytes.len, SQLITE_STATIC);
 }
 
+bool once__settled_sealed(const once_settled *s, char table, int64_t id)
+{
+    return table == RECENT ? id > s->head.unsealed_recent : id >> 32 > s->head.unsealed_run;
+}
+
+/* The sum of the records knows how long the tails are, so that they cannot get lost. */
+bool once__settled_unseal(const once_settled *s, char table, int64_t id, once_bytes *records, once_bytes *tails)
+{
+    if (!once__settled_sealed(s, table, id)) return true;
+    return once__unseal(table, (uint64_t)id, tails->len, records) && (!tails->len || once__unseal(table, (uint64_t)id, UINT64_MAX, tails));
+}
+
+static bool seal(once_settled *s, char table, int64_t id, once_bytes *records, once_bytes *tails)
+{
+    once_buf_clear(&s->sealed);
+    once_buf_clear(&s->sealed_tails);
+    if (!once__settled_sealed(s, table, id)) return true;
+    if (tails->len && !once__seal(&s->sealed_tails, table, (uint64_t)id, UINT64_MAX, *tails)) return false;
+    *tails = once_buf_bytes(&s->sealed_tails);
+    if (!once__seal(&s->sealed, table, (uint64_t)id, tails->len, *records)) return false;
+    *records = once_buf_bytes(&s->sealed);
+    return true;
+}
+
 int once__settled_write(once_settled *s, enum statement which, int64_t id, once_bytes records, once_bytes tails, once_error *err)
 {
     sqlite3_stmt *stmt = once__settled_bound(s, which, id);
+    if (!seal(s, which == RECENT_INSERT ? RECENT : BUCKET, id, &records, &tails)) return once__settled_no_memory(err);
     const int code = bind_blob(stmt, 2, records);
     if (code != SQLITE_OK || bind_blob(stmt, 3, tails) != SQLITE_OK) return once__sqlite_fail(s->db, SQLITE_NOMEM, err);
     return once__settled_step(s, which, err);
@@ -233,10 +263,16 @@ static int recent_load(once_settled *s, int64_t since, once_error *err)
     const size_t first = s->recent.n;
     sqlite3_stmt *stmt = once__settled_bound(s, RECENT_SINCE, since);
     int code = SQLITE_DONE, rc = ONCE_OK;
-    while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW)
-        rc = once__pile_blob(s, &s->recent, once__settled_column(stmt, 1), once__settled_column(stmt, 2), "table once_recent", err);
+    while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        const int64_t id = sqlite3_column_int64(stmt, 0);
+        once_bytes records = once__settled_column(stmt, 1), tails = once__settled_column(stmt, 2);
+        /* One row a commit, numbered without gaps: one that is missing is noticed. */
+        if (id != ++since || !once__settled_unseal(s, RECENT, id, &records, &tails)) rc = once__settled_damaged(s, "table once_recent", err);
+        else rc = once__pile_blob(s, &s->recent, records, tails, "table once_recent", err);
+    }
     if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(s->db, code, err);
     sqlite3_reset(stmt);
+    if (rc == ONCE_OK && since != s->head.last_recent) rc = once__settled_damaged(s, "table once_recent", err);
     if (rc == ONCE_OK && !index_extend(s, first)) rc = once__settled_no_memory(err);
     s->written = s->recent.n;
     s->written_records = s->recent.records.len;
@@ -271,7 +307,12 @@ int once__settled_refresh(once_settled *s, const once_settled_head *head, once_e
 
 void once__settled_distrust(once_settled *s) { s->distrusted = true; }
 
-const once_settled_head *once__settled_head(const once_settled *s) { return &s->head; }
+const once_settled_head *once__settled_head(once_settled *s)
+{
+    s->head.runs_sum = once__runs_sum(s);
+    s->head.unsummed = false;
+    return &s->head;
+}
 
 /* ---- lookup ---- */
 
@@ -441,7 +482,7 @@ int once__settled_open(once_sqlite_db *db, const once_settled_limits *limits, on
     s->db = db;
     s->limits = *limits;
     s->distrusted = true;
-    once_buf *const bufs[] = {&s->recent.records, &s->recent.tails, &s->scratch.records, &s->scratch.tails, &s->out, &s->out_tails};
+    once_buf *const bufs[] = {&s->recent.records, &s->recent.tails, &s->scratch.records, &s->scratch.tails, &s->out, &s->out_tails, &s->sealed, &s->sealed_tails};
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++) once_buf_init(bufs[i], BYTES_MAX);
     for (size_t i = 0; i < STATEMENTS; i++) {
         const int rc = once__sqlite_prepare(db, statement_sql[i], &s->statements[i], err);
@@ -462,6 +503,8 @@ void once__settled_close(once_settled *s)
     pile_release(&s->scratch);
     once_buf_release(&s->out);
     once_buf_release(&s->out_tails);
+    once_buf_release(&s->sealed);
+    once_buf_release(&s->sealed_tails);
     free(s->index);
     free(s->fresh_filters);
     free(s->order);

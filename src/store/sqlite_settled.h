@@ -31,6 +31,10 @@ typedef struct once_settled_head {
     int64_t flushed;    /* once_recent rows up to this id have been flushed */
     int64_t last_recent; /* the highest id ever given to a row of once_recent */
     int64_t last_run;    /* and of once_run */
+    int64_t unsealed_recent; /* rows of once_recent and runs up to these were written before there were seals (version 4) */
+    int64_t unsealed_run;
+    uint64_t runs_sum; /* of all rows of once_run, in whatever order */
+    bool unsummed;     /* the tables come from version 4: runs_sum is not known yet */
 } once_settled_head;
 
 int once__settled_open(once_sqlite_db *db, const once_settled_limits *limits, once_settled **out, once_error *err);
@@ -39,7 +43,7 @@ void once__settled_close(once_settled *settled); /* NULL is fine */
 /* `head` is what the database says now. Cheap when nothing changed. */
 int once__settled_refresh(once_settled *settled, const once_settled_head *head, once_error *err);
 void once__settled_distrust(once_settled *settled);
-const once_settled_head *once__settled_head(const once_settled *settled);
+const once_settled_head *once__settled_head(once_settled *settled); /* as it is to be written */
 
 /* Looks for ids[n], which are sorted and distinct. out[i].keep_ms is 0 when there is no record; otherwise out[i] is the
  * newest one, which may have expired or be a tombstone. Bytes are in `arena`. Runs that have expired as a whole are not

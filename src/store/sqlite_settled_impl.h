@@ -4,6 +4,7 @@
 #define ONCE_STORE_SQLITE_SETTLED_IMPL_H
 
 #include "store/sqlite_settled.h"
+#include "store/sqlite_sum.h"
 
 enum {
     FANOUT = 8,
@@ -20,6 +21,8 @@ enum {
 
 _Static_assert(1 << FANOUT_BITS == FANOUT, "the fanout is a power of two");
 _Static_assert(STEP * FANOUT % CHUNK == 0, "a merge step completes rows of filters");
+
+enum { RECENT = 'r', BUCKET = 'b', FILTER = 'f', RUN = 'u' }; /* tables, in their sums */
 
 enum run_state { WHOLE = 0, INPUT = 1, OUTPUT = 2, DROPPING = 3 }; /* stored */
 
@@ -39,7 +42,7 @@ enum statement {
     RECENT_INSERT, RECENT_SINCE, RECENT_DELETE,
     RUN_INSERT, RUN_UPDATE, RUN_DELETE, RUN_ALL,
     BUCKET_GET, BUCKET_RANGE, BUCKET_INSERT, BUCKET_UPDATE, BUCKET_DELETE, BUCKET_DELETE_RANGE,
-    FILTER_INSERT, FILTER_RANGE, FILTER_DELETE_RANGE,
+    FILTER_INSERT, FILTER_GET, FILTER_RANGE, FILTER_DELETE_RANGE,
     STATEMENTS
 };
 
@@ -69,6 +72,8 @@ struct once_settled {
 
     pile scratch;           /* what a merge step or a sweep reads */
     once_buf out, out_tails; /* a bucket being written */
+    once_buf sealed, sealed_tails; /* the same, as they go into the tables */
+    unsigned char filter[CHUNK * FILTER_BYTES]; /* the last one that had to be read from its table */
     unsigned char *fresh_filters; /* of the buckets of one step or flush */
     size_t fresh_size;
     uint32_t *order; /* of a flush */
@@ -90,8 +95,11 @@ int once__pile_blob(once_settled *s, pile *p, once_bytes records, once_bytes tai
 sqlite3_stmt *once__settled_bound(once_settled *s, enum statement which, int64_t first);
 sqlite3_stmt *once__settled_bound_range(once_settled *s, enum statement which, const run *r, uint32_t from, uint32_t to);
 int once__settled_step(once_settled *s, enum statement which, once_error *err);
-/* Writes a row (id, records, tails). */
+/* Writes a row (id, records, tails) of once_recent or once_bucket, and reads one; damage is an error. */
 int once__settled_write(once_settled *s, enum statement which, int64_t id, once_bytes records, once_bytes tails, once_error *err);
+bool once__settled_unseal(const once_settled *s, char table, int64_t id, once_bytes *records, once_bytes *tails);
+/* Whether a row of this table and id has seals. */
+bool once__settled_sealed(const once_settled *s, char table, int64_t id);
 once_bytes once__settled_column(sqlite3_stmt *stmt, int at);
 
 void once__recent_clear(once_settled *s);
@@ -106,6 +114,7 @@ unsigned once__level_bits(const once_settled *s, unsigned level);
 uint32_t once__level_buckets(const once_settled *s, unsigned level);
 uint32_t once__level_bucket(const once_settled *s, unsigned level, once_hash id);
 
+uint64_t once__runs_sum(const once_settled *s);
 /* Sorts the runs and sets the buckets that count in each; after every change of a state or a cursor. */
 void once__runs_arrange(once_settled *s);
 /* Brings the runs in memory up to date with once_run. */

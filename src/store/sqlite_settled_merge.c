@@ -360,7 +360,7 @@ static int sweep_bucket(once_settled *s, run *r, uint32_t bucket, int64_t now_ms
     }
     int rc = ONCE_OK;
     const int64_t id = r->id << 32 | bucket;
-    if (expired && s->out.len == 0) {
+    if (expired && s->out.len == 0 && !once__settled_sealed(s, BUCKET, id)) {
         once__settled_bound(s, BUCKET_DELETE, id);
         rc = once__settled_step(s, BUCKET_DELETE, err);
     } else if (expired) {

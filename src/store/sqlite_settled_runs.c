@@ -66,6 +66,20 @@ void once__runs_arrange(once_settled *s)
     }
 }
 
+/* Of one row of once_run, all of its columns. */
+static uint64_t run_sum(const run *r)
+{
+    const int64_t columns[] = {r->level, r->state, r->cursor, (int64_t)r->records, r->min_keep_ms, r->max_keep_ms, r->created_ms, r->swept_ms};
+    return once__sum(RUN, (uint64_t)r->id, 0, (once_bytes){(const char *)columns, sizeof columns});
+}
+
+uint64_t once__runs_sum(const once_settled *s)
+{
+    uint64_t sum = s->n_runs;
+    for (size_t i = 0; i < s->n_runs; i++) sum += run_sum(s->runs[i]);
+    return sum;
+}
+
 int once__run_write(once_settled *s, const run *r, enum statement which, once_error *err)
 {
     sqlite3_stmt *stmt = once__settled_bound(s, which, r->id);
@@ -186,13 +200,59 @@ int once__filters_write(once_settled *s, run *r, uint32_t first, uint32_t bucket
     for (uint32_t done = 0; done < buckets; done += CHUNK) {
         const uint32_t chunk = (first + done) / CHUNK;
         const unsigned char *blocks = s->fresh_filters + (size_t)done * FILTER_BYTES;
-        sqlite3_stmt *stmt = once__settled_bound(s, FILTER_INSERT, r->id << 32 | chunk);
-        sqlite3_bind_blob(stmt, 2, blocks, CHUNK * FILTER_BYTES, SQLITE_STATIC);
+        const int64_t id = r->id << 32 | chunk;
+        sqlite3_stmt *stmt = once__settled_bound(s, FILTER_INSERT, id);
+        once_bytes sealed = {(const char *)blocks, CHUNK * FILTER_BYTES};
+        if (once__settled_sealed(s, FILTER, id)) {
+            once_buf_clear(&s->sealed);
+            if (!once__seal(&s->sealed, FILTER, (uint64_t)id, 0, sealed)) return once__settled_no_memory(err);
+            sealed = once_buf_bytes(&s->sealed);
+        }
+        sqlite3_bind_blob64(stmt, 2, sealed.data, sealed.len, SQLITE_STATIC);
         const int rc = once__settled_step(s, FILTER_INSERT, err);
         if (rc != ONCE_OK) return rc;
         filter_keep(s, r, chunk, blocks);
     }
     return ONCE_OK;
+}
+
+/* The blocks of a row of once_filter; false: damaged. */
+static bool unseal_filter(const once_settled *s, int64_t id, once_bytes *blocks)
+{
+    return (!once__settled_sealed(s, FILTER, id) || once__unseal(FILTER, (uint64_t)id, 0, blocks)) && blocks->len == CHUNK * FILTER_BYTES;
+}
+
+/* The filters of a chunk, from memory or from their table; that they are not there is damage. Good until the next call. */
+static int filter_blocks(once_settled *s, const run *r, uint32_t chunk, const unsigned char **out, once_error *err)
+{
+    const int64_t id = r->id << 32 | chunk;
+    *out = r->filters[chunk];
+    if (*out) return ONCE_OK;
+    sqlite3_stmt *stmt = once__settled_bound(s, FILTER_GET, id);
+    const int code = sqlite3_step(stmt);
+    int rc = ONCE_OK;
+    if (code == SQLITE_ROW) {
+        once_bytes blocks = once__settled_column(stmt, 0);
+        if (unseal_filter(s, id, &blocks)) memcpy(s->filter, blocks.data, sizeof s->filter);
+        else rc = once__settled_damaged(s, "table once_filter", err);
+    } else {
+        rc = code == SQLITE_DONE ? once__settled_damaged(s, "table once_filter", err) : once__sqlite_fail(s->db, code, err);
+    }
+    sqlite3_reset(stmt);
+    *out = s->filter;
+    return rc;
+}
+
+/* There is no row of this bucket: right if nothing was ever written to it. */
+static int check_no_bucket(once_settled *s, const run *r, uint32_t bucket, once_error *err)
+{
+    static const unsigned char empty[FILTER_BYTES];
+    const unsigned char *blocks;
+    if (!once__settled_sealed(s, BUCKET, r->id << 32)) return ONCE_OK; /* version 4 deleted the rows that it swept empty */
+    const int rc = filter_blocks(s, r, bucket / CHUNK, &blocks, err);
+    if (rc != ONCE_OK) return rc;
+    if (memcmp(blocks + bucket % CHUNK * FILTER_BYTES, empty, FILTER_BYTES) == 0) return ONCE_OK;
+    return once__settled_damaged(s, "table once_bucket", err);
 }
 
 /* Loads what is missing of the filters of a run, newest runs being asked first, as far as there is room. */
@@ -206,8 +266,8 @@ static int filters_load(once_settled *s, run *r, once_error *err)
     int code;
     while ((code = sqlite3_step(stmt)) == SQLITE_ROW && filter_room(s, r)) {
         const uint32_t chunk = (uint32_t)sqlite3_column_int64(stmt, 0);
-        const once_bytes blocks = once__settled_column(stmt, 1);
-        if (blocks.len != CHUNK * FILTER_BYTES || chunk >= to) {
+        once_bytes blocks = once__settled_column(stmt, 1);
+        if (chunk >= to || !unseal_filter(s, sqlite3_column_int64(stmt, 0), &blocks)) {
             sqlite3_reset(stmt);
             return once__settled_damaged(s, "table once_filter", err);
         }
@@ -265,6 +325,7 @@ int once__runs_load(once_settled *s, once_error *err)
     if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(s->db, code, err);
     sqlite3_reset(stmt);
     for (size_t i = 0; i < n_known; i++) once__run_free(s, known[i]);
+    if (rc == ONCE_OK && !s->head.unsummed && once__runs_sum(s) != s->head.runs_sum) rc = once__settled_damaged(s, "table once_run", err);
     once__runs_arrange(s);
     for (size_t i = 0; i < s->n_runs; i++) /* what a merge has passed is not needed any more */
         for (uint32_t chunk = 0; chunk < s->runs[i]->from / CHUNK && chunk < s->runs[i]->filters_high; chunk++)
@@ -279,18 +340,29 @@ int once__run_read(once_settled *s, const run *r, uint32_t from, uint32_t to, on
 {
     sqlite3_stmt *stmt = once__settled_bound_range(s, BUCKET_RANGE, r, from, to);
     int code = SQLITE_DONE, rc = ONCE_OK;
-    while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW)
-        rc = once__pile_blob(s, &s->scratch, once__settled_column(stmt, 1), once__settled_column(stmt, 2), "table once_bucket", err);
+    while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        const int64_t id = sqlite3_column_int64(stmt, 0);
+        const uint32_t bucket = (uint32_t)id;
+        once_bytes records = once__settled_column(stmt, 1), tails = once__settled_column(stmt, 2);
+        for (; from < bucket && rc == ONCE_OK; from++) rc = check_no_bucket(s, r, from, err);
+        from = bucket + 1;
+        if (rc != ONCE_OK) break;
+        if (!once__settled_unseal(s, BUCKET, id, &records, &tails)) rc = once__settled_damaged(s, "table once_bucket", err);
+        else if (records.len || !once__settled_sealed(s, BUCKET, id))
+            rc = once__pile_blob(s, &s->scratch, records, tails, "table once_bucket", err);
+    }
     if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(s->db, code, err);
     sqlite3_reset(stmt);
+    for (; from < to && rc == ONCE_OK; from++) rc = check_no_bucket(s, r, from, err);
     return rc;
 }
 
 /* Looks for id in a bucket whose row `stmt` stands on. */
-static int search_bucket(once_settled *s, sqlite3_stmt *stmt, once_hash id, once_record *out, once_arena *arena, once_error *err)
+static int search_bucket(once_settled *s, int64_t row, sqlite3_stmt *stmt, once_hash id, once_record *out, once_arena *arena, once_error *err)
 {
-    const once_bytes records = once__settled_column(stmt, 0);
+    once_bytes records = once__settled_column(stmt, 0), tails = once__settled_column(stmt, 1);
     once_record_ref ref;
+    if (!once__settled_unseal(s, BUCKET, row, &records, &tails)) return once__settled_damaged(s, "table once_bucket", err);
     for (size_t at = 0, tail_at = 0; at < records.len; at += ref.len, tail_at += ref.tail_len) {
         if (!once__record_look(records, at, tail_at, &ref)) return once__settled_damaged(s, "table once_bucket", err);
         const int order = once_hash_compare(ref.id, id);
@@ -298,7 +370,6 @@ static int search_bucket(once_settled *s, sqlite3_stmt *stmt, once_hash id, once
         if (order < 0) continue;
         once_bytes tail = {0};
         if (ref.tail_len) {
-            const once_bytes tails = once__settled_column(stmt, 1);
             if (ref.tail_len > tails.len || ref.tail_at > tails.len - ref.tail_len)
                 return once__settled_damaged(s, "table once_bucket", err);
             tail = (once_bytes){tails.data + ref.tail_at, ref.tail_len};
@@ -318,8 +389,8 @@ int once__run_find(once_settled *s, const run *r, once_hash id, once_record *out
     sqlite3_stmt *stmt = once__settled_bound(s, BUCKET_GET, r->id << 32 | bucket);
     const int code = sqlite3_step(stmt);
     int rc = ONCE_OK;
-    if (code == SQLITE_ROW) rc = search_bucket(s, stmt, id, out, arena, err);
-    else if (code != SQLITE_DONE) rc = once__sqlite_fail(s->db, code, err);
+    if (code == SQLITE_ROW) rc = search_bucket(s, r->id << 32 | bucket, stmt, id, out, arena, err);
+    else rc = code == SQLITE_DONE ? check_no_bucket(s, r, bucket, err) : once__sqlite_fail(s->db, code, err);
     sqlite3_reset(stmt);
     return rc;
 }

@@ -11,6 +11,7 @@
 #include "store/id_table.h"
 #include "store/sqlite_names.h"
 #include "store/sqlite_settled.h"
+#include "store/sqlite_sum.h"
 
 /* Where the bytes of a slot's entry have already been copied to: pointers that need no second copy. */
 enum { OWN_KEY, OWN_POINT, OWN_RESULT, OWN_REASON, OWN_HISTORY, OWN_TYPE, OWN_HEADERS, OWN_BODY, OWN_BODY_POINT, OWNS };
@@ -67,6 +68,7 @@ typedef struct once_sqlite {
     once_names *names;
     once_clock stored_clock; /* as in once_head */
     int64_t data_version;    /* of the last transaction; another one: others have written */
+    bool unsummed;           /* the tables have no sums yet: they are being made, or brought up to date */
     bool fresh;              /* nothing has been read yet, or what was read is not to be trusted */
     char mark_name[16];      /* borrowed connection: the fact that tells whether the caller rolled back ... */
     uint64_t mark;           /* ... and its value in the state that memory mirrors; 0: none yet */

@@ -573,7 +573,7 @@ static void f57_two_make_or_migrate_one_file(void **state)
     (void)state;
     for (int round = 0; round < 10; round++) {
         open_together(path_of("together.db"), true);
-        assert_int_equal(ask(path_of("together.db"), "SELECT count(*) FROM once_meta"), 3);
+        assert_int_equal(ask(path_of("together.db"), "SELECT count(*) FROM once_meta"), 4);
         unlink(path_of("together.db"));
         unlink(path_of("together.db-wal"));
         unlink(path_of("together.db-shm"));

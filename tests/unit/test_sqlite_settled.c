@@ -66,10 +66,10 @@ static void begin(view *v)
     sqlite3_stmt *stmt;
     once_settled_head head;
     assert_int_equal(once__sqlite_exec(v->db, "BEGIN IMMEDIATE", &err), ONCE_OK);
-    assert_int_equal(once__sqlite_prepare(v->db, "SELECT generation, flushed, last_recent, last_run FROM once_head", &stmt, &err), ONCE_OK);
+    assert_int_equal(once__sqlite_prepare(v->db, "SELECT generation, flushed, last_recent, last_run, runs_sum FROM once_head", &stmt, &err), ONCE_OK);
     assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
     head = (once_settled_head){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2),
-                               sqlite3_column_int64(stmt, 3)};
+                               sqlite3_column_int64(stmt, 3), .runs_sum = (uint64_t)sqlite3_column_int64(stmt, 4)};
     sqlite3_finalize(stmt);
     if (once__settled_refresh(v->settled, &head, &err) != ONCE_OK) fail_msg("%s", err.text);
 }
@@ -78,10 +78,11 @@ static void end(world *w, view *v, bool commit)
 {
     once_error err = {0};
     if (commit) {
-        char sql[200];
+        char sql[300];
         const once_settled_head *head = once__settled_head(v->settled);
-        snprintf(sql, sizeof sql, "UPDATE once_head SET generation = %lld, flushed = %lld, last_recent = %lld, last_run = %lld",
-                 (long long)head->generation, (long long)head->flushed, (long long)head->last_recent, (long long)head->last_run);
+        snprintf(sql, sizeof sql, "UPDATE once_head SET generation = %lld, flushed = %lld, last_recent = %lld, last_run = %lld, runs_sum = %lld",
+                 (long long)head->generation, (long long)head->flushed, (long long)head->last_recent, (long long)head->last_run,
+                 (long long)head->runs_sum);
         assert_int_equal(once__sqlite_exec(v->db, sql, &err), ONCE_OK);
         memcpy(w->before, w->model, sizeof w->model);
     } else {

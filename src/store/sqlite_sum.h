@@ -1,0 +1,25 @@
+/* Checksums over what the sqlite store writes, verified whenever it is read: a flipped bit must be an error, and never "not seen".
+ *
+ * A blob is sealed: eight bytes behind it are the sum of the bytes before them, of the table, the row's id and one more number. A
+ * blob under another id is therefore damaged, too. */
+#ifndef ONCE_STORE_SQLITE_SUM_H
+#define ONCE_STORE_SQLITE_SUM_H
+
+#include "base/buf.h"
+#include "base/hash.h"
+
+enum { ONCE_SEAL = 8 };
+
+/* `table` is a letter of its own for each kind of row. */
+static inline uint64_t once__sum(char table, uint64_t id, uint64_t more, once_bytes bytes)
+{
+    const uint64_t seed = (id ^ (uint64_t)(unsigned char)table << 56) + more * UINT64_C(0x9e3779b97f4a7c15);
+    return once_xxh128(seed, bytes.data, bytes.len).a;
+}
+
+/* Appends the bytes and their seal; false: out of memory. */
+bool once__seal(once_buf *out, char table, uint64_t id, uint64_t more, once_bytes bytes);
+/* Takes the seal off; false: damaged. */
+bool once__unseal(char table, uint64_t id, uint64_t more, once_bytes *bytes);
+
+#endif

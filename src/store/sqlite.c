@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 
 #include "base/failpoint.h"
+#include "store/sqlite_columns.h"
 #include "store/sqlite_schema.h"
 #include "store/sqlite_store.h"
 
@@ -25,13 +26,14 @@
 
 enum { BUSY_MS_DEFAULT = 10000 };
 
-#define ENTRY_COLUMNS                                                                                                 \
-    "n, id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"  \
-    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason,"    \
-    " who, worker, history"
+#define ENTRY_COLUMNS "n, " ENTRY_SUMMED ", sum = " ENTRY_SUM
+#define ENTRY_BOUND                                                                                                   \
+    "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"  \
+    " ?26, ?27, ?28, ?29, ?30"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
-    " body, sent_ms, place, point, history"
+    " body, sent_ms, place, point, history, sum = " LETTER_SUM
+#define LETTER_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19"
 
 static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_BEGIN_READ] = "BEGIN",
@@ -45,21 +47,22 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                      " last_recent = ?6, last_run = ?7, doubted = ?8, unsealed_recent = ?9, unsealed_run = ?10, runs_sum = ?11,"
                      " sum = ?12 WHERE id = 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
-    [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(" ENTRY_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
-                         " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)",
+    [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(n, " ENTRY_SUMMED ", sum) VALUES (?1, " ENTRY_BOUND ", " SUM_OF("e", ENTRY_BOUND) ")",
     /* Not the id, which never changes: to name it would rewrite a page of its index. */
     [SQL_ENTRY_UPDATE] = "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
                          " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
-                         " key, place, point, result, reason, who, worker, history) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
-                         " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30) WHERE n = ?1",
+                         " key, place, point, result, reason, who, worker, history, sum) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
+                         " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30,"
+                         SUM_OF("e", ENTRY_BOUND) ") WHERE n = ?1",
     [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n = ?1",
     [SQL_ENTRY_IDS] = "SELECT id FROM once_entry LIMIT ?1",
-    [SQL_BODY_GET] = "SELECT type, headers, body, sent_ms, place, point FROM once_body WHERE n = ?1",
-    [SQL_BODY_PUT] = "INSERT OR REPLACE INTO once_body(n, type, headers, body, sent_ms, place, point) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_BODY_GET] = "SELECT type, headers, body, sent_ms, place, point, sum = " BODY_SUM " FROM once_body WHERE n = ?1",
+    [SQL_BODY_PUT] = "INSERT OR REPLACE INTO once_body(" BODY_SUMMED ", sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,"
+                     SUM_OF("b", "?1, ?2, ?3, ?4, ?5, ?6, ?7") ")",
     [SQL_BODY_DELETE] = "DELETE FROM once_body WHERE n = ?1",
-    [SQL_LANE_GET] = "SELECT version, expires_ms, record FROM once_lane WHERE id = ?1",
-    [SQL_LANE_PUT] = "INSERT INTO once_lane(id, version, expires_ms, record) VALUES (?1, ?2, ?3, ?4) ON CONFLICT(id) DO UPDATE SET"
-                     " version = excluded.version, expires_ms = excluded.expires_ms, record = excluded.record",
+    [SQL_LANE_GET] = "SELECT version, expires_ms, record, sum = " LANE_SUM " FROM once_lane WHERE id = ?1",
+    [SQL_LANE_PUT] = "INSERT INTO once_lane(" LANE_SUMMED ", sum) VALUES (?1, ?2, ?3, ?4, " SUM_OF("l", "?1, ?2, ?3, ?4") ") ON CONFLICT(id)"
+                     " DO UPDATE SET version = excluded.version, expires_ms = excluded.expires_ms, record = excluded.record, sum = excluded.sum",
     [SQL_LANE_UP] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord, id",
     [SQL_LANE_DOWN] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord DESC, id DESC",
     [SQL_LANE_RUNNING] = "SELECT id, 0 FROM once_entry WHERE lane = ?1 AND state IN (1, 3)",
@@ -69,9 +72,7 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                 " ORDER BY due_ms, id LIMIT ?3",
     [SQL_BY_TOKEN] = "SELECT id FROM once_entry WHERE token >= ?1 AND token <= ?2 AND state = 1 AND consumer = ?3"
                      " ORDER BY token LIMIT ?4",
-    [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(entry, tenant, consumer, operation, key, kind, reason, attempt, failures,"
-                       " seen_ms, buried_ms, type, headers, body, sent_ms, place, point, same, history)"
-                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+    [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(" LETTER_SUMMED ", sum) VALUES (" LETTER_BOUND ", " SUM_OF("d", LETTER_BOUND) ")",
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
@@ -81,8 +82,9 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                   " WHERE consumer = ?1 AND state < 4 AND NOT (state = 1 AND owned = 0 AND due_ms <= ?2) GROUP BY state",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
     [SQL_LIST] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE consumer = ?1 AND state = ?2 ORDER BY n",
-    [SQL_FACT_GET] = "SELECT value FROM once_fact WHERE name = ?1",
-    [SQL_FACT_SET] = "INSERT INTO once_fact(name, value) VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE SET value = excluded.value",
+    [SQL_FACT_GET] = "SELECT value, sum = " FACT_SUM " FROM once_fact WHERE name = ?1",
+    [SQL_FACT_SET] = "INSERT INTO once_fact(" FACT_SUMMED ", sum) VALUES (?1, ?2, " SUM_OF("f", "?1, ?2") ") ON CONFLICT(name)"
+                     " DO UPDATE SET value = excluded.value, sum = excluded.sum",
     [SQL_FACT_DELETE] = "DELETE FROM once_fact WHERE name = ?1",
 };
 
@@ -414,7 +416,7 @@ static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash 
 static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_letter *l, once_error *err)
 {
     *l = (once_letter){.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
-    if (!once__column_id(stmt, 1, &l->entry) || !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
+    if (!sqlite3_column_int(stmt, 19) || !once__column_id(stmt, 1, &l->entry) || !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
         return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup", q->db->path);
     l->attempt = (uint32_t)sqlite3_column_int64(stmt, 8);
     l->failures = (uint32_t)sqlite3_column_int64(stmt, 9);
@@ -704,7 +706,9 @@ static int sqlite_fact_get(once_store *store, const char *name, once_bytes *out,
     *out = (once_bytes){0};
     sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
     const int code = sqlite3_step(stmt);
-    if (code == SQLITE_ROW) rc = once__column_copy(stmt, 0, arena, out) ? ONCE_OK : no_memory(err);
+    if (code == SQLITE_ROW && !sqlite3_column_int(stmt, 1))
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': the fact '%s' is damaged; restore it from a backup", q->db->path, name);
+    else if (code == SQLITE_ROW) rc = once__column_copy(stmt, 0, arena, out) ? ONCE_OK : no_memory(err);
     else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     return ask_end(q, rc, err);
@@ -927,6 +931,7 @@ int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options
     if (!q) return no_memory(err);
     snprintf(q->mark_name, sizeof q->mark_name, "borrowed.%u", (unsigned)(once_env_random_u64(q->shelf.store.env) % 64));
     int rc = once__sqlite_borrow(handle, &q->db, err);
+    if (rc == ONCE_OK && once__sum_register(handle) != SQLITE_OK) rc = once__sqlite_fail(q->db, sqlite3_extended_errcode(handle), err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits ? limits : &once__settled_defaults, err);
     if (rc != ONCE_OK) {
         sqlite_close(&q->shelf.store);
@@ -964,6 +969,7 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
     int rc = once__sqlite_open(path, &how, &q->db, err);
     if (rc == ONCE_OK) once__sqlite_watch(q->db, options->patience);
     if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, q->shelf.store.env, options->readonly, how.busy_ms, err);
+    if (rc == ONCE_OK && once__sum_register(q->db->handle) != SQLITE_OK) rc = once__sqlite_fail(q->db, SQLITE_NOMEM, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);
     if (rc != ONCE_OK) {
         sqlite_close(&q->shelf.store);

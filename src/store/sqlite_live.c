@@ -93,7 +93,9 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     once__bind_id(stmt, 1, key);
     const int code = sqlite3_step(stmt);
     int rc = ONCE_OK;
-    if (code == SQLITE_ROW) {
+    if (code == SQLITE_ROW && !sqlite3_column_int(stmt, 3)) {
+        rc = damaged(q, "table once_lane", err);
+    } else if (code == SQLITE_ROW) {
         lane->version = sqlite3_column_int64(stmt, 0);
         lane->expires_ms = sqlite3_column_int64(stmt, 1);
         if (!once__column_copy(stmt, 2, &q->arena, &lane->record)) rc = no_memory(err);
@@ -187,6 +189,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     *e = (once_entry){0};
     *row = sqlite3_column_int64(stmt, 0);
     const int state = sqlite3_column_int(stmt, 2), flags = sqlite3_column_int(stmt, 12);
+    if (!sqlite3_column_int(stmt, 30)) return damaged(q, "table once_entry", err);
     if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !column_print(stmt, 7, !(flags & NEW_KEY), &e->fingerprint) ||
         !once__column_id(stmt, 8, &e->lane) || state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
         return damaged(q, "table once_entry", err);
@@ -222,7 +225,9 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     sqlite3_bind_int64(body, 1, *row);
     const int code = sqlite3_step(body);
     int rc = ONCE_OK;
-    if (code == SQLITE_ROW) {
+    if (code == SQLITE_ROW && !sqlite3_column_int(body, 6)) {
+        rc = damaged(q, "table once_body", err);
+    } else if (code == SQLITE_ROW) {
         once_message *m = &e->message;
         m->sent_ms = sqlite3_column_type(body, 3) == SQLITE_NULL ? ONCE_NO_TIME : sqlite3_column_int64(body, 3);
         if (!once__column_copy(body, 0, arena, &m->type) || !once__column_copy(body, 1, arena, &m->headers) ||

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/failpoint.h"
+#include "store/sqlite_columns.h"
 #include "store/sqlite_sum.h"
 
 #include "base/banned.h"
@@ -126,7 +127,19 @@
     "ALTER TABLE once_head ADD COLUMN unsealed_run INTEGER NOT NULL DEFAULT 0;\n"                                   \
     "ALTER TABLE once_head ADD COLUMN runs_sum INTEGER NOT NULL DEFAULT 0; -- of all rows of once_run\n"             \
     "ALTER TABLE once_head ADD COLUMN sum INTEGER;                        -- of this row\n"                          \
-    "ALTER TABLE once_name ADD COLUMN sum INTEGER;\n"
+    "ALTER TABLE once_name ADD COLUMN sum INTEGER;\n"                                                                \
+    "ALTER TABLE once_entry ADD COLUMN sum INTEGER;  -- of all columns but n\n"                                      \
+    "ALTER TABLE once_body ADD COLUMN sum INTEGER;\n"                                                                \
+    "ALTER TABLE once_lane ADD COLUMN sum INTEGER;\n"                                                                \
+    "ALTER TABLE once_letter ADD COLUMN sum INTEGER; -- of all columns but the id\n"                                 \
+    "ALTER TABLE once_fact ADD COLUMN sum INTEGER;\n"
+
+/* Rows that were there before. */
+#define SUM_UP                                                                                                        \
+    "UPDATE once_head SET unsealed_recent = last_recent, unsealed_run = last_run;"                                    \
+    "UPDATE once_entry SET sum = " ENTRY_SUM "; UPDATE once_body SET sum = " BODY_SUM ";"                              \
+    "UPDATE once_lane SET sum = " LANE_SUM "; UPDATE once_letter SET sum = " LETTER_SUM ";"                            \
+    "UPDATE once_fact SET sum = " FACT_SUM
 
 const char *once__sqlite_schema(void)
 {
@@ -315,7 +328,7 @@ int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error 
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
     if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
     if (rc == ONCE_OK && version < 4) rc = once__sqlite_exec(db, TABLES_4, err);
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5 "UPDATE once_head SET unsealed_recent = last_recent, unsealed_run = last_run", err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5 SUM_UP, err);
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 

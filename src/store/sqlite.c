@@ -42,10 +42,10 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_DATA_VERSION] = "PRAGMA data_version",
     [SQL_HEAD_GET] = "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run, doubted,"
-                     " unsealed_recent, unsealed_run, runs_sum, sum FROM once_head WHERE id = 1",
+                     " unsealed_recent, unsealed_run, runs_sum, entries_sum, lanes_sum, facts_sum, sum FROM once_head WHERE id = 1",
     [SQL_HEAD_SET] = "UPDATE once_head SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
                      " last_recent = ?6, last_run = ?7, doubted = ?8, unsealed_recent = ?9, unsealed_run = ?10, runs_sum = ?11,"
-                     " sum = ?12 WHERE id = 1",
+                     " entries_sum = ?12, lanes_sum = ?13, facts_sum = ?14, sum = ?15 WHERE id = 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
     [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(n, " ENTRY_SUMMED ", sum) VALUES (?1, " ENTRY_BOUND ", " SUM_OF("e", ENTRY_BOUND) ")",
     /* Not the id, which never changes: to name it would rewrite a page of its index. */
@@ -83,8 +83,8 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
     [SQL_LIST] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE consumer = ?1 AND state = ?2 ORDER BY n",
     [SQL_FACT_GET] = "SELECT value, sum = " FACT_SUM " FROM once_fact WHERE name = ?1",
-    [SQL_FACT_SET] = "INSERT INTO once_fact(" FACT_SUMMED ", sum) VALUES (?1, ?2, " SUM_OF("f", "?1, ?2") ") ON CONFLICT(name)"
-                     " DO UPDATE SET value = excluded.value, sum = excluded.sum",
+    [SQL_FACT_SET] = "UPDATE once_fact SET value = ?2, sum = " SUM_OF("f", "?1, ?2") " WHERE name = ?1",
+    [SQL_FACT_ADD] = "INSERT INTO once_fact(" FACT_SUMMED ", sum) VALUES (?1, ?2, " SUM_OF("f", "?1, ?2") ")",
     [SQL_FACT_DELETE] = "DELETE FROM once_fact WHERE name = ?1",
 };
 
@@ -100,7 +100,7 @@ static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out
 
 /* ---- transactions ---- */
 
-enum { HEAD_COLUMNS = 11 };
+enum { HEAD_PRESENT = 11, HEAD_COLUMNS = HEAD_PRESENT + PRESENTS };
 
 static int64_t head_sum(const int64_t columns[HEAD_COLUMNS])
 {
@@ -135,6 +135,7 @@ static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
                                     .unsealed_run = sqlite3_column_int64(stmt, 9),
                                     .runs_sum = (uint64_t)sqlite3_column_int64(stmt, 10),
                                     .unsummed = q->unsummed};
+        for (int i = 0; i < PRESENTS; i++) q->present[i] = q->present_stored[i] = (uint64_t)sqlite3_column_int64(stmt, HEAD_PRESENT + i);
     } else if (code == SQLITE_DONE) {
         rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_head is empty; restore it from a backup", q->db->path);
     } else {
@@ -150,7 +151,9 @@ static int write_head(once_sqlite *q, once_error *err)
     sqlite3_stmt *stmt = q->sql[SQL_HEAD_SET];
     const int64_t columns[HEAD_COLUMNS] = {q->shelf.clock.tenths, q->shelf.clock.boot_ms, (int64_t)q->shelf.clock.boot_id, head->generation,
                                            head->flushed, head->last_recent, head->last_run, q->shelf.clock.doubted,
-                                           head->unsealed_recent, head->unsealed_run, (int64_t)head->runs_sum};
+                                           head->unsealed_recent, head->unsealed_run, (int64_t)head->runs_sum,
+                                           (int64_t)q->present[PRESENT_ENTRIES], (int64_t)q->present[PRESENT_LANES],
+                                           (int64_t)q->present[PRESENT_FACTS]};
     for (int i = 0; i < HEAD_COLUMNS; i++) sqlite3_bind_int64(stmt, i + 1, columns[i]);
     sqlite3_bind_int64(stmt, HEAD_COLUMNS + 1, head_sum(columns));
     return once__sqlite_step(q->db, stmt, err);
@@ -184,6 +187,28 @@ static int catch_up(once_sqlite *q, once_error *err)
     return ONCE_OK;
 }
 
+/* ---- writing a fact ---- */
+
+/* An empty value deletes. */
+static int put_fact(once_sqlite *q, const char *name, once_bytes value, once_error *err)
+{
+    int rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
+    sqlite3_stmt *stmt = q->sql[value.len ? SQL_FACT_SET : SQL_FACT_DELETE];
+    sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+    if (value.len) once__bind_bytes(stmt, 2, value);
+    if (rc == ONCE_OK) rc = once__sqlite_step(q->db, stmt, err);
+    const bool met = rc == ONCE_OK && sqlite3_changes64(q->db->handle) > 0;
+    if (rc != ONCE_OK || met != !value.len) return rc; /* changed, or there was none to delete */
+    if (value.len) {
+        stmt = q->sql[SQL_FACT_ADD];
+        sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+        once__bind_bytes(stmt, 2, value);
+        rc = once__sqlite_step(q->db, stmt, err);
+    }
+    if (rc == ONCE_OK) once__present_change(q, PRESENT_FACTS, (once_bytes){name, strlen(name)}, !value.len);
+    return rc;
+}
+
 /* ---- borrowed connections ---- */
 
 /* Takes the write lock now, so that a claim is not decided on what another process is about to change. Writes nothing. */
@@ -206,11 +231,8 @@ static int read_mark(once_sqlite *q, uint64_t *out, once_error *err)
 
 static int write_mark(once_sqlite *q, once_error *err)
 {
-    sqlite3_stmt *stmt = q->sql[SQL_FACT_SET];
     q->mark = once_env_random_u64(q->shelf.store.env);
-    sqlite3_bind_text(stmt, 1, q->mark_name, -1, SQLITE_STATIC);
-    sqlite3_bind_blob(stmt, 2, &q->mark, sizeof q->mark, SQLITE_STATIC);
-    return once__sqlite_step(q->db, stmt, err);
+    return put_fact(q, q->mark_name, (once_bytes){(const char *)&q->mark, sizeof q->mark}, err);
 }
 
 /* Has the caller kept what we wrote, and what we read after that? If that cannot be seen, memory is forgotten. */
@@ -250,6 +272,9 @@ static void tx_over(once_sqlite *q, bool committed)
             q->fresh = true;
         }
         if (q->rows_written) q->live.known = false;
+        memcpy(q->present, q->present_stored, sizeof q->present);
+    } else {
+        memcpy(q->present_stored, q->present, sizeof q->present);
     }
     once__names_end(q->names, committed);
     once__live_clear(q);
@@ -283,8 +308,8 @@ static int commit_writes(once_sqlite *q, once_error *err)
     if (rc != ONCE_OK) return rc;
     if (!q->wrote && !q->settled_touched && sqlite3_total_changes64(q->db->handle) == q->changes_before) return ONCE_OK;
     q->wrote = true;
-    rc = write_head(q, err);
-    return rc == ONCE_OK && q->db->borrowed ? write_mark(q, err) : rc;
+    if (q->db->borrowed) rc = write_mark(q, err);
+    return rc == ONCE_OK ? write_head(q, err) : rc;
 }
 
 static int sqlite_commit(once_shelf *shelf, once_error *err)
@@ -672,6 +697,7 @@ static int sweep_lanes(once_sqlite *q, size_t limit, once_error *err)
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once__bind_id(q->sql[SQL_LANE_DELETE], 1, expired + 16 * i);
         rc = once__sqlite_step(q->db, q->sql[SQL_LANE_DELETE], err);
+        once__present_change(q, PRESENT_LANES, (once_bytes){(const char *)expired + 16 * i, 16}, true);
         q->wrote = true;
     }
     memcpy(q->lane_cursor, last, 16);
@@ -704,6 +730,8 @@ static int sqlite_fact_get(once_store *store, const char *name, once_bytes *out,
     if (rc != ONCE_OK) return rc;
     sqlite3_stmt *stmt = q->sql[SQL_FACT_GET];
     *out = (once_bytes){0};
+    rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
+    if (rc != ONCE_OK) return ask_end(q, rc, err);
     sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
     const int code = sqlite3_step(stmt);
     if (code == SQLITE_ROW && !sqlite3_column_int(stmt, 1))
@@ -719,11 +747,8 @@ static int sqlite_fact_set(once_store *store, const char *name, once_bytes value
     once_sqlite *q = (once_sqlite *)store;
     int rc = ask_begin(q, true, err);
     if (rc != ONCE_OK) return rc;
-    sqlite3_stmt *stmt = q->sql[value.len ? SQL_FACT_SET : SQL_FACT_DELETE];
-    sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
-    if (value.len) once__bind_bytes(stmt, 2, value);
     q->wrote = true;
-    rc = once__sqlite_step(q->db, stmt, err);
+    rc = put_fact(q, name, value, err);
     return ask_end(q, rc, err);
 }
 
@@ -807,7 +832,7 @@ static int move_finished(once_sqlite *q, once_error *err)
     if (rc == ONCE_OK) rc = once__settled_commit(q->settled, q->shelf.now_ms, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(migrate_between)) rc = once_fail(err, ONCE_E_IO, "failpoint migrate_between");
     if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, "DELETE FROM once_entry WHERE state > 4", err);
-    return rc == ONCE_OK ? write_head(q, err) : rc;
+    return rc == ONCE_OK ? write_head(q, err) : rc; /* the sums follow */
 }
 
 static int migrate_1_to_2(once_sqlite *q, once_error *err)
@@ -849,6 +874,7 @@ static void sqlite_close(once_store *store)
     once__settled_close(q->settled);
     once__names_close(q->names);
     for (size_t i = 0; i < SQL_STATEMENTS; i++) sqlite3_finalize(q->sql[i]);
+    if (q->db && q->db->borrowed) once__sum_unregister(q->db->handle);
     once__sqlite_close(q->db);
     once_arena_release(&q->arena);
     free(q->slots.at);
@@ -877,7 +903,12 @@ static int sum_up(once_sqlite *q, once_error *err)
     int rc = read_head(q, &head, err);
     if (rc == ONCE_OK) rc = once__settled_refresh(q->settled, &head, err);
     q->shelf.clock = q->stored_clock;
+    for (int i = 0; i < PRESENTS && rc == ONCE_OK; i++) {
+        bool all;
+        rc = once__present_count(q, (enum once_present)i, INT64_MAX - 1, &q->present[i], &all, err);
+    }
     if (rc == ONCE_OK) rc = write_head(q, err);
+    memcpy(q->present_stored, q->present, sizeof q->present);
     if (rc == ONCE_OK) rc = once__names_sum_up(q->names, err);
     if (rc == ONCE_OK) rc = once__sqlite_sum_meta(q->db, err);
     q->unsummed = false;

@@ -16,6 +16,7 @@
 
 enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128 };
 enum { LIVE_KNOWN_MAX = 4096 };
+enum { PRESENT_LIMIT = 200000 }; /* rows that are gone over when a file is opened: a tenth of a second */
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
 
@@ -86,6 +87,8 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     if (!lane) return no_memory(err);
     lane->id = id;
     lane->version = ONCE_LANE_NO_VERSION;
+    const int checked = once__present_check(q, PRESENT_LANES, PRESENT_LIMIT, err);
+    if (checked != ONCE_OK) return checked;
 
     unsigned char key[16];
     sqlite3_stmt *stmt = q->sql[SQL_LANE_GET];
@@ -96,6 +99,7 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     if (code == SQLITE_ROW && !sqlite3_column_int(stmt, 3)) {
         rc = damaged(q, "table once_lane", err);
     } else if (code == SQLITE_ROW) {
+        lane->stored = true;
         lane->version = sqlite3_column_int64(stmt, 0);
         lane->expires_ms = sqlite3_column_int64(stmt, 1);
         if (!once__column_copy(stmt, 2, &q->arena, &lane->record)) rc = no_memory(err);
@@ -128,11 +132,60 @@ static int join_lane(once_sqlite *q, once_slot *slot, once_error *err)
     return ONCE_OK;
 }
 
+/* ---- which rows there are ---- */
+
+static const char *const present_tables[PRESENTS] = {"once_entry", "once_lane", "once_fact"};
+
+static uint64_t present_sum(enum once_present which, once_bytes id) { return once__sum('p', which, 0, id) | 1; }
+
+void once__present_change(once_sqlite *q, enum once_present which, once_bytes id, bool gone)
+{
+    const uint64_t sum = present_sum(which, id);
+    q->present[which] += gone ? -sum : sum;
+}
+
+/* By the index that they are looked up by, because that is what must find them. */
+int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all, once_error *err)
+{
+    static const char *const sql[PRESENTS] = {"SELECT id FROM once_entry ORDER BY id LIMIT ?1", "SELECT id FROM once_lane LIMIT ?1",
+                                              "SELECT CAST(name AS BLOB) FROM once_fact LIMIT ?1"};
+    sqlite3_stmt *stmt;
+    int code, rc = once__sqlite_prepare(q->db, sql[which], &stmt, err);
+    if (rc != ONCE_OK) return rc;
+    int64_t n = 0;
+    *out = 0;
+    sqlite3_bind_int64(stmt, 1, limit + 1);
+    while ((code = sqlite3_step(stmt)) == SQLITE_ROW && ++n <= limit) {
+        const void *id = sqlite3_column_blob(stmt, 0);
+        *out += present_sum(which, (once_bytes){id, (size_t)sqlite3_column_bytes(stmt, 0)});
+    }
+    *all = code == SQLITE_DONE;
+    if (code != SQLITE_DONE && code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_finalize(stmt);
+    return rc;
+}
+
+int once__present_check(once_sqlite *q, enum once_present which, int64_t limit, once_error *err)
+{
+    uint64_t sum;
+    bool all;
+    if (q->present_checked[which]) return ONCE_OK;
+    const int rc = once__present_count(q, which, limit, &sum, &all, err);
+    if (rc != ONCE_OK) return rc;
+    if (all && sum != q->present[which])
+        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table %s is damaged: rows are missing or have changed; restore it from a backup", q->db->path,
+                         present_tables[which]);
+    q->present_checked[which] = true;
+    return ONCE_OK;
+}
+
 /* ---- which ids may have a row ---- */
 
 static int filter_build(once_sqlite *q, once_error *err)
 {
     once_live_filter *live = &q->live;
+    const int checked = once__present_check(q, PRESENT_ENTRIES, PRESENT_LIMIT, err);
+    if (checked != ONCE_OK) return checked;
     memset(live, 0, sizeof *live);
     sqlite3_stmt *stmt = q->sql[SQL_ENTRY_IDS];
     int code;
@@ -518,6 +571,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     if (rc != ONCE_OK) return rc;
     if (!slot->row) {
         slot->row = sqlite3_last_insert_rowid(q->db->handle);
+        once__present_change(q, PRESENT_ENTRIES, (once_bytes){(const char *)id, 16}, false);
         filter_add(&q->live, e->id);
     }
     if (e->has_message && !slot->body_stored) rc = write_body(q, slot, err);
@@ -533,6 +587,9 @@ static int delete_row(once_sqlite *q, once_slot *slot, once_error *err)
     int rc = once__sqlite_step(q->db, stmt, err);
     if (rc == ONCE_OK && slot->body_stored) rc = delete_body(q, slot->row, err);
     filter_remove(&q->live);
+    unsigned char id[16];
+    once__id_write(slot->entry.id, id);
+    once__present_change(q, PRESENT_ENTRIES, (once_bytes){(const char *)id, 16}, true);
     slot->row = 0;
     slot->body_stored = false;
     return rc;
@@ -595,6 +652,8 @@ static int write_lanes(once_sqlite *q, once_error *err)
         once__bind_bytes(stmt, 4, lane->record);
         const int rc = once__sqlite_step(q->db, stmt, err);
         if (rc != ONCE_OK) return rc;
+        if (!lane->stored) once__present_change(q, PRESENT_LANES, (once_bytes){(const char *)id, 16}, false);
+        lane->stored = true;
         lane->dirty = false;
         q->wrote = true;
     }

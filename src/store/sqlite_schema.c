@@ -126,6 +126,9 @@
     "ALTER TABLE once_head ADD COLUMN unsealed_recent INTEGER NOT NULL DEFAULT 0; -- up to here they have no seals\n" \
     "ALTER TABLE once_head ADD COLUMN unsealed_run INTEGER NOT NULL DEFAULT 0;\n"                                   \
     "ALTER TABLE once_head ADD COLUMN runs_sum INTEGER NOT NULL DEFAULT 0; -- of all rows of once_run\n"             \
+    "ALTER TABLE once_head ADD COLUMN entries_sum INTEGER NOT NULL DEFAULT 0; -- of their ids: which rows there are\n" \
+    "ALTER TABLE once_head ADD COLUMN lanes_sum INTEGER NOT NULL DEFAULT 0;\n"                                       \
+    "ALTER TABLE once_head ADD COLUMN facts_sum INTEGER NOT NULL DEFAULT 0;\n"                                       \
     "ALTER TABLE once_head ADD COLUMN sum INTEGER;                        -- of this row\n"                          \
     "ALTER TABLE once_name ADD COLUMN sum INTEGER;\n"                                                                \
     "ALTER TABLE once_entry ADD COLUMN sum INTEGER;  -- of all columns but n\n"                                      \

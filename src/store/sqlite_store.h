@@ -34,6 +34,7 @@ struct once_slot {
 struct once_lane_slot {
     once_hash id;
     bool dirty;
+    bool stored; /* it has a row */
     int64_t version, expires_ms; /* ONCE_LANE_NO_VERSION, 0: there is no row */
     once_bytes record;           /* lane_record.h */
     once_slot *first;            /* slots of this lane */
@@ -47,7 +48,7 @@ enum once_sqlite_statement {
     SQL_DUE, SQL_BY_TOKEN,
     SQL_LETTER_PUT, SQL_LETTER_GET, SQL_LETTER_DROP, SQL_LETTERS, SQL_AUDIT_PUT, SQL_AUDITS,
     SQL_STATS, SQL_STATS_LETTERS, SQL_LIST,
-    SQL_FACT_GET, SQL_FACT_SET, SQL_FACT_DELETE,
+    SQL_FACT_GET, SQL_FACT_SET, SQL_FACT_ADD, SQL_FACT_DELETE,
     SQL_STATEMENTS
 };
 
@@ -60,8 +61,14 @@ typedef struct once_live_filter {
     unsigned char bits[8192];
 } once_live_filter;
 
+/* Which rows there are: a sum over the ids (or names) of a table, so that a row that cannot be found any more is noticed. */
+enum once_present { PRESENT_ENTRIES, PRESENT_LANES, PRESENT_FACTS, PRESENTS };
+
 typedef struct once_sqlite {
     once_shelf shelf;
+    uint64_t present[PRESENTS];        /* as the tables are now ... */
+    uint64_t present_stored[PRESENTS]; /* ... and as once_head says */
+    bool present_checked[PRESENTS];    /* since the file was opened */
     once_sqlite_db *db;
     sqlite3_stmt *sql[SQL_STATEMENTS];
     once_settled *settled;
@@ -110,6 +117,11 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
 int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err);
 int once__live_from_record(once_sqlite *q, const once_record *record, once_entry *out, once_error *err);
 int once__live_to_record(once_sqlite *q, const once_entry *entry, int64_t keep_ms, once_record *out, once_error *err);
+
+/* A row came (or went). Compares all ids of the table with the sum, once per handle: at most `limit` rows, beyond that `check` does. */
+void once__present_change(once_sqlite *q, enum once_present which, once_bytes id, bool gone);
+int once__present_check(once_sqlite *q, enum once_present which, int64_t limit, once_error *err);
+int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all, once_error *err);
 
 /* Small helpers for binding and reading. */
 void once__bind_bytes(sqlite3_stmt *stmt, int at, once_bytes bytes); /* an empty blob when there are none */

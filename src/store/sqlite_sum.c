@@ -30,6 +30,11 @@ int once__sum_register(sqlite3 *handle)
     return sqlite3_create_function_v2(handle, "once_sum", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, sum_function, NULL, NULL, NULL);
 }
 
+void once__sum_unregister(sqlite3 *handle)
+{
+    sqlite3_create_function_v2(handle, "once_sum", -1, SQLITE_UTF8, NULL, NULL, NULL, NULL, NULL);
+}
+
 bool once__seal(once_buf *out, char table, uint64_t id, uint64_t more, once_bytes bytes)
 {
     const uint64_t sum = once__sum(table, id, more, bytes);

@@ -25,6 +25,7 @@ static inline uint64_t once__sum(char table, uint64_t id, uint64_t more, once_by
 
 /* Makes once_sum known to the connection. */
 int once__sum_register(sqlite3 *handle);
+void once__sum_unregister(sqlite3 *handle); /* when no statement uses it any more */
 
 /* Appends the bytes and their seal; false: out of memory. */
 bool once__seal(once_buf *out, char table, uint64_t id, uint64_t more, once_bytes bytes);

@@ -35,10 +35,11 @@ static int confirm_clock(once_pipeline *pipeline, checking *c, once_error *err)
 int cli_check(int argc, char **argv)
 {
     checking c = {.first = true};
-    bool confirm = false;
+    bool confirm = false, deep = false;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &c.json, NULL},
         {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited", &confirm, NULL},
+        {"--deep", NULL, "read the whole store and compare it with its checksums", &deep, NULL},
         {0},
     };
     char *args[1];
@@ -50,6 +51,7 @@ int cli_check(int argc, char **argv)
     once_error err = {0};
     if (c.json) printf("{\"findings\":[");
     int rc = confirm ? confirm_clock(pipeline, &c, &err) : ONCE_OK;
+    if (rc == ONCE_OK && deep) rc = once_pipeline_verify(pipeline, on_finding, &c, &err);
     if (rc == ONCE_OK) rc = once_pipeline_check(pipeline, on_finding, &c, &err);
     if (c.json) {
         printf("],\"ok\":%s", rc == ONCE_OK ? "true" : "false");

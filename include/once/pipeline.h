@@ -102,6 +102,9 @@ ONCE_API void once_pipeline_stop(once_pipeline *pipeline); /* drain; async-signa
 typedef void once_finding(void *user, const char *topic, const char *text, bool warning);
 ONCE_API int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *user, once_error *err);
 
+/* Reads the whole store and compares it with its checksums. ONCE_E_CORRUPT when something is damaged; each part is told as a warning. */
+ONCE_API int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err);
+
 /* What the store knows of a key, for `explain`. Times in milliseconds UTC, ONCE_NO_TIME when they do not apply. */
 typedef struct once_explanation {
     once_scope scope;

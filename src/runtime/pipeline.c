@@ -447,6 +447,37 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
     return rc;
 }
 
+/* --- verify --- */
+
+typedef struct verifying {
+    once_finding *report;
+    void *user;
+    size_t n;
+} verifying;
+
+static void on_damage(void *user, const char *text)
+{
+    verifying *v = user;
+    v->n++;
+    v->report(v->user, "damage", text, true);
+}
+
+int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
+{
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env};
+    verifying v = {.report = report, .user = user};
+    once_store *store;
+    once_error why;
+    int rc = once__store_open(pipeline->store_url, &options, &store, &why);
+    if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
+    if (store->ops->verify) rc = store->ops->verify(store, on_damage, &v, err);
+    else report(user, "store", "has no checksums of ours; its server looks after its own", false);
+    once__store_close(store);
+    if (rc == ONCE_OK && v.n) return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %zu places; restore it from a backup", v.n);
+    if (rc == ONCE_OK) report(user, "store", "all of it was read and is whole", false);
+    return rc;
+}
+
 /* --- explain --- */
 
 /* The reason of an entry: its own, and what it waits for in its lane, or its lane for it. */

@@ -806,6 +806,72 @@ static int sqlite_confirm_time(once_store *store, once_error *err)
     return rc;
 }
 
+/* ---- everything, compared with its sums ---- */
+
+typedef void damage_told(void *user, const char *text);
+
+/* SQLite's own pages. */
+static int verify_pages(once_sqlite *q, damage_told *damage, void *user, once_error *err)
+{
+    sqlite3_stmt *stmt;
+    int code, rc = once__sqlite_prepare(q->db, "PRAGMA integrity_check(20)", &stmt, err);
+    if (rc != ONCE_OK) return rc;
+    while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        const char *text = (const char *)sqlite3_column_text(stmt, 0);
+        if (text && strcmp(text, "ok") != 0) damage(user, text);
+    }
+    if (code != SQLITE_DONE) damage(user, sqlite3_errmsg(q->db->handle));
+    sqlite3_finalize(stmt);
+    return ONCE_OK;
+}
+
+static void verify_rows(once_sqlite *q, damage_told *damage, void *user)
+{
+    static const struct {
+        const char *table, *sql;
+    } sums[] = {
+        {"once_entry", "SELECT count(*) FROM once_entry WHERE sum IS NOT " ENTRY_SUM}, {"once_body", "SELECT count(*) FROM once_body WHERE sum IS NOT " BODY_SUM},
+        {"once_lane", "SELECT count(*) FROM once_lane WHERE sum IS NOT " LANE_SUM},    {"once_letter", "SELECT count(*) FROM once_letter WHERE sum IS NOT " LETTER_SUM},
+        {"once_fact", "SELECT count(*) FROM once_fact WHERE sum IS NOT " FACT_SUM},
+    };
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        char text[200];
+        once_error why = {0};
+        int64_t n = 0;
+        if (once__sqlite_integer(q->db, sums[i].sql, 0, &n, &why) != ONCE_OK) damage(user, why.text);
+        snprintf(text, sizeof text, "table %s: %lld rows are damaged", sums[i].table, (long long)n);
+        if (n) damage(user, text);
+    }
+}
+
+static bool go_on(void *user, const once_record *record)
+{
+    (void)user;
+    (void)record;
+    return true;
+}
+
+static int sqlite_verify(once_store *store, damage_told *damage, void *user, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    once_error why = {0};
+    int rc = ask_begin(q, false, &why); /* reads the head, what is recent, and the runs with their filters */
+    if (rc == ONCE_E_CORRUPT) {
+        damage(user, why.text);
+        return ONCE_OK;
+    }
+    if (rc != ONCE_OK) return once_fail(err, rc, "%s", why.text);
+    rc = verify_pages(q, damage, user, err);
+    if (rc != ONCE_OK) return ask_end(q, rc, err);
+    verify_rows(q, damage, user);
+    for (int i = 0; i < PRESENTS; i++) {
+        q->present_checked[i] = false;
+        if (once__present_check(q, (enum once_present)i, INT64_MAX - 1, &why) != ONCE_OK) damage(user, why.text);
+    }
+    if (once__settled_each(q->settled, INT64_MIN, go_on, NULL, &why) != ONCE_OK) damage(user, why.text);
+    return ask_end(q, ONCE_OK, err);
+}
+
 /* ---- from version 1 to 2 ---- */
 
 /* Finished entries were rows; they become records. */
@@ -913,6 +979,16 @@ static int sum_up(once_sqlite *q, once_error *err)
     if (rc == ONCE_OK) rc = once__sqlite_sum_meta(q->db, err);
     q->unsummed = false;
     return rc;
+}
+
+int once__sqlite_store_edit(once_store *store, const char *sql, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    int rc = once__sqlite_exec(q->db, "BEGIN IMMEDIATE", err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, sql, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(q->db, once__sqlite_sum_rows(), err);
+    if (rc == ONCE_OK) rc = sum_up(q, err);
+    return once__sqlite_exec(q->db, rc == ONCE_OK ? "COMMIT" : "ROLLBACK", rc == ONCE_OK ? err : NULL) == ONCE_OK ? rc : ONCE_E_IO;
 }
 
 /* Everything that may make or change tables, in one transaction. */
@@ -1050,6 +1126,7 @@ const once_store_ops once__store_sqlite = {
     .list = sqlite_list,
     .letters = sqlite_letters,
     .stats = sqlite_stats,
+    .verify = sqlite_verify,
     .time = once__engine_time,
     .confirm_time = sqlite_confirm_time,
     .fact_get = sqlite_fact_get,

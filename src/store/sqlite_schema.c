@@ -139,7 +139,6 @@
 
 /* Rows that were there before. */
 #define SUM_UP                                                                                                        \
-    "UPDATE once_head SET unsealed_recent = last_recent, unsealed_run = last_run;"                                    \
     "UPDATE once_entry SET sum = " ENTRY_SUM "; UPDATE once_body SET sum = " BODY_SUM ";"                              \
     "UPDATE once_lane SET sum = " LANE_SUM "; UPDATE once_letter SET sum = " LETTER_SUM ";"                            \
     "UPDATE once_fact SET sum = " FACT_SUM
@@ -228,6 +227,8 @@ static int meta_sum(once_sqlite_db *db, int64_t *out, once_error *err)
     sqlite3_finalize(stmt);
     return rc;
 }
+
+const char *once__sqlite_sum_rows(void) { return SUM_UP; }
 
 int once__sqlite_sum_meta(once_sqlite_db *db, once_error *err)
 {
@@ -331,7 +332,7 @@ int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error 
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
     if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
     if (rc == ONCE_OK && version < 4) rc = once__sqlite_exec(db, TABLES_4, err);
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5 SUM_UP, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5 SUM_UP "; UPDATE once_head SET unsealed_recent = last_recent, unsealed_run = last_run", err);
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 

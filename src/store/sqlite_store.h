@@ -135,6 +135,9 @@ bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out); /* false: not 
 int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options, const once_settled_limits *limits,
                               once_store **out, once_error *err);
 
+/* For tests: runs statements on our own tables, and gives everything its sums anew. */
+int once__sqlite_store_edit(once_store *store, const char *sql, once_error *err);
+
 /* For tests: opens with other sizes. NULL: the defaults. */
 int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,
                             once_store **out, once_error *err);

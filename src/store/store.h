@@ -177,6 +177,10 @@ typedef struct once_store_ops {
     int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
     int (*stats)(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
 
+    /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole. NULL: nothing of
+     * its own to compare. */
+    int (*verify)(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
+
     int (*time)(once_store *store, once_store_time *out, once_error *err); /* writes nothing */
     /* An operator says that the wall clock of this machine is right: it is the time of the store from now on, ahead or behind. Leases
      * and due times of unfinished entries keep their distance when it goes back; what is finished is remembered longer then.

@@ -78,7 +78,7 @@ if word == "never":
 
 
 def due_now(p):
-    p.execute("UPDATE once_entry SET due_ms = 0 WHERE state = 2")
+    p.edit("UPDATE once_entry SET due_ms = 0 WHERE state = 2")
 
 
 def test_attempts_of_several_processes(tmp_path):

@@ -524,7 +524,7 @@ handlers:
 
 def unknown(p, key):
     """The entry of a waiting message becomes unknown, as a lost reply would leave it."""
-    p.execute(f"UPDATE once_entry SET state = 3, due_ms = 9223372036854775807 WHERE key = CAST('{key}' AS BLOB) AND state = 2")
+    p.edit(f"UPDATE once_entry SET state = 3, due_ms = 9223372036854775807 WHERE key = CAST('{key}' AS BLOB) AND state = 2")
     assert p.explain(key)[0]["state"] == "unknown"
 
 
@@ -557,7 +557,7 @@ def test_resolve_without_a_body_says_what_to_do(tmp_path):
     p.run(status=1)
     replay(p, "--all")
     unknown(p, "a")
-    p.execute("UPDATE once_entry SET owned = 0; DELETE FROM once_body")
+    p.edit("UPDATE once_entry SET owned = 0; DELETE FROM once_body")
     ended = p.once("resolve", p.name, "a", "retry")
     assert ended.status == 2 and "forget" in ended.err
     assert p.once("resolve", p.name, "a", "done").out.startswith("key 'a': resolved as done; its idempotency key is ")

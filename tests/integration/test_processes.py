@@ -140,7 +140,7 @@ def test_f59_stop_while_something_waits(tmp_path):
         ended = running.end(5)
     assert ended.status == 0, ended
     counts(ended.json, received=3, waiting=3, stopped=True, acked=3)
-    p.execute("UPDATE total SET n = 1; UPDATE once_entry SET due_ms = 0")
+    p.edit("UPDATE total SET n = 1; UPDATE once_entry SET due_ms = 0")
     p.write()
     counts(p.run(status=0), resumed=3, done=3, received=0)
 

@@ -267,7 +267,7 @@ def test_f32_failures_are_counted_across_restarts(tmp_path):
             ended = running.end()
         assert ended.status == 0 and ended.json["waiting"] == 1, ended
         total += ended.json["attempts"]
-        p.execute("UPDATE once_entry SET due_ms = 0")  # the backoff is over
+        p.edit("UPDATE once_entry SET due_ms = 0")  # the backoff is over
     counts(p.run(status=1), received=1, resumed=1, dead=1, duplicates=1, attempts=1)
     assert total == 2 and len(p.letters()) == 1
 
@@ -282,7 +282,7 @@ def test_f77_stopping_does_not_spend_the_budget(tmp_path):
             running.send(15)
             assert running.end().status == 0
     assert p.explain("p1")[-1]["failures"] == 1
-    p.execute("INSERT INTO orders VALUES ('o1'); UPDATE once_entry SET due_ms = 0")
+    p.edit("INSERT INTO orders VALUES ('o1'); UPDATE once_entry SET due_ms = 0")
     summary = p.run(status=0)
     assert summary["resumed"] == 1 and summary["done"] == 1
 

@@ -81,6 +81,25 @@ def test_f55_truncated(tmp_path, cut):
     counts(p.run(status=0), received=400, duplicates=400)
 
 
+def test_f55_check_deep_names_what_is_damaged(tmp_path):
+    p = pipeline(tmp_path, n=400)
+    p.run(status=0)
+    assert "all of it was read and is whole" in p.once("check", "--deep", p.name).out
+    p.execute("UPDATE once_fact SET value = x'00' WHERE name LIKE 'scope/%'; UPDATE once_recent SET records = zeroblob(length(records)) WHERE id = 2")
+    ended = p.once("check", "--deep", p.name)
+    assert ended.status == 3 and "once_recent" in ended.out, ended
+    stops(p, 3, "once_recent", "damaged")
+    assert p.value("SELECT n FROM total") == 400, "damage is never read as 'not seen'"
+
+
+def test_f55_a_changed_secret_is_noticed(tmp_path):
+    p = pipeline(tmp_path)
+    p.run(status=0)
+    p.execute("UPDATE once_meta SET value = zeroblob(16) WHERE name = 'secret'")
+    stops(p, 3, "once_meta", "damaged")
+    assert p.value("SELECT n FROM total") == 50
+
+
 def test_a_users_database_gets_our_tables_beside_its_own(tmp_path):
     p = Pipeline(tmp_path, CONFIG)
     connection = sqlite3.connect(p.database)

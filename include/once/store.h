@@ -65,7 +65,7 @@ typedef struct once_terms {
     size_t size;         /* sizeof(once_terms) */
     int64_t lease_ms;    /* the time an attempt has; 0: 30 s. Not renewed by itself: once_extend, once_call_extend */
     int64_t remember_ms; /* how long an outcome suppresses duplicates; 0: 7 days; ONCE_FOREVER */
-    uint32_t attempts;   /* failures that make a dead letter; 0: 5 */
+    uint32_t attempts;   /* failures that make a dead letter; 0: 12 (about two minutes of backoff), or, with retry_for_ms, any number */
     int64_t backoff_min_ms, backoff_max_ms; /* before the next try: full jitter below a bound that doubles; 0: 200 ms, 1 min */
     size_t result_max;   /* bytes of a result; 0: 64 KiB */
     /* What an attempt means that ended without a word (its process died, its lease ran out) or as `unknown`. false: the
@@ -76,6 +76,7 @@ typedef struct once_terms {
     /* Where idempotency keys must not be guessable by those who know scope and key: at least 16 bytes that nobody else knows, the same
      * in every process and for ever, because another salt makes other keys. The caller's until the call returns. Empty: none */
     once_bytes idempotency_salt;
+    int64_t retry_for_ms; /* a failure is also the last one when the first is older than this; 0: the time does not matter */
 } once_terms;
 
 /* One delivery of a message. Zero it, set `size` and `key`; the rest may stay empty. Bytes are the caller's and must live
@@ -103,6 +104,7 @@ typedef struct once_ticket {
     once_outcome outcome; /* DUPLICATE: how it ended */
     uint32_t attempt;     /* RUN: 1, 2, 3... a fence that can be shown to the outside */
     uint32_t failures;    /* RUN: attempts that failed before; compare it with your budget */
+    int64_t failing_for_ms; /* RUN: how long ago the first of them failed, by the store's clock; -1: none has */
     bool maybe_done;      /* RUN: an earlier attempt may have had its effect: it ended without a word, or as unknown */
     int64_t wait_ms;      /* BUSY, LATER: asking again may help after so long; -1: not known */
     once_bytes result;    /* DUPLICATE: the stored result; the ticket's, until once_ticket_release */

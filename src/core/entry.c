@@ -168,6 +168,19 @@ static void finish(once_entry *entry, once_state state, int64_t remember_ms, int
     detach(entry);
 }
 
+/* The budget counts failures, and the time since the first of them. */
+static void count_failure(once_entry *entry, int64_t now_ms)
+{
+    entry->failures++;
+    if (entry->failing_ms == 0) entry->failing_ms = now_ms;
+}
+
+static void reset_failures(once_entry *entry)
+{
+    entry->failures = 0;
+    entry->failing_ms = 0;
+}
+
 /* An orphan's attempt ended without a word, and counts now. Any other one was counted, and its `silent` said, by whoever
  * settled it. */
 static void start(once_entry *entry, once_token token, int64_t lease_ms, bool orphan, int64_t now_ms)
@@ -178,7 +191,7 @@ static void start(once_entry *entry, once_token token, int64_t lease_ms, bool or
     entry->attempt++;
     if (!orphan) return;
     entry->silent = entry->maybe = true;
-    if (!ONCE_PLANTED(silent_free)) entry->failures++;
+    if (!ONCE_PLANTED(silent_free)) count_failure(entry, now_ms);
 }
 
 /* --- what a lane has to say --- */
@@ -348,6 +361,7 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
     case ONCE_ANSWER_RUN:
         out->attempt = entry->attempt;
         out->failures = entry->failures;
+        out->failing_for_ms = entry->failures && entry->failing_ms ? now_ms - entry->failing_ms : -1;
         out->silent = entry->silent;
         out->maybe = entry->maybe;
         out->gap_over = entry->gap;
@@ -631,6 +645,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     if (answer == ONCE_ANSWER_RUN) {
         entry->gap = was_waited_for(lane, entry) || (claimed && entry->gap);
         start(entry, r->token, r->lease_ms, claimed, now_ms);
+        out->orphan = claimed;
         entry->hold = r->hold;
         entry->natural = r->natural;
         changed |= ONCE_ENTRY_CHANGED;
@@ -717,13 +732,13 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
 }
 
 /* What a settlement says about its attempt. A release says that there was none, so what is known of the one before stays. */
-static void note_attempt(once_entry *entry, const once_settlement *s)
+static void note_attempt(once_entry *entry, const once_settlement *s, int64_t now_ms)
 {
     const bool release = s->outcome == ONCE_RELEASE, retry = s->outcome == ONCE_RETRY, dead = s->outcome == ONCE_DEAD;
     if (retry || dead || (release && ONCE_PLANTED(release_forgets))) entry->silent = s->maybe;
     if (retry || dead) entry->maybe |= s->maybe;
     if (retry && s->maybe && ONCE_PLANTED(unknown_free)) return;
-    if (retry || (dead && s->failed) || (release && ONCE_PLANTED(release_blames))) entry->failures++;
+    if (retry || (dead && s->failed) || (release && ONCE_PLANTED(release_blames))) count_failure(entry, now_ms);
 }
 
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *s, int64_t now_ms, bool *applied)
@@ -754,7 +769,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 
     attach(entry, s->message);
     entry->run = r->run; /* whose count of waiting ones it is in now */
-    note_attempt(entry, s);
+    note_attempt(entry, s, now_ms);
     if (to != ONCE_STATE_WAITING) entry->gap = false; /* what was waited for once is not waited for again */
     entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
     const int died = to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms) : 0;
@@ -793,6 +808,7 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
     case ONCE_ANSWER_RUN:
         entry->gap = was_waited_for(lane, entry) || (orphan && entry->gap);
         start(entry, token, ONCE_PLANTED(no_lease) ? 1 : lease_ms, orphan, now_ms);
+        out->orphan = orphan;
         describe(entry, answer, now_ms, out);
         if (entry->gap) entry->reason = out->reason = say_gap_over(lane, entry);
         return changed;
@@ -827,7 +843,7 @@ int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const 
 {
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
     entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
-    entry->failures = 0;
+    reset_failures(entry);
     entry->run = 0; /* no run counts it as waiting: whoever takes it resumes it */
     entry->token = (once_token){0};
     attach(entry, message);
@@ -857,7 +873,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     entry->token = (once_token){0}; /* whoever left it unknown has no say any more */
     if (outcome == ONCE_RETRY) {
         entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
-        if (!ONCE_PLANTED(unknown_free)) entry->failures++; /* an unknown that is tried again counts, so nothing loops for ever */
+        if (!ONCE_PLANTED(unknown_free)) count_failure(entry, now_ms); /* an unknown that is tried again counts, so nothing loops for ever */
         entry->run = 0;
         return ONCE_ENTRY_CHANGED | lane_freed(entry);
     }
@@ -871,7 +887,7 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     if (!once_state_finished(entry->state) || once_entry_expired(entry, now_ms)) return ONCE_UNCHANGED;
     entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
     entry->token = (once_token){0};
-    entry->failures = 0;
+    reset_failures(entry);
     entry->run = 0;
     entry->silent = entry->maybe = entry->gap = false;
     entry->result = (once_bytes){0};

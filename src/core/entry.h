@@ -118,6 +118,9 @@ typedef struct once_decision {
     once_answer answer;
     uint32_t attempt;     /* RUN: which one this is */
     uint32_t failures;    /* RUN: how many failed before */
+    int64_t failing_for_ms; /* RUN: how long ago the first of them did, on the store's clock; -1: none has, or nobody noted it */
+    bool orphan;          /* RUN: this claim took over from one that ended without a word, and counted that. Not said once more when
+                           * the reply was lost */
     bool silent;          /* RUN: the attempt before may have had its effect: it ended without a word, or its settlement said so
                            * (`maybe`), or an unknown is tried again */
     bool maybe;           /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
@@ -150,6 +153,7 @@ typedef struct once_entry {
     once_state state;
     once_token token;
     uint32_t attempt, failures;
+    int64_t failing_ms; /* when the first of the failures was counted; 0: there is none, or it was before anybody noted that */
     once_hash fingerprint;
     once_hash lane; /* zero: none */
     int64_t order;  /* in the lane: the version, or the order of arrival */

@@ -64,6 +64,20 @@ static int64_t end_at(const once_item *item)
     return item->lost ? INT64_MIN : item->claimed_at_ms + item->request.lease_ms / 5 * 4;
 }
 
+int64_t once_lease_pause_ms(int64_t lease_ms, int64_t failing_for_ms)
+{
+    if (lease_ms == ONCE_NEVER || failing_for_ms / 2 > lease_ms) return ONCE_NEVER;
+    return lease_ms < ONCE_PAUSES_OF_LEASE ? 1 : lease_ms / ONCE_PAUSES_OF_LEASE;
+}
+
+int64_t once_flight_shortest_ms(const once_flight *flight)
+{
+    int64_t shortest_ms = ONCE_NEVER;
+    for (const once_item *item = flight->first; item; item = item->next_flying)
+        if (item->request.lease_ms < shortest_ms) shortest_ms = item->request.lease_ms;
+    return shortest_ms;
+}
+
 static void sooner(int64_t *at_ms, int64_t other_ms)
 {
     if (other_ms < *at_ms) *at_ms = other_ms;

@@ -192,9 +192,9 @@ static void give_up(once_pipe *pipe, int status, const once_error *error)
 }
 
 /* Whether to repeat after this failure; otherwise the pipeline was told to end. Sets when to go on. `since_ms`: the first failure in a
- * row, where patience counts. */
+ * row, where patience counts. `longest_ms`: the longest pause. */
 static bool worth_another_try(once_pipe *pipe, int status, const once_error *error, unsigned *tries, int64_t *at_ms, int64_t since_ms,
-                              int64_t now_ms)
+                              int64_t now_ms, int64_t longest_ms)
 {
     const once_class class = once_status_class(status);
     const bool few = ++*tries < FINITE_TRIES;
@@ -210,9 +210,18 @@ static bool worth_another_try(once_pipe *pipe, int status, const once_error *err
         give_up(pipe, status, &why);
         return false;
     }
-    static const once_retry pace = {.min_ms = 100, .max_ms = 10000};
+    const once_retry pace = {.min_ms = longest_ms < 100 ? longest_ms : 100, .max_ms = longest_ms < 10000 ? longest_ms : 10000};
     *at_ms = now_ms + once_retry_delay_ms(&pace, *tries, pipe->o.env);
     return true;
+}
+
+/* How long the store may be left alone after it failed, while we hold claims. */
+static int64_t longest_pause_ms(const once_pipe *pipe, int64_t now_ms)
+{
+    int64_t lease_ms = once_flight_shortest_ms(&pipe->flight);
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (pipe->work[i]->held && pipe->work[i]->request.lease_ms < lease_ms) lease_ms = pipe->work[i]->request.lease_ms;
+    return once_lease_pause_ms(lease_ms, now_ms - pipe->failing_since_ms);
 }
 
 /* --- source side --- */
@@ -283,7 +292,8 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
 static void source_failed(once_pipe *pipe, const once_action *action, int64_t now_ms)
 {
     if (pipe->source_tries == 0) pipe->source_failing_since_ms = now_ms;
-    worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, pipe->source_failing_since_ms, now_ms);
+    worth_another_try(pipe, action->status, &action->error, &pipe->source_tries, &pipe->source_at_ms, pipe->source_failing_since_ms, now_ms,
+                      ONCE_NEVER);
 }
 
 static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
@@ -487,8 +497,8 @@ static void judge_failure(once_pipe *pipe, once_item *item, bool told_when)
     if (item->outcome != ONCE_RETRY) return;
     const once_retry *retry = &item->handler->retry;
     const uint32_t failures = item->decision.failures + 1;
-    if (failures >= retry->attempts && !ONCE_PLANTED(no_budget)) item->outcome = ONCE_DEAD;
-    else if (!told_when) item->delay_ms = once_retry_delay_ms(retry, failures, pipe->o.env);
+    if (once_retry_is_spent(retry, failures, item->decision.failing_for_ms) && !ONCE_PLANTED(no_budget)) item->outcome = ONCE_DEAD;
+    else if (!told_when) item->delay_ms = once_retry_pause_ms(retry, failures, item->decision.failing_for_ms, pipe->o.env);
 }
 
 /* An effect that began and asks to be put back found the other side away. That is no failure, but it must not be asked again at once:
@@ -517,7 +527,7 @@ static void decide_run(once_pipe *pipe, once_item *item)
         item->stage = ONCE_STAGE_SETTLE;
     } else if (!item->handler || !item->input) {
         die(item, item->reason);
-    } else if (item->decision.silent && item->decision.failures >= item->handler->retry.attempts && !ONCE_PLANTED(no_budget)) {
+    } else if (once_retry_is_spent_in_silence(&item->handler->retry, &item->decision) && !ONCE_PLANTED(no_budget)) {
         die(item, ONCE_BYTES("every attempt ended without a word: the process or its handler was killed"));
     } else if (item->decision.gap_over && pipe->spec->gap_dead) {
         die(item, item->decision.reason);
@@ -1052,7 +1062,8 @@ static bool has_work(const once_pipe *pipe) { return pipe->work_n || pipe->keepi
 static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     if (pipe->tries == 0) pipe->failing_since_ms = now_ms;
-    if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, pipe->failing_since_ms, now_ms))
+    if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, pipe->failing_since_ms, now_ms,
+                           longest_pause_ms(pipe, now_ms)))
         pipe->store_gone = true;
     if (pipe->work_n && (action->status == ONCE_E_ABORTED || action->status == ONCE_E_BUSY)) pipe->rolled_back++;
     else pipe->rolled_back = 0;
@@ -1319,7 +1330,7 @@ void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int6
     if (!troubled) return;
     once_error error;
     once_fail(&error, troubled->trouble, "%.*s", (int)troubled->failure.len, troubled->failure.data ? troubled->failure.data : "");
-    worth_another_try(pipe, troubled->trouble, &error, &pipe->effect_tries, &pipe->effect_at_ms, now_ms, now_ms);
+    worth_another_try(pipe, troubled->trouble, &error, &pipe->effect_tries, &pipe->effect_at_ms, now_ms, now_ms, ONCE_NEVER);
 }
 
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)

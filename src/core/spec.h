@@ -6,8 +6,11 @@
 #include "core/template.h"
 #include "once/types.h"
 
+#define ONCE_ANY_ATTEMPTS UINT32_MAX
+
 typedef struct once_retry {
-    uint32_t attempts;       /* failures that make a dead letter */
+    uint32_t attempts;       /* failures that make a dead letter; ONCE_ANY_ATTEMPTS: their number does not matter */
+    int64_t for_ms;          /* the time since the first failure that does; 0: it does not matter */
     int64_t min_ms, max_ms;  /* backoff: full jitter below min(max, min * 2^(failures-1)) */
     const once_bytes *on;    /* faults that are worth another try: extended result codes or constraint names */
     size_t n_on;

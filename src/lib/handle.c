@@ -30,14 +30,20 @@ void once__work_release(once_work *work)
     once_arena_release(&work->arena);
 }
 
+static once_retry retry_of(const once_terms *t)
+{
+    return (once_retry){.attempts = t->attempts, .for_ms = t->retry_for_ms, .min_ms = t->backoff_min_ms, .max_ms = t->backoff_max_ms};
+}
+
 static int64_t delay_of(const once_work *work, once_outcome outcome)
 {
     if (work->reply.delay_ms >= 0) return work->reply.delay_ms;
     const once_terms *t = &work->plan.terms;
-    const once_retry retry = {.attempts = t->attempts, .min_ms = t->backoff_min_ms, .max_ms = t->backoff_max_ms};
+    const once_retry retry = retry_of(t);
+    const once_decision *d = &work->decision;
     /* A release is no failure, and yet the pauses must grow while the other side is away. */
-    const uint32_t step = outcome == ONCE_RELEASE ? work->decision.attempt : work->decision.failures + 1;
-    return once_retry_delay_ms(&retry, step, work->store->env);
+    if (outcome == ONCE_RELEASE) return once_retry_delay_ms(&retry, d->attempt, work->store->env);
+    return once_retry_pause_ms(&retry, d->failures + 1, d->failing_for_ms, work->store->env);
 }
 
 /* What the handler's answer means for the entry. */
@@ -48,7 +54,8 @@ static void conclude(once_work *work, once_outcome outcome)
     outcome = once__reply_outcome(&work->reply, outcome);
     s->maybe = outcome == ONCE_UNKNOWN; /* also when it is tried again or dies: whoever runs it next is told */
     if (outcome == ONCE_UNKNOWN && work->plan.terms.retry_unknown) outcome = ONCE_RETRY;
-    if (outcome == ONCE_RETRY && work->decision.failures + 1 >= work->plan.terms.attempts) outcome = ONCE_DEAD;
+    const once_retry retry = retry_of(&work->plan.terms);
+    if (outcome == ONCE_RETRY && once_retry_is_spent(&retry, work->decision.failures + 1, work->decision.failing_for_ms)) outcome = ONCE_DEAD;
     s->outcome = outcome;
     switch (outcome) {
     case ONCE_DONE:
@@ -74,7 +81,8 @@ static void conclude(once_work *work, once_outcome outcome)
 void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg, once_keeper *keeper)
 {
     assert(work->decision.answer == ONCE_ANSWER_RUN);
-    if (work->decision.silent && work->decision.failures >= work->plan.terms.attempts) {
+    const once_retry retry = retry_of(&work->plan.terms);
+    if (once_retry_is_spent_in_silence(&retry, &work->decision)) {
         work->settlement = (once_settlement){
             .request = &work->plan.request,
             .outcome = ONCE_DEAD,

@@ -9,7 +9,7 @@
 
 #include "base/banned.h"
 
-enum { LEASE_MS = 30000, ATTEMPTS = 5, BACKOFF_MIN_MS = 200, BACKOFF_MAX_MS = 60000, RESULT_MAX = 64 << 10 };
+enum { LEASE_MS = 30000, ATTEMPTS = 12, BACKOFF_MIN_MS = 200, BACKOFF_MAX_MS = 60000, RESULT_MAX = 64 << 10 };
 #define REMEMBER_MS (INT64_C(7) * 24 * 3600 * 1000)
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a delivery"); }
@@ -100,11 +100,11 @@ int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
         if (rc != ONCE_OK) return rc;
     }
     t.size = sizeof t;
-    if (t.lease_ms < 0 || t.remember_ms < 0 || t.backoff_min_ms < 0 || t.backoff_max_ms < 0)
+    if (t.lease_ms < 0 || t.remember_ms < 0 || t.backoff_min_ms < 0 || t.backoff_max_ms < 0 || t.retry_for_ms < 0)
         return once_fail(err, ONCE_E_USAGE, "once_terms holds a negative time");
     if (!t.lease_ms) t.lease_ms = LEASE_MS;
     if (!t.remember_ms) t.remember_ms = REMEMBER_MS;
-    if (!t.attempts) t.attempts = ATTEMPTS;
+    if (!t.attempts) t.attempts = t.retry_for_ms ? ONCE_ANY_ATTEMPTS : ATTEMPTS;
     if (!t.backoff_min_ms) t.backoff_min_ms = t.backoff_max_ms && t.backoff_max_ms < BACKOFF_MIN_MS ? t.backoff_max_ms : BACKOFF_MIN_MS;
     if (!t.backoff_max_ms) t.backoff_max_ms = t.backoff_min_ms > BACKOFF_MAX_MS ? t.backoff_min_ms : BACKOFF_MAX_MS;
     if (t.backoff_min_ms > t.backoff_max_ms) return once_fail(err, ONCE_E_USAGE, "backoff_min_ms is above backoff_max_ms");
@@ -210,6 +210,7 @@ static int fill_ticket(const once_store *store, once_ticket *ticket, const once_
     ticket->outcome = decision->outcome;
     ticket->attempt = decision->attempt;
     ticket->failures = decision->failures;
+    ticket->failing_for_ms = decision->answer == ONCE_ANSWER_RUN ? decision->failing_for_ms : -1;
     ticket->maybe_done = decision->maybe;
     ticket->wait_ms = decision->wait_ms == ONCE_NEVER ? -1 : decision->wait_ms;
     ticket->remember_ms = plan->terms.remember_ms;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/duration.h"
+#include "core/flight.h"
 #include "runtime/config_internal.h"
 
 #include "base/banned.h"
@@ -24,7 +25,6 @@ static label label_of(const once_handler_spec *handler)
 /* --- the effect --------------------------------------------------------------------------------------------------- */
 
 #define WRITE_EFFECT "write 'sql', 'exec', 'callback' or 'dead' in it"
-#define SHORTEST_LEASE_MS 100 /* of an external effect: it must be extended in time while the effect runs */
 
 static const struct {
     const char *name;
@@ -115,15 +115,32 @@ static void check_stream(once_config *config, const once_node *node, const once_
     }
 }
 
-static void check_lease(once_config *config, const once_node *root, const once_node *node, const once_handler_spec *handler)
+static bool is_here(once_bytes url) /* the store is in our own process */
+{
+    static const char *const here[] = {"memory", "sqlite:"};
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+        if (url.len >= strlen(here[i]) && memcmp(url.data, here[i], strlen(here[i])) == 0) return true;
+    return false;
+}
+
+/* It must be extended in time while the effect runs; core/flight.h says how the limits follow. */
+static void check_lease(once_config *config, const once_node *root, const once_node *node, once_bytes store_url,
+                        const once_handler_spec *handler)
 {
     char lease[ONCE_DURATION_TEXT], shortest[ONCE_DURATION_TEXT];
     const once_node *said = once_node_member(node, "lease") ? node : root;
-    if (handler->lease_ms <= 0 || handler->lease_ms >= SHORTEST_LEASE_MS) return; /* 0: wrong, and said so */
+    const int64_t least_ms = is_here(store_url) ? ONCE_LEASE_LEAST_HERE_MS : ONCE_LEASE_LEAST_SERVER_MS;
+    if (handler->lease_ms <= 0 || handler->lease_ms >= least_ms) return; /* 0: wrong, and said so */
     once_config_wrong(config, ONCE_E_CONFIG, once__line_of(said, "lease"),
-                      "'lease' is %s, too short to be extended while the effect of %s runs; write %s or more",
+                      "'lease' is %s, too short to be extended while the effect of %s runs%s; write %s or more",
                       once_duration_format(handler->lease_ms, lease), label_of(handler).text,
-                      once_duration_format(SHORTEST_LEASE_MS, shortest));
+                      least_ms == ONCE_LEASE_LEAST_SERVER_MS ? " and a server is asked" : "", once_duration_format(least_ms, shortest));
+}
+
+static bool says_attempts(const once_node *map)
+{
+    const once_node *retry = once_node_member(map, "retry");
+    return retry && retry->kind == ONCE_NODE_MAP && once_node_member(retry, "attempts");
 }
 
 /* What follows from what was said. What is idempotent by nature needs nobody to decide whether it may run again. */
@@ -157,13 +174,14 @@ static void read_handler(once_config *config, const once_node *root, const once_
     if (find_effect(config, node, h)) {
         check_fit(config, node, h);
         if (h->effect == ONCE_EFFECT_EXEC) check_stream(config, node, &handler);
-        if (once_handler_external(h)) check_lease(config, root, node, h);
+        if (once_handler_external(h)) check_lease(config, root, node, pipeline->spec.store_url, h);
     }
     if (!h->key && !once_node_member(node, "key") && !once_node_member(root, "key"))
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
                           "%s has no key; add 'key: \"${/id}\"' to it, or at the top for all handlers", label_of(h).text);
     const bool unknown_said = once_node_member(node, "unknown") || once_node_member(root, "unknown");
     conclude(&pipeline->spec, &handler, unknown_said);
+    if (h->retry.for_ms > 0 && !says_attempts(root) && !says_attempts(node)) h->retry.attempts = ONCE_ANY_ATTEMPTS; /* the time alone counts */
     *out = *h;
 }
 

@@ -467,11 +467,15 @@ static const once_config_scope source_scope = {
 };
 
 static const once_config_field retry_fields[] = {
-    {.name = "attempts", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once_retry, attempts), .min = 1, .max = 1000000, .standard = "5",
-     .text = "How many failures make a dead letter. 1: no second try."},
+    {.name = "attempts", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once_retry, attempts), .min = 1, .max = 1000000, .standard = "12",
+     .text = "How many failures make a dead letter. 1: no second try. With `for` and without `attempts` their number does not matter."},
+    {.name = "for", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once_retry, for_ms), .min = 1, .max = ONCE_CONFIG_LONGEST_MS,
+     .example = "1h", .standard_text = "any time",
+     .text = "A failure also makes a dead letter when the first one is older than this; whichever of the two comes first."},
     {.name = "backoff", .type = ONCE_CONFIG_RANGE, ONCE_CONFIG_AT(once_retry, min_ms), .min = 1, .max = 30 * DAY_MS,
      .standard = "200ms..1m",
-     .text = "The wait before the next try: random, below a limit that begins with the first duration and doubles up to the second."},
+     .text = "The wait before the next try: random, below a limit that begins with the first duration and doubles up to the second. The last"
+             " two waits make up for short ones before them."},
     {.name = "on", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_retry, on), .count = offsetof(once_retry, n_on), .max = 400,
      .example = "[SQLITE_CONSTRAINT_FOREIGNKEY]", .standard_text = "none",
      .text = "Faults of a statement that may pass: names of constraints, or extended result codes of SQLite."},
@@ -480,7 +484,9 @@ static const once_config_field retry_fields[] = {
 static const once_config_scope retry_scope = {
     .name = "'retry'",
     .title = "retry",
-    .text = "What happens after a passing failure. Failures are counted across restarts.",
+    .text = "What happens after a passing failure. Failures are counted across restarts, and their time is measured by the store's clock.\n"
+            "With the defaults the twelfth failure comes about two minutes after the first, and never within 74 seconds: an outage of a minute\n"
+            "makes no dead letter. A replayed dead letter begins anew.",
     .fields = retry_fields,
     .n = COUNT(retry_fields),
 };
@@ -627,10 +633,10 @@ static const once_config_field handler_fields[] = {
     {.name = "unknown", .type = ONCE_CONFIG_WORD, INHERITED(once__handler, unknown), .words = unknown_words, .example = "retry",
      .text = "Of `exec`, `callback` and `sql` with `url`: what happens to a try whose end is not known."},
     {.name = "lease", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.lease_ms), .min = 1, .max = DAY_MS, .example = "30s",
-     .text = "How long a claim holds without news of its worker; at least 100ms for effects outside of the store."},
+     .text = "How long a claim holds without news of its worker; see the pipeline's."},
     {.name = "timeout", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.timeout_ms), .min = 1, .max = DAY_MS,
      .example = "10s", .text = "How long the effect of a message may take."},
-    {.name = "retry", .type = ONCE_CONFIG_SCOPE, INHERITED(once__handler, spec.retry), .scope = &retry_scope, .example = "{attempts: 5}",
+    {.name = "retry", .type = ONCE_CONFIG_SCOPE, INHERITED(once__handler, spec.retry), .scope = &retry_scope, .example = "{attempts: 3}",
      .text = "What happens after a passing failure; a part that is not said is the pipeline's."},
     LATER_EFFECT("http"),
     LATER_EFFECT("forward"),
@@ -719,8 +725,8 @@ static const once_config_field pipeline_fields[] = {
      .text = "One name for the keys of all handlers: they then share their keys."},
     {.name = "lease", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.lease_ms), .min = 1, .max = DAY_MS,
      .standard = "30s",
-     .text = "How long a claim holds without news of its worker. It is extended while an effect runs. For `exec` and `callback` at least"
-             " 100ms."},
+     .text = "How long a claim holds without news of its worker. It is extended while an effect runs. For effects outside of the store"
+             " at least 200ms, and 1s where the store is a server: in a shorter one there is no time to extend it."},
     {.name = "timeout", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.timeout_ms), .min = 1, .max = DAY_MS,
      .standard = "10s",
      .text = "How long the effect of a message may take. Then a command is killed, and its end is not known. SQL is rolled back, which counts as"
@@ -742,7 +748,7 @@ static const once_config_field pipeline_fields[] = {
      .text = "A store whose server is away: for how long a source that has an end tries again before it gives up. Others try for ever, and"
              " fetch nothing meanwhile."},
     {.name = "retry", .type = ONCE_CONFIG_SCOPE, ONCE_CONFIG_AT(once__pipeline, common.spec.retry), .scope = &retry_scope,
-     .example = "{attempts: 5, backoff: 200ms..1m}", .text = "What happens after a passing failure."},
+     .example = "{attempts: 12, backoff: 200ms..1m}", .text = "What happens after a passing failure."},
     {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",
      .example = "\"${/order_id}\"", .standard_text = "none",
      .text = "A lane: messages with the same value run one at a time, and wait behind one that failed."},
@@ -788,7 +794,7 @@ const once_config_scope once__pipeline_scope = {
                "      - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
                "      - UPDATE orders SET status = 'paid' WHERE id = :order_id\n"
                "  \"*\": {dead: unknown type}\n"
-               "retry: {attempts: 5, backoff: 200ms..1m}\n",
+               "retry: {attempts: 12, backoff: 200ms..1m}\n",
     .fields = pipeline_fields,
     .n = COUNT(pipeline_fields),
 };

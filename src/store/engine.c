@@ -370,6 +370,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
             if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
             if (rc != ONCE_OK) break;
             const once_decision decision = {.answer = ONCE_ANSWER_RUN, .attempt = entry->attempt, .failures = entry->failures,
+                                            .failing_for_ms = entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
                                             .silent = entry->silent, .maybe = entry->maybe, .old_key = entry->old_key, .gap_over = entry->gap,
                                             .reason = entry->gap ? entry->reason : (once_bytes){0}};
             if (entry->token.b >= next) next = entry->token.b + 1;

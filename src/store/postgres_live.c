@@ -145,13 +145,14 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
                                  &e->at.point,     &e->reason,         &e->who,             &e->worker, &e->history};
     for (int i = 0; i < 10; i++)
         if (!copy_column(r, row, 17 + i, arena, texts[i])) return no_memory(err);
+    e->failing_ms = once__pg_int(r, row, 27);
     if (!e->has_message) return ONCE_OK;
-    if (once__pg_null(r, row, 30)) return damaged(q, "once_body", err);
+    if (once__pg_null(r, row, 31)) return damaged(q, "once_body", err);
     once_message *m = &e->message;
-    m->sent_ms = once__pg_null(r, row, 27) ? ONCE_NO_TIME : once__pg_int(r, row, 27);
+    m->sent_ms = once__pg_null(r, row, 28) ? ONCE_NO_TIME : once__pg_int(r, row, 28);
     once_bytes *const parts[] = {&m->type, &m->headers, &m->body, &m->at.place, &m->at.point};
     for (int i = 0; i < 5; i++)
-        if (!copy_column(r, row, 28 + i, arena, parts[i])) return no_memory(err);
+        if (!copy_column(r, row, 29 + i, arena, parts[i])) return no_memory(err);
     return ONCE_OK;
 }
 
@@ -781,16 +782,17 @@ static void put_live(once_postgres *q, const once_entry *e)
     const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,    e->at.place,
                                 e->at.point,     e->reason,         e->who,             e->worker, e->history};
     for (size_t i = 0; i < 10; i++) once__pg_put_bytes(&c[17 + i], texts[i]);
+    once__pg_put_int8(&c[27], e->failing_ms);
 }
 
 static int send_live(once_postgres *q, const written *list, size_t n, once_error *err)
 {
     once_pg_params params = {0};
-    for (size_t i = 0; i < 27; i++)
-        once__pg_array_begin(&q->columns[i], i < 4 ? PG_UUID : i < 14 ? PG_INT8 : i < 16 ? PG_INT2 : i == 16 ? PG_BOOL : PG_BYTEA);
+    for (size_t i = 0; i < 28; i++)
+        once__pg_array_begin(&q->columns[i], i < 4 ? PG_UUID : i < 14 || i == 27 ? PG_INT8 : i < 16 ? PG_INT2 : i == 16 ? PG_BOOL : PG_BYTEA);
     for (size_t i = 0; i < n; i++)
         if (list[i].live_put) put_live(q, &list[i].slot->entry);
-    param_columns(q, 27, &params);
+    param_columns(q, 28, &params);
     return once__pg_send(q->pg, PG_LIVE_PUT, &params, err);
 }
 

@@ -1,7 +1,7 @@
 /* Tables of the postgres store and their history.
  *
  *   version 1   the first one
- *   version 2   lanes say more than their version (lane_record.h); marks instead of flags
+ *   version 2   lanes say more than their version (lane_record.h); marks instead of flags; since when an entry fails
  *
  * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
  * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once one makes them and the others wait. It needs
@@ -45,7 +45,8 @@ static const char tables[] =
     "  place bytea NOT NULL, point bytea NOT NULL, reason bytea NOT NULL,\n"
     "  who bytea NOT NULL,           -- who saw it first\n"
     "  worker bytea NOT NULL,        -- whose claim it is\n"
-    "  history bytea NOT NULL        -- how its attempts ended\n"
+    "  history bytea NOT NULL,       -- how its attempts ended\n"
+    "  failing_ms bigint NOT NULL DEFAULT 0  -- its first failure; 0: none, or not known\n"
     ");\n"
     "CREATE INDEX once_live_due ON once_live(consumer, due_ms, id) WHERE owned AND state < 3;\n"
     "CREATE INDEX once_live_state ON once_live(consumer, state, id);\n"
@@ -94,7 +95,8 @@ const char *once__pg_schema(void) { return tables; }
 /* The column has another name now, so that programs of version 1 which still run stop: they would drop the mark of new idempotency keys, and
  * give them old ones. */
 static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n"
-                                   "ALTER TABLE once_live RENAME COLUMN flags TO marks;\n";
+                                   "ALTER TABLE once_live RENAME COLUMN flags TO marks;\n"
+                                   "ALTER TABLE once_live ADD COLUMN failing_ms bigint NOT NULL DEFAULT 0;\n";
 
 /* ---- what is there ---- */
 

@@ -29,7 +29,7 @@ enum { BUSY_MS_DEFAULT = 10000 };
 #define ENTRY_COLUMNS "n, " ENTRY_SUMMED ", sum = " ENTRY_SUM
 #define ENTRY_BOUND                                                                                                   \
     "?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"  \
-    " ?26, ?27, ?28, ?29, ?30"
+    " ?26, ?27, ?28, ?29, ?30, ?31"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
     " body, sent_ms, place, point, history, sum = " LETTER_SUM
@@ -51,8 +51,8 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     /* Not the id, which never changes: to name it would rewrite a page of its index. */
     [SQL_ENTRY_UPDATE] = "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
                          " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
-                         " key, place, point, result, reason, who, worker, history, sum) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
-                         " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30,"
+                         " key, place, point, result, reason, who, worker, history, failing_ms, sum) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
+                         " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31,"
                          SUM_OF("e", ENTRY_BOUND) ") WHERE n = ?1",
     [SQL_ENTRY_DELETE] = "DELETE FROM once_entry WHERE n = ?1",
     [SQL_ENTRY_IDS] = "SELECT id FROM once_entry LIMIT ?1",

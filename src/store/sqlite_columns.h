@@ -7,7 +7,7 @@
 #define ENTRY_SUMMED                                                                                                  \
     "id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"     \
     " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason,"    \
-    " who, worker, history"
+    " who, worker, history, failing_ms"
 #define BODY_SUMMED "n, type, headers, body, sent_ms, place, point"
 #define LANE_SUMMED "id, version, expires_ms, record"
 /* Without the id, likewise. */

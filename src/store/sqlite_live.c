@@ -242,7 +242,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     *e = (once_entry){0};
     *row = sqlite3_column_int64(stmt, 0);
     const int state = sqlite3_column_int(stmt, 2), flags = sqlite3_column_int(stmt, 12);
-    if (!sqlite3_column_int(stmt, 30)) return damaged(q, "table once_entry", err);
+    if (!sqlite3_column_int(stmt, 31)) return damaged(q, "table once_entry", err);
     if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !column_print(stmt, 7, !(flags & NEW_KEY), &e->fingerprint) ||
         !once__column_id(stmt, 8, &e->lane) || state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
         return damaged(q, "table once_entry", err);
@@ -272,6 +272,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
                                  &e->who,          &e->worker,         &e->history};
     for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++)
         if (!once__column_copy(stmt, 19 + i, arena, texts[i])) return no_memory(err);
+    e->failing_ms = sqlite3_column_int64(stmt, 30);
     if (!e->has_message) return ONCE_OK;
 
     sqlite3_stmt *body = q->sql[SQL_BODY_GET];
@@ -566,6 +567,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
                                 e->at.place,     e->at.point,       e->result,          e->reason,
                                 e->who,          e->worker,         e->history};
     for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++) once__bind_bytes(stmt, 20 + i, texts[i]);
+    sqlite3_bind_int64(stmt, 31, e->failing_ms);
 
     int rc = once__sqlite_step(q->db, stmt, err);
     if (rc != ONCE_OK) return rc;

@@ -5,7 +5,8 @@
  *   version 2   finished entries are not rows any more but records (sqlite_settled.c); once_name
  *   version 3   once_audit
  *   version 4   who, worker and history; records have who and history (sqlite_record.h)
- *   version 5   once_head says whether its time is in doubt; lanes say more than their version (lane_record.h); sums (sqlite_sum.h). What
+ *   version 5   once_head says whether its time is in doubt; lanes say more than their version (lane_record.h); sums (sqlite_sum.h);
+ *               since when an entry fails. What
  *               was there before them is taken as it is: rows of once_recent and runs up to the ids in once_head have no seals, and
  *               disappear by merging with time
  *
@@ -123,6 +124,7 @@
 #define TABLES_5                                                                                                      \
     "ALTER TABLE once_head ADD COLUMN doubted INTEGER NOT NULL DEFAULT 0;  -- 1: the wall clock was not believed\n" \
     "ALTER TABLE once_lane ADD COLUMN record BLOB NOT NULL DEFAULT x'';    -- who settled the version, what it waits for\n" \
+    "ALTER TABLE once_entry ADD COLUMN failing_ms INTEGER NOT NULL DEFAULT 0;  -- its first failure; 0: none, or not known\n" \
     "ALTER TABLE once_head ADD COLUMN unsealed_recent INTEGER NOT NULL DEFAULT 0; -- up to here they have no seals\n" \
     "ALTER TABLE once_head ADD COLUMN unsealed_run INTEGER NOT NULL DEFAULT 0;\n"                                   \
     "ALTER TABLE once_head ADD COLUMN runs_sum INTEGER NOT NULL DEFAULT 0; -- of all rows of once_run\n"             \

@@ -413,6 +413,35 @@ static void what_may_have_happened_is_told_to_the_next(fixture *f)
     assert_true(done && t.decision.silent && t.decision.failures == 1);
 }
 
+/* On the store's clock, kept with the entry, and begun anew by a replay. */
+static void f95_the_time_since_the_first_failure_is_kept(fixture *f)
+{
+    const once_request r = ask(f, "k");
+    once_letter letter;
+    assert_int_equal(do_claim(f, &r).failing_for_ms, -1);
+    do_settle(f, &r, ONCE_RETRY);
+    for (int i = 1; i <= 3; i++) {
+        pass(f, DELAY);
+        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        const once_taken t = take_one(f);
+        assert_int_equal(t.decision.failing_for_ms, i * DELAY);
+        assert_false(t.decision.orphan);
+        do_settle(f, &t.request, i == 2 ? ONCE_RELEASE : i == 1 ? ONCE_RETRY : ONCE_DEAD);
+    }
+    list_letters(f, &letter, 1);
+    pass(f, DELAY);
+    assert_true(do_exhume(f, letter.id));
+    assert_int_equal(take_one(f).decision.failing_for_ms, -1);
+    pass(f, LEASE);
+    once_taken t = take_one(f); /* its worker died: a failure that is counted now */
+    assert_true(t.decision.orphan && t.decision.failures == 1);
+    assert_int_equal(t.decision.failing_for_ms, 0);
+    pass(f, LEASE);
+    t = take_one(f);
+    assert_true(t.decision.orphan && t.decision.failures == 2);
+    assert_int_equal(t.decision.failing_for_ms, LEASE);
+}
+
 static void take_is_bounded_and_oldest_first(fixture *f)
 {
     static const char *const keys[] = {"a", "b", "c", "d", "e", "f", "g"};
@@ -1273,6 +1302,7 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(retry_waits_for_its_delay, ONCE_STORE_OWNS),
     CONFORM_WITH(f77_release_does_not_count, ONCE_STORE_OWNS),
     CONFORM_WITH(what_may_have_happened_is_told_to_the_next, ONCE_STORE_OWNS),
+    CONFORM_WITH(f95_the_time_since_the_first_failure_is_kept, ONCE_STORE_OWNS),
     CONFORM_WITH(take_is_bounded_and_oldest_first, ONCE_STORE_OWNS),
     CONFORM(f31_poison_is_bounded_and_leaves_one_letter),
     CONFORM_WITH(the_body_in_the_store_goes_into_the_letter, ONCE_STORE_OWNS),

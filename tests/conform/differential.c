@@ -185,7 +185,8 @@ static bool equal_message(const once_message *x, const once_message *y)
 
 static void compare_decisions(run *r, const char *what, size_t i, const once_decision *x, const once_decision *y)
 {
-    if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent && x->maybe == y->maybe &&
+    if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent && x->maybe == y->maybe && x->orphan == y->orphan &&
+        x->failing_for_ms == y->failing_for_ms &&
         x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) &&
         x->own == y->own && x->left_by == y->left_by && x->old_key == y->old_key && x->lane == y->lane && equal_bytes(x->reason, y->reason))
         return;
@@ -242,6 +243,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     if (open && x->hold != y->hold) return "hold";
     if (x->silent != y->silent) return "silent";
     if (x->maybe != y->maybe) return "maybe";
+    if (x->failing_ms != y->failing_ms) return "failing_ms";
     if (x->natural != y->natural) return "natural";
     if (x->block != y->block) return "block";
     if (x->has_message != y->has_message) return "has_message";

@@ -127,7 +127,7 @@ def test_f11_killed_again_and_again_at_random(tmp_path, unknown):
     def one(seed):
         rng = random.Random(seed)
         workers, kills = 3, 0
-        work = Fenced(str(tmp_path / str(seed)), n=120, unknown=unknown, workers=workers, lease="100ms", batch=8, attempts=1000)
+        work = Fenced(str(tmp_path / str(seed)), n=120, unknown=unknown, workers=workers, lease="200ms", batch=8, attempts=1000)
         while kills < 12:
             with work.p.start() as running:
                 try:
@@ -154,7 +154,7 @@ def test_f80_a_command_that_kills_itself_every_time(tmp_path):
 
 
 def test_f80_a_command_that_kills_our_process_every_time(tmp_path):
-    work = Fenced(tmp_path, n=6, attempts=3, lease="100ms", script=SCRIPT + '[ "$ONCE_KEY" != k1 ] || kill -9 $PPID\n')
+    work = Fenced(tmp_path, n=6, attempts=3, lease="200ms", script=SCRIPT + '[ "$ONCE_KEY" != k1 ] || kill -9 $PPID\n')
     kills = 0
     while work.p.try_run().killed:
         kills += 1
@@ -251,7 +251,7 @@ def test_f14_two_hundred_zombies(tmp_path):
 
     def one(seed):
         stops = 0
-        work = Fenced(str(tmp_path / str(seed)), n=STOPS * 8, unknown="retry", lease="100ms", batch=2, attempts=1000, script=script)
+        work = Fenced(str(tmp_path / str(seed)), n=STOPS * 8, unknown="retry", lease="200ms", batch=2, attempts=1000, script=script)
         done = 0
         with work.p.start() as zombie:
             while stops < STOPS and zombie.process.poll() is None:

@@ -114,7 +114,7 @@ def test_every_commit_once(tmp_path, redis, config, harm):
 def test_f25_f57_f73_the_inbox_of_three_that_are_killed_at_random(tmp_path, redis, unknown):
     """Bodies are the store's alone. Nothing is lost, and nothing that was settled runs again; the server is killed, too."""
     for seed in rounds():
-        work = Fenced(str(tmp_path / str(seed)), n=120, unknown=unknown, workers=2, lease="500ms", batch=8, config=INBOX, store=redis.url(f"s{seed}"))
+        work = Fenced(str(tmp_path / str(seed)), n=120, unknown=unknown, workers=2, lease="1s", batch=8, config=INBOX, store=redis.url(f"s{seed}"))
         kills = kill_some(work, redis, random.Random(seed))
         assert kills > 4
         work.p.run()
@@ -165,7 +165,7 @@ def test_f31_f32_attempts_are_counted_across_kills(tmp_path, redis):
 
 def test_f46_f53_bodies_survive_the_server(tmp_path, redis):
     """Accepted and acknowledged, then both sides are killed: the store has them."""
-    work = Fenced(str(tmp_path), n=40, lease="500ms", config=INBOX, store=redis.url())
+    work = Fenced(str(tmp_path), n=40, lease="1s", config=INBOX, store=redis.url())
     assert work.p.try_run(failpoint="effect_before:kill:3").killed
     redis.kill()
     redis.start()

@@ -114,6 +114,36 @@ def test_f81_f95_an_outage_that_the_handler_reports_spends_nothing(tmp_path, tex
     assert set(lines_of(tmp_path, "tries")[1::2]) == {"0"}, "a release counted as a failure"
 
 
+FAILING = '#!/bin/sh\nread -r b\necho "$ONCE_KEY" >> tries\n[ -f back ] || exit 75\n'
+
+
+def test_f95_an_outage_of_some_seconds_with_default_settings(tmp_path):
+    script(tmp_path, "effect", FAILING)
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: [./effect]}\n')
+    p.write(*[{"id": i} for i in range(20)])
+    with p.start() as run:
+        until(lambda: len(lines_of(tmp_path, "tries")) >= 20)
+        time.sleep(4)
+        open(os.path.join(tmp_path, "back"), "w").close()
+        ended = run.end()
+    assert ended.status == 0, ended
+    counts(ended.json, received=20, done=20, dead=0)
+
+
+def test_f95_a_budget_by_time_lasts_that_long(tmp_path):
+    script(tmp_path, "effect", FAILING)
+    p = Pipeline(tmp_path, 'key: "${/id}"\nretry: {for: 2s, backoff: 10ms..50ms}\nhandler: {exec: [./effect]}\n')
+    p.write({"id": 1})
+    began = time.monotonic()
+    counts(p.run(status=1), received=1, dead=1)
+    assert time.monotonic() - began >= 1.8  # the store's clock may be faster than ours, by a tenth
+    assert len(lines_of(tmp_path, "tries")) > 12
+    assert p.once("replay", "--all", p.name).status == 0
+    began = time.monotonic()
+    counts(p.run(status=1), received=1, resumed=1, dead=1, duplicates=1)
+    assert time.monotonic() - began >= 1.8, "a replay begins anew"
+
+
 def test_stdout_is_the_result_that_duplicates_see(tmp_path):
     p = pipeline(tmp_path, "#!/bin/sh\ncat\n", "handler: {exec: [./effect]}\n", {"id": 1, "é": "ü"})
     p.run(status=0)

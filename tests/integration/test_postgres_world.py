@@ -72,7 +72,7 @@ def test_f20_workers_skewed_by_ten_minutes(tmp_path, skewed):
     log = tmp_path / "log"
     (tmp_path / "effect").write_text(f'#!/bin/sh\necho "$ONCE_KEY" >> {log}\n[ "$ONCE_KEY$ONCE_ATTEMPT" = dies1 ] && sleep 60\n[ "$ONCE_KEY" = lives ] && sleep 2\nexit 0\n')
     (tmp_path / "effect").chmod(0o755)
-    p = PostgresPipeline(str(tmp_path), f'key: "${{/id}}"\nlease: 800ms\nunknown: retry\nretry: {{attempts: 3, backoff: 1ms..2ms}}\nhandler: {{exec: ["{tmp_path}/effect"], timeout: 90s}}\n')
+    p = PostgresPipeline(str(tmp_path), f'key: "${{/id}}"\nlease: 1s\nunknown: retry\nretry: {{attempts: 3, backoff: 1ms..2ms}}\nhandler: {{exec: ["{tmp_path}/effect"], timeout: 90s}}\n')
 
     def effects():
         return log.read_text().split() if log.exists() else []

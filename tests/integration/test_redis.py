@@ -63,6 +63,31 @@ def test_f46_f50_a_server_that_is_paused(tmp_path, redis):
         assert work.real_repeats() == 0
 
 
+# Every second one takes three leases, the others keep the store busy.
+LONG = """#!/bin/sh
+read -r body
+echo "$ONCE_KEY $ONCE_ATTEMPT 0" >> effects
+case $ONCE_KEY in *[13579]) sleep 3;; esac
+"""
+
+
+def test_f95_the_shortest_lease_outlives_a_long_handler(tmp_path, redis):
+    """Two processes that lose races against each other all the time. Nothing is killed, nothing is lost, nothing runs twice."""
+    work = fenced(tmp_path, redis, n=40, workers=6, unknown="hold", script=LONG, batch=8)
+    with work.p.start() as first, work.p.start() as second:
+        ended = [first.end(), second.end()]
+    assert [e.status for e in ended] == [0, 0], ended
+    assert set(work.per_key().values()) == {1} and len(work.per_key()) == 40
+    assert work.unknown_keys() == set()
+    assert sum(e.json["done"] for e in ended) == 40
+
+
+def test_f95_a_shorter_lease_is_refused(tmp_path, redis):
+    work = fenced(tmp_path, redis, n=1, lease="999ms")
+    ended = work.p.try_run()
+    assert ended.status == 2 and "p.yaml:5: 'lease' is 999ms" in ended.err and "write 1s or more" in ended.err, ended
+
+
 def test_f46_killed_while_the_server_is_paused(tmp_path, redis):
     work = fenced(tmp_path, redis, n=60, workers=2, lease="1s")
     with work.p.start() as running:
@@ -184,7 +209,7 @@ def test_f25_f57_five_processes_on_one_file(tmp_path, redis):
 
 def test_f25_f33_lanes_among_processes_that_are_killed(tmp_path, redis):
     """Each lane keeps its order whoever works on it; killed at random, each real repeat is counted."""
-    config = 'key: "${/id}"\norder: "${/lane}"\nlease: 500ms\nunknown: retry\nworkers: 4\nretry: {attempts: 100, backoff: 1ms..20ms}\n' \
+    config = 'key: "${/id}"\norder: "${/lane}"\nlease: 1s\nunknown: retry\nworkers: 4\nretry: {attempts: 100, backoff: 1ms..20ms}\n' \
              'batch: {max: 20}\nhandler: {exec: [./effect]}\n'
     work = fenced(tmp_path, redis, config=config)
     work.p.write(*[{"id": f"{i % 10}-{i // 10:02}", "lane": i % 10} for i in range(120)])

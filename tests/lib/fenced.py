@@ -41,9 +41,10 @@ STREAM_CONFIG = CONFIG.replace("exec: [./effect]", "exec: [./effect], mode: stre
 
 
 class Fenced:
-    def __init__(self, folder, n=12, unknown="retry", workers=1, lease="300ms", attempts=50, batch=4, script=SCRIPT, config=CONFIG,
+    def __init__(self, folder, n=12, unknown="retry", workers=1, lease=None, attempts=50, batch=4, script=SCRIPT, config=CONFIG,
                  store="sqlite:store.db"):
         os.makedirs(folder, exist_ok=True)
+        lease = lease or ("300ms" if store.startswith("sqlite:") else "1s")  # the shortest that a server may have
         self.folder, self.n, self.unknown = str(folder), n, unknown
         path = os.path.join(folder, "effect")
         with open(path, "w") as file:

@@ -234,7 +234,8 @@ static void defaults_are_the_documented_ones(void **state)
     assert_int_equal(handler->remember_ms, INT64_C(7) * 86400000);
     assert_int_equal(handler->lease_ms, 30000);
     assert_int_equal(handler->timeout_ms, 10000);
-    assert_int_equal(handler->retry.attempts, 5);
+    assert_int_equal(handler->retry.attempts, 12);
+    assert_int_equal(handler->retry.for_ms, 0);
     assert_int_equal(handler->retry.min_ms, 200);
     assert_int_equal(handler->retry.max_ms, 60000);
     assert_int_equal(spec->gap_ms, -1);
@@ -313,7 +314,7 @@ static const char external[] = HEAD
     "unknown: retry\n"
     "natural: true\n"
     "drain: 0s\n"
-    "lease: 100ms\n"
+    "lease: 200ms\n"
     "handlers:\n"
     "  command:\n"
     "    exec: [./charge, -x, \"--order=${/order_id}\", \"$${HOME} %\"]\n"
@@ -602,7 +603,7 @@ static void f67_fields_that_do_not_fit_the_effect(void **state)
         {"exec: [a]\n  unknown: ask", "'unknown' cannot be 'ask'; it is one of: hold, retry"},
         {"exec: [a]\n  natural: yes", "'natural' must be true or false, not 'yes'"},
         {"exec: [a]\n  drain: 1s", "unknown field 'drain' in a handler; it belongs in a pipeline"},
-        {"exec: [a]\n  lease: 99ms", "'lease' is 99ms, too short to be extended while the effect of 'handler' runs; write 100ms or more"},
+        {"exec: [a]\n  lease: 199ms", "'lease' is 199ms, too short to be extended while the effect of 'handler' runs; write 200ms or more"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[400], expected[400];
@@ -611,6 +612,46 @@ static void f67_fields_that_do_not_fit_the_effect(void **state)
         refused_once(text, expected);
     }
     refused(HEAD "handler: {callback: \"\"}\n", "p.yaml:5: 'callback' is empty; write a name");
+}
+
+static void f95_a_budget_by_time(void **state)
+{
+    (void)state;
+    once_arena arena = {0};
+    const once_retry *retry = &loaded(&arena, HEAD HANDLER "retry: {for: 1h}\n")->handlers[0].retry; /* the time alone counts */
+    assert_int_equal(retry->for_ms, 3600000);
+    assert_int_equal(retry->attempts, ONCE_ANY_ATTEMPTS);
+    retry = &loaded(&arena, HEAD HANDLER "retry: {for: 1h, attempts: 12}\n")->handlers[0].retry; /* both: whichever comes first */
+    assert_true(retry->for_ms == 3600000 && retry->attempts == 12);
+    const once_spec *spec = loaded(&arena, HEAD "type: \"${/t}\"\nretry: {attempts: 3}\nhandlers:\n  a: {exec: [a], retry: {for: 5m}}\n  b: {exec: [b]}\n");
+    assert_true(spec->handlers[0].retry.for_ms == 300000 && spec->handlers[0].retry.attempts == 3); /* the number is the pipeline's */
+    assert_true(spec->handlers[1].retry.for_ms == 0 && spec->handlers[1].retry.attempts == 3);
+    spec = loaded(&arena, HEAD "type: \"${/t}\"\nretry: {for: 5m}\nhandlers:\n  a: {exec: [a], retry: {attempts: 2}}\n  b: {exec: [b]}\n");
+    assert_true(spec->handlers[0].retry.for_ms == 300000 && spec->handlers[0].retry.attempts == 2);
+    assert_true(spec->handlers[1].retry.for_ms == 300000 && spec->handlers[1].retry.attempts == ONCE_ANY_ATTEMPTS);
+    spec = loaded(&arena, HEAD "handler: {exec: [a], retry: {for: 5m}}\n");
+    assert_int_equal(spec->handlers[0].retry.attempts, ONCE_ANY_ATTEMPTS);
+    refused_once(HEAD HANDLER "retry: {for: 0s}\n", "p.yaml:6: 'for' cannot be 0; write a duration such as 1h");
+    refused_once(HEAD HANDLER "retry: {for: forever}\n", "p.yaml:6: 'for' cannot be forever; the longest is 36500d");
+    once_arena_release(&arena);
+}
+
+/* What core/flight.h works out: a server needs longer than a file of ours. */
+static void f95_the_shortest_lease_depends_on_the_store(void **state)
+{
+    (void)state;
+    static const char *const servers[] = {"redis://127.0.0.1/0", "rediss://127.0.0.1", "postgres://h/db", "postgresql://h/db"};
+    once_arena arena = {0};
+    char text[400];
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++) {
+        static const char form[] = "consumer: c\nstore: \"%s\"\nsource: {file: {path: f}}\nkey: \"${/id}\"\nlease: %s\nhandler: {exec: [a]}\n";
+        (void)snprintf(text, sizeof text, form, servers[i], "999ms");
+        refused_once(text, "p.yaml:5: 'lease' is 999ms, too short to be extended while the effect of 'handler' runs and a server is asked; write 1s or more");
+        (void)snprintf(text, sizeof text, form, servers[i], "1s");
+        assert_int_equal(loaded(&arena, text)->handlers[0].lease_ms, 1000);
+    }
+    assert_int_equal(loaded(&arena, HEAD "lease: 200ms\nhandler: {exec: [a]}\n")->handlers[0].lease_ms, 200);
+    once_arena_release(&arena);
 }
 
 static void f67_defaults_that_do_not_fit(void **state)
@@ -622,7 +663,7 @@ static void f67_defaults_that_do_not_fit(void **state)
     refused_once(HEAD HANDLER "drain: 10\n", "p.yaml:6: 'drain' is '10' without a unit; write 10s for seconds (ms, s, m, h, d)");
     refused_once(HEAD HANDLER "drain: forever\n", "p.yaml:6: 'drain' cannot be forever; the longest is 1d");
     refused_once(HEAD "lease: 50ms\ntype: \"${/t}\"\nhandlers:\n  a: {sql: [DELETE FROM t]}\n  b: {exec: [a]}\n",
-                 "p.yaml:5: 'lease' is 50ms, too short to be extended while the effect of handler 'b' runs; write 100ms or more");
+                 "p.yaml:5: 'lease' is 50ms, too short to be extended while the effect of handler 'b' runs; write 200ms or more");
     refused_once(HEAD "lease: 50\nhandler: {exec: [a]}\n", "p.yaml:5: 'lease' is '50' without a unit; write 50s for seconds (ms, s, m, h, d)");
     refused_once(HEAD "type: \"${/t}\"\noperation: o\nhandlers:\n  a: {exec: [a], natural: true}\n  b: {sql: [DELETE FROM t]}\n  c: {dead: x}\n",
                  "p.yaml:9: handler 'a' and handler 'b' share the operation 'o', but only one is 'natural'; make them equal, or change the operation");
@@ -650,7 +691,7 @@ static void f67_typo_in_a_field_name(void **state)
 static void f67_field_that_is_like_no_other(void **state)
 {
     (void)state;
-    refused(HEAD HANDLER "retry: {jitter: full}\n", "p.yaml:6: unknown field 'jitter' in 'retry'; it knows: attempts, backoff, on");
+    refused(HEAD HANDLER "retry: {jitter: full}\n", "p.yaml:6: unknown field 'jitter' in 'retry'; it knows: attempts, for, backoff, on");
     refused(HEAD "handler: {sql: [{do: DELETE FROM t, zzzzzz: 1}]}\n",
             "p.yaml:5: unknown field 'zzzzzz' in a statement; it knows: do, rows, else");
     refused(HEAD HANDLER "\"a\\nb\": 1\n",
@@ -717,9 +758,9 @@ static void f67_no_value(void **state)
 static void f67_wrong_type(void **state)
 {
     (void)state;
-    refused(HEAD HANDLER "retry: 5\n", "p.yaml:6: 'retry' must be a map, not a value; write 'retry: {attempts: 5, backoff: 200ms..1m}'");
-    refused(HEAD HANDLER "retry: {attempts: five}\n", "p.yaml:6: 'attempts' must be a whole number, not 'five'; write 'attempts: 5'");
-    refused(HEAD HANDLER "retry: {attempts: 1.5}\n", "p.yaml:6: 'attempts' must be a whole number, not '1.5'; write 'attempts: 5'");
+    refused(HEAD HANDLER "retry: 5\n", "p.yaml:6: 'retry' must be a map, not a value; write 'retry: {attempts: 12, backoff: 200ms..1m}'");
+    refused(HEAD HANDLER "retry: {attempts: five}\n", "p.yaml:6: 'attempts' must be a whole number, not 'five'; write 'attempts: 12'");
+    refused(HEAD HANDLER "retry: {attempts: 1.5}\n", "p.yaml:6: 'attempts' must be a whole number, not '1.5'; write 'attempts: 12'");
     refused(HEAD HANDLER "workers: [4]\n", "p.yaml:6: 'workers' must be a whole number, not a list; write 'workers: 4'");
     refused(HEAD HANDLER "remember: {a: b}\n", "p.yaml:6: 'remember' must be a duration, not a map; write 'remember: 7d'");
     refused("consumer: p\nstore: memory\nsource: {file: {path: x, follow: yes}}\nkey: \"${/id}\"\n" HANDLER,
@@ -1212,8 +1253,7 @@ static void every_field_has_a_description_and_examples_load(void **state)
     once_buf help;
     once_buf_init(&help, 1 << 20);
     assert_true(once_config_help(&help));
-    assert_non_null(strstr(help.data, "\n  attempts       How many failures make a dead letter. 1: no second try.\n"
-                                      "                 1 to 1000000; default 5\n"));
+    assert_non_null(strstr(help.data, "\n  backoff        The wait before the next try: random, below a limit that begins"));
     assert_null(strchr(help.data, '`'));
     assert_null(strstr(help.data, "(null)"));
     once_buf_clear(&help);
@@ -1261,6 +1301,8 @@ int main(void)
         cmocka_unit_test(no_mistake_shows_a_value_of_the_environment),
         cmocka_unit_test(f67_fields_that_do_not_fit_the_effect),
         cmocka_unit_test(f67_defaults_that_do_not_fit),
+        cmocka_unit_test(f95_a_budget_by_time),
+        cmocka_unit_test(f95_the_shortest_lease_depends_on_the_store),
         cmocka_unit_test(f67_typo_in_a_field_name),
         cmocka_unit_test(f67_field_that_is_like_no_other),
         cmocka_unit_test(f67_field_in_the_wrong_place),

@@ -573,7 +573,8 @@ static void f77_budget_and_silence_after_every_sequence(void **state)
     for (int sequence = 0; sequence < FATES * FATES * FATES * FATES; sequence++) {
         once_entry e = absent();
         uint32_t failures = 0;
-        bool silent = false, ever = false;
+        bool silent = false, ever = false, orphaned = false;
+        int64_t first_ms = -1; /* when the first failure since the last replay was counted */
         int64_t now_ms = NOW;
         for (int i = 0, rest = sequence; i < 5; i++, rest /= FATES) {
             const once_request r = request((once_token){100 + (uint64_t)i, 1});
@@ -581,9 +582,11 @@ static void f77_budget_and_silence_after_every_sequence(void **state)
             const once_decision d =
                 taken ? take(&e, NULL, r.token, now_ms, ONCE_ENTRY_CHANGED) : claim(&e, NULL, r, now_ms, ONCE_ENTRY_CHANGED);
             if (d.answer != ONCE_ANSWER_RUN || d.attempt != (uint32_t)i + 1 || d.failures != failures || d.silent != silent ||
-                d.maybe != ever)
+                d.maybe != ever || d.orphan != orphaned)
                 fail_msg("sequence %d, attempt %d: failures %u, not %u; silent %d, not %d; maybe %d, not %d", sequence, i + 1, d.failures,
                          failures, d.silent, silent, d.maybe, ever);
+            if (orphaned && first_ms < 0) first_ms = now_ms; /* counted by this claim */
+            assert_int_equal(d.failing_for_ms, first_ms < 0 ? -1 : now_ms - first_ms);
             const int fate = rest % FATES;
             meet(&e, fate, r, now_ms);
             now_ms += LEASE;
@@ -591,6 +594,9 @@ static void f77_budget_and_silence_after_every_sequence(void **state)
             else if (fate != RELEASED) failures++;
             if (fate != RELEASED) silent = fate != FAILS && fate != DIES;
             ever |= silent;
+            orphaned = fate == ORPHANED;
+            if (fate == DIES || fate == MAYBE_DIES || fate == UNKNOWN_DIES) first_ms = -1;
+            else if (fate != RELEASED && !orphaned && first_ms < 0) first_ms = now_ms - LEASE; /* when it was settled */
         }
     }
 }

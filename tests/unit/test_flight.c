@@ -156,9 +156,55 @@ static void f80_callbacks_run_alone_after_an_unclean_end(void **state)
     once_flight_release(&f.flight);
 }
 
+/* Three tries to extend it, each with its reply and the pause before the next, between the first and the kill. */
+static void tries_fit(int64_t lease_ms, int64_t reply_ms)
+{
+    fixture f;
+    begin(&f);
+    for (size_t i = 0; i < 8; i++) f.items[i].request.lease_ms = lease_ms;
+    depart(&f, 0, 0);
+    assert_int_equal(once_flight_starts(&f.flight, 0, f.out, 8), 1);
+    int64_t now_ms = 0;
+    while (once_flight_extends(&f.flight, now_ms, f.out, 8) == 0) now_ms++; /* when the first try begins */
+    for (int i = 0; i < 3; i++) {
+        const int64_t pause_ms = once_lease_pause_ms(once_flight_shortest_ms(&f.flight), now_ms);
+        assert_in_range(pause_ms, 1, lease_ms / 20);
+        now_ms += reply_ms + pause_ms;
+    }
+    assert_int_equal(once_flight_ends(&f.flight, false, now_ms - 1, f.out, 8), 0);
+    once_flight_release(&f.flight);
+}
+
+static void f95_extensions_pauses_and_the_kill_fit_into_every_lease(void **state)
+{
+    (void)state;
+    for (int64_t lease_ms = ONCE_LEASE_LEAST_HERE_MS; lease_ms < 100000; lease_ms += 37) tries_fit(lease_ms, 20);
+    for (int64_t lease_ms = ONCE_LEASE_LEAST_SERVER_MS; lease_ms < 100000; lease_ms += 37) tries_fit(lease_ms, 100);
+}
+
+static void pauses_are_short_only_while_there_is_something_to_save(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    assert_int_equal(once_flight_shortest_ms(&f.flight), ONCE_NEVER);
+    assert_int_equal(once_lease_pause_ms(ONCE_NEVER, 0), ONCE_NEVER);
+    f.items[1].request.lease_ms = 2000;
+    for (size_t i = 0; i < 3; i++) depart(&f, i, 0);
+    assert_int_equal(once_flight_shortest_ms(&f.flight), 2000);
+    assert_int_equal(once_lease_pause_ms(2000, 4000), 100);
+    assert_int_equal(once_lease_pause_ms(2000, 4002), ONCE_NEVER);
+    assert_int_equal(once_lease_pause_ms(1, 0), 1);
+    once_flight_back(&f.flight, &f.items[1]);
+    assert_int_equal(once_flight_shortest_ms(&f.flight), LEASE);
+    once_flight_release(&f.flight);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f95_extensions_pauses_and_the_kill_fit_into_every_lease),
+        cmocka_unit_test(pauses_are_short_only_while_there_is_something_to_save),
         cmocka_unit_test(slots_are_counted_by_handler),
         cmocka_unit_test(each_starts_once_and_in_order),
         cmocka_unit_test(a_lease_is_extended_well_before_its_end),

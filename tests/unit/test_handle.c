@@ -517,6 +517,45 @@ static void f81_a_release_is_not_asked_again_at_once(void **state)
     once_verdict_release(&v);
 }
 
+/* As many failures as there is time for, and none more. */
+static void f95_a_budget_by_time(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    f->terms.attempts = 0;
+    f->terms.retry_for_ms = 60000;
+    f->terms.backoff_min_ms = f->terms.backoff_max_ms = 100;
+    const once_delivery d = delivery(f, "p1", "x");
+    gateway g = {.fail_first = 1000, .failure = ONCE_RETRY};
+    int64_t passed_ms = 0;
+    once_verdict v;
+    for (;;) {
+        v = handle(f, &d, &g);
+        if (v.outcome != ONCE_RETRY) break;
+        test_env_pass(&f->world, 1000);
+        passed_ms += 1000;
+        assert_true(passed_ms <= 60000);
+    }
+    assert_int_equal(v.outcome, ONCE_DEAD);
+    assert_int_equal(passed_ms, 60000);
+    assert_int_equal(g.calls, 61);
+    f->terms.retry_for_ms = -1;
+    assert_int_equal(once_handle(f->store, &f->scope, &d, charge, &g, &v, &f->err), ONCE_E_USAGE);
+}
+
+static void f95_twelve_attempts_without_a_word_about_it(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    f->terms.attempts = 0;
+    const once_delivery d = delivery(f, "p1", "x");
+    gateway g = {.fail_first = 1000, .failure = ONCE_RETRY};
+    for (int i = 1; i <= 12; i++) {
+        assert_int_equal(handle(f, &d, &g).outcome, i < 12 ? ONCE_RETRY : ONCE_DEAD);
+        test_env_pass(&f->world, 60000);
+    }
+}
+
 static uint64_t the_letter(fixture *f)
 {
     uint64_t id = 0;
@@ -1135,6 +1174,8 @@ int main(void)
         TEST(f05_what_may_have_happened_is_told_to_every_later_attempt),
         TEST(f05_a_death_by_unknowns_is_told_to_the_replay),
         TEST(f81_a_value_that_is_no_outcome_is_unknown),
+        TEST(f95_a_budget_by_time),
+        TEST(f95_twelve_attempts_without_a_word_about_it),
         TEST(f81_a_release_is_not_asked_again_at_once),
         TEST(f02_f04_f05_killed_in_the_handler_is_held),
         TEST(f02_f04_f05_killed_in_the_handler_is_repeated_when_told),

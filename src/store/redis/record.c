@@ -156,6 +156,7 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_bytes(to, e->worker);
     put_bytes(to, e->history);
     if (e->has_message) put_message(to, &e->message);
+    put_signed(to, e->failing_ms);
 }
 
 void once__redis_write_lane(once_buf *to, const once_redis_lane_record *lane)
@@ -380,6 +381,7 @@ static bool read_open(once_bytes value, once_entry *e)
     e->worker = get_bytes(&in);
     e->history = get_bytes(&in);
     if (e->has_message) e->message = get_message(&in);
+    if (!at_end(&in)) e->failing_ms = get_signed(&in); /* values of format 1 end here */
     return at_end(&in) && e->state > ONCE_STATE_ABSENT && e->state < ONCE_STATE_DONE;
 }
 

@@ -29,6 +29,7 @@ static void as_json(const once_explanation *e, bool first)
         }
         cli_json_attempts(e->attempts, e->n_attempts);
         if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%lld", (long long)e->due_ms);
+        printf(",\"has_body\":%s", e->has_body ? "true" : "false");
         if (e->expires_ms == ONCE_FOREVER) printf(",\"expires_ms\":null");
         else if (e->expires_ms != ONCE_NO_TIME) printf(",\"expires_ms\":%lld", (long long)e->expires_ms);
         printf(",\"reason\":");
@@ -85,13 +86,20 @@ static void tell_first(const once_explanation *e)
     printf(".\n");
 }
 
+/* The last attempt, whose lease is over, and nobody has come since. */
+static bool is_lost(const once_explanation *e, const once_attempt *a)
+{
+    return e->worker.len && strcmp(e->state, "claimed") != 0 && a == &e->attempts[e->n_attempts - 1];
+}
+
 /* By whom is said when it was not the one that saw it first. */
 static void tell_attempt(const once_explanation *e, const once_attempt *a)
 {
     char time[40];
     printf("  Attempt %u", a->attempt);
     if (a->who.len && !same(a->who, e->who)) say(", by ", a->who, ",");
-    if (strcmp(a->outcome, "silent") == 0) printf(" ended without a word; that was noticed %s", cli_when(a->ended_ms, time));
+    if (strcmp(a->outcome, "silent") == 0)
+        printf(" ended without a word; %s %s", is_lost(e, a) ? "its lease was over" : "that was noticed", cli_when(a->ended_ms, time));
     else printf(" ended %s as %s", cli_when(a->ended_ms, time), a->outcome);
     if (a->reason.len) say(": ", a->reason, "");
     printf(".\n");
@@ -132,7 +140,9 @@ static void as_text(const once_explanation *e)
     if (e->scope.operation.len) say(", operation '", e->scope.operation, "'");
     if (e->scope.tenant.len) say(", tenant '", e->scope.tenant, "'");
     printf(": %s\n", e->state);
-    for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)
+    const bool source_has_it = strcmp(e->state, "waiting") == 0 && !e->has_body;
+    if (source_has_it) printf("  Only its source has its message: the store waits until that brings it again, and then it may run.\n");
+    for (size_t i = 0; i < sizeof sentences / sizeof *sentences && !source_has_it; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
     if (strcmp(e->state, "absent") == 0) return;
     printf("  Its idempotency key is %s.\n", e->idempotency_key);
@@ -141,8 +151,8 @@ static void as_text(const once_explanation *e)
     tell_reason(e);
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");
-    else if (e->expires_ms != ONCE_NO_TIME) printf("  Forgotten after %s.\n", cli_when(e->expires_ms, time));
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+    else if (e->expires_ms != ONCE_NO_TIME) printf("  Forgotten after %s%s.\n", cli_when(e->expires_ms, time), source_has_it ? ", unless it comes before" : "");
+    for (size_t i = 0; i < sizeof kept / sizeof *kept && e->expires_ms == ONCE_NO_TIME; i++)
         if (strcmp(kept[i].state, e->state) == 0) printf("  %s\n", kept[i].sentence);
 }
 

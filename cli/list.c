@@ -26,8 +26,10 @@ static void as_json(const listing *l, const once_listed *e)
     json_field("point", e->point);
     printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%" PRId64 ",\"changed_ms\":%" PRId64, e->attempt, e->failures, e->seen_ms, e->changed_ms);
     if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
+    if (e->worker.len) json_field("worker", e->worker);
     json_field("reason", e->reason);
     cli_json_attempts(e->attempts, e->n_attempts);
+    printf(",\"has_body\":%s", e->has_body ? "true" : "false");
     if (l->body && e->has_body) {
         json_field("body", e->body);
         if (e->headers.len) json_field("headers", e->headers);
@@ -59,6 +61,11 @@ static void as_text(const listing *l, const once_listed *e)
     }
     printf("  %u attempt%s, %s", e->attempt, e->attempt == 1 ? "" : "s", cli_when(e->changed_ms, time));
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s", e->state[0] == 'b' ? "until" : "not before", cli_when(e->due_ms, time));
+    if (e->worker.len) {
+        printf(e->state[0] == 'b' ? "  by " : "  attempt %u never reported, by ", e->attempt);
+        cli_print_safe(e->worker);
+    }
+    if (e->state[0] == 'w' && !e->has_body) printf("  its source must bring it again");
     if (e->reason.len) {
         printf("  ");
         cli_print_safe(e->reason);
@@ -90,6 +97,7 @@ static bool on_audit(void *user, const once_audited *a)
         json_field("key", a->key);
         printf(",\"letter\":%" PRIu64, a->letter);
         json_field("note", a->note);
+        if (l->body && a->body.len) json_field("body", a->body);
         printf("}");
     } else {
         printf("%s  ", cli_when(a->time_ms, time));
@@ -105,6 +113,11 @@ static bool on_audit(void *user, const once_audited *a)
         printf("  ");
         cli_print_safe(a->note);
         putchar('\n');
+        if (l->body && a->body.len) {
+            printf("    replaced: ");
+            cli_print_safe(a->body);
+            putchar('\n');
+        }
     }
     l->first = false;
     return !ferror(stdout);

@@ -135,11 +135,43 @@ static int replay(const char *file, replaying *r, once_replay_options *how)
     return rc != ONCE_OK ? cli_fail(&err) : stayed(&counts) ? CLI_DEAD : CLI_OK;
 }
 
+/* The whole file, or standard input; the line end at its end is not a part of the body. NULL: it was said why not. */
+static char *read_body(const char *path, size_t *len)
+{
+    enum { MOST = 1 << 30, STEP = 1 << 16 };
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    char *body = NULL;
+    size_t room = 0;
+    *len = 0;
+    bool fine = file != NULL;
+    while (fine && !feof(file) && *len < MOST) {
+        if (room - *len < STEP) {
+            room = room ? 2 * room : STEP;
+            char *grown = realloc(body, room);
+            if (!grown) break;
+            body = grown;
+        }
+        *len += fread(body + *len, 1, room - *len, file);
+        fine = !ferror(file);
+    }
+    fine = fine && feof(file);
+    if (!fine) fprintf(stderr, "once replay: cannot read the body from '%s': %s\n", path, file && !ferror(file) ? "it is too large" : strerror(errno));
+    if (file && file != stdin) fclose(file);
+    if (!fine) {
+        free(body);
+        return NULL;
+    }
+    if (*len && body[*len - 1] == '\n') --*len;
+    return body;
+}
+
 int cli_replay(int argc, char **argv)
 {
     replaying r = {.first = true};
     once_replay_options how = {.size = sizeof how, .since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME, .visit = on_letter, .progress = on_progress, .user = &r};
-    const char *rate = NULL, *reason = "", *type = "", *since = NULL, *until = NULL;
+    const char *rate = NULL, *reason = "", *type = "", *since = NULL, *until = NULL, *body_file = NULL;
+    char *body = NULL;
+    once_bytes given = {0};
     bool all = false;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &r.json, NULL},
@@ -148,6 +180,7 @@ int cli_replay(int argc, char **argv)
         {"--type", "TYPE", "letters of this type", NULL, &type},
         {"--since", "TIME", "letters that were buried then or later", NULL, &since},
         {"--until", "TIME", "letters that were buried before", NULL, &until},
+        {"--body", "FILE", "with the body in FILE ('-': standard input) instead of its own, of one letter; the old one is kept in the audit", NULL, &body_file},
         {"--dry-run", NULL, "say of each letter what would happen, and change nothing", &r.dry_run, NULL},
         {"--rate", "N", "not more than N letters a second", NULL, &rate},
         {"--force", NULL, "also when its key is finished or the message too old: the effect happens again", &how.force, NULL},
@@ -161,7 +194,14 @@ int cli_replay(int argc, char **argv)
     if (n > 0 && (all + (n > 1) + filtered) != 1) {
         fprintf(stderr, "once replay: say which letters: ids, or --all, or some of --reason, --type, --since, --until\n");
         status = CLI_USAGE;
+    } else if (n > 0 && body_file && n != 2) {
+        fprintf(stderr, "once replay: --body goes with the id of one letter\n");
+        status = CLI_USAGE;
+    } else if (n > 0 && body_file && !(body = read_body(body_file, &given.len))) {
+        status = CLI_USAGE;
     } else if (n > 0) {
+        given.data = body;
+        if (body_file) how.body = &given;
         how.ids = n > 1 ? ids : NULL;
         how.n_ids = (size_t)n - 1;
         how.reason = cli_bytes(reason);
@@ -174,5 +214,6 @@ int cli_replay(int argc, char **argv)
     }
     free(args);
     free(ids);
+    free(body);
     return status;
 }

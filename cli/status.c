@@ -39,7 +39,7 @@ static void as_text(const once_standing *s, bool finished)
     if (s->clock_doubted)
         printf("  the wall clock (%s) is far ahead of the store's time (%s) after a reboot, and not believed; see 'once check'\n",
                cli_when(s->now_ms, wall), cli_when(s->store_ms, store));
-    line("waiting", s->waiting, "in the store, to be handed out again", "the oldest is from", s->oldest_waiting_ms);
+    line("waiting", s->waiting, "to be handed out again, or brought again by their source", "the oldest is from", s->oldest_waiting_ms);
     line("backlog", s->backlog, "of the waiting: due now", "", ONCE_NO_TIME);
     line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);
     line("unknown", s->unknown, "the effect may have happened", "the oldest is from", s->oldest_unknown_ms);

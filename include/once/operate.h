@@ -23,7 +23,7 @@ ONCE_API int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err);
 
 /* Where the consumer's messages stand. Times in milliseconds UTC, ONCE_NO_TIME when there is none. */
 typedef struct once_standing {
-    uint64_t waiting, busy, unknown; /* entries that are not finished */
+    uint64_t waiting, busy, unknown; /* entries that are not finished; busy: until the lease is over, then one of the others */
     uint64_t dead;                   /* dead letters */
     uint64_t backlog;                /* of the waiting: due now */
     uint64_t repeats;                /* ever: external effects started again after one that may have happened */
@@ -54,7 +54,8 @@ typedef struct once_listed {
     once_bytes place, point; /* coordinates */
     uint32_t attempt, failures;
     int64_t seen_ms;    /* first seen */
-    int64_t changed_ms; /* last change of state; dead: buried */
+    int64_t changed_ms; /* last change of state, so: since when it is what it is; dead: buried */
+    once_bytes worker;  /* busy: whose claim it is; otherwise, if not empty: whose lease ran out, and who has not reported */
     int64_t due_ms;     /* waiting: not before; busy: the claim ends; otherwise ONCE_NO_TIME, also when parked */
     once_bytes reason;
     bool has_body;
@@ -74,6 +75,7 @@ typedef struct once_audited {
     once_bytes who; /* "user@host:pid" */
     once_bytes what, key, note;
     uint64_t letter; /* 0: none */
+    once_bytes body; /* that was replaced; may be empty */
 } once_audited;
 
 typedef bool once_audited_visit(void *user, const once_audited *record);
@@ -112,6 +114,7 @@ ONCE_API int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes p
     X(conflict, false, "its key was used with other content")                                                         \
     X(too_old, false, "older than what is remembered")                                                                \
     X(no_handler, false, "nobody handles its type")                                                                   \
+    X(other_key, false, "the body that was given has another key, or another place in its lane")                     \
     X(still_dead, false, "it would die again, or its key has another letter")                                         \
     X(gone, false, "there is no such letter any more")
 
@@ -144,6 +147,9 @@ typedef struct once_replay_options {
     once_bytes reason; /* a part of the reason; empty: any */
     once_bytes type;   /* the type; empty: any */
     int64_t since_ms, until_ms; /* buried in [since, until); ONCE_NO_TIME: no bound */
+    /* Instead of the letter's own body; of one letter. It goes the way of a delivery, and must have the same key, if the letter has one.
+     * The body that it replaces is kept in the audit. NULL: none. */
+    const once_bytes *body;
     bool dry_run; /* judge everything, change nothing */
     bool force;   /* also what is finished or too old; never what somebody works on */
     uint32_t rate; /* letters a second that may go back to work; 0: no limit */
@@ -171,7 +177,8 @@ ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *lett
 /* `operation` may be empty when only one operation of the pipeline knows the key; otherwise ONCE_E_USAGE says which do. */
 
 /* An unknown one: ONCE_DONE, ONCE_RETRY or ONCE_DEAD. `idempotency_key` (may be NULL) gets the one that its effect was given.
- * ONCE_E_USAGE: it is not unknown, or there is no body to retry with. */
+ * ONCE_E_USAGE: it is not unknown, or there is no body to retry with or to keep in a letter: then its source has it, and brings it again. An
+ * attempt whose lease is over is unknown where its end matters, and a late report of it changes nothing any more after this. */
 ONCE_API int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key,
                                    once_outcome outcome, char idempotency_key[33], once_error *err);
 

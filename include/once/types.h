@@ -75,7 +75,7 @@ ONCE_API const char *once_answer_name(once_answer answer); /* "duplicate" */
 /* An attempt that ended. */
 typedef struct once_attempt {
     uint32_t attempt;    /* which one, from 1 */
-    int64_t ended_ms;    /* UTC; silent: when that was noticed */
+    int64_t ended_ms;    /* UTC; silent: when that was noticed, or when its lease was over */
     const char *outcome; /* a name of once_outcome, or "silent": it ended without a word */
     once_bytes who;      /* "user@host:pid", or empty */
     once_bytes reason;   /* may be cut, or empty */

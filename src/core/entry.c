@@ -144,6 +144,12 @@ static void entry_begin(once_entry *entry, const once_lane *lane, const once_req
     };
 }
 
+/* It goes on, and time does not end it any more. */
+static void unexpire(once_entry *entry)
+{
+    if (!once_state_finished(entry->state) && once_entry_expires(entry)) entry->expires_ms = 0;
+}
+
 static void attach(once_entry *entry, const once_message *message)
 {
     if (!message || entry->has_message) return;
@@ -186,6 +192,7 @@ static void reset_failures(once_entry *entry)
 static void start(once_entry *entry, once_token token, int64_t lease_ms, bool orphan, int64_t now_ms)
 {
     assert(!once_hash_is_zero(token) && lease_ms > 0);
+    unexpire(entry);
     entry_move(entry, ONCE_STATE_CLAIMED, later_than(now_ms, lease_ms), now_ms);
     entry->token = token;
     entry->attempt++;
@@ -326,6 +333,12 @@ static once_answer answer_to_new(once_lane *lane, const once_request *r, int64_t
     const once_answer answer =
         lane_answer(lane, true, r->natural, r->lane.versioned, r->lane.versioned ? r->lane.version : lane_end(lane), r->lane.gap_ms);
     return answer == ONCE_ANSWER_DUPLICATE ? judge_equal(lane, r->id, r->scope, r->fingerprint) : answer;
+}
+
+static bool has_same_place(const once_entry *entry, const once_request *r)
+{
+    return once_hash_equal(entry->lane, r->lane.id) && entry->versioned == r->lane.versioned &&
+           (!entry->versioned || entry->order == r->lane.version);
 }
 
 /* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. *by_lane: the entry itself
@@ -586,6 +599,29 @@ once_bytes once_lane_says(once_lane *lane, const once_entry *entry)
     }
 }
 
+/* --- what it is at a time --- */
+
+once_state once_entry_state_at(const once_entry *entry, int64_t now_ms)
+{
+    if (once_entry_expired(entry, now_ms)) return ONCE_STATE_ABSENT;
+    const bool lost = entry->state == ONCE_STATE_CLAIMED && entry->due_ms <= now_ms;
+    if (!lost || ONCE_PLANTED(lost_unseen)) return entry->state;
+    return entry->hold ? ONCE_STATE_UNKNOWN : ONCE_STATE_WAITING;
+}
+
+void once_entry_look(once_entry *entry, int64_t now_ms)
+{
+    const once_state state = once_entry_state_at(entry, now_ms);
+    if (state == entry->state) return;
+    if (state == ONCE_STATE_ABSENT) {
+        *entry = (once_entry){.id = entry->id};
+        return;
+    }
+    entry->changed_ms = entry->due_ms;
+    if (state == ONCE_STATE_UNKNOWN) entry->due_ms = ONCE_NEVER;
+    entry->state = state;
+}
+
 /* --- the rules --- */
 
 int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
@@ -723,6 +759,7 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
         if (by_lane && answer != ONCE_ANSWER_LATER)
             answer = entry->state == ONCE_STATE_CLAIMED ? ONCE_ANSWER_BUSY : ONCE_ANSWER_LATER;
         if (answer != ONCE_ANSWER_CONFLICT && !entry->has_message) {
+            unexpire(entry);
             attach(entry, message);
             changed |= ONCE_ENTRY_CHANGED;
         }
@@ -772,6 +809,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     note_attempt(entry, s, now_ms);
     if (to != ONCE_STATE_WAITING) entry->gap = false; /* what was waited for once is not waited for again */
     entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
+    if (once_entry_expires(entry)) entry->expires_ms = later_than(now_ms, r->remember_ms); /* ONCE_FOREVER: never */
     const int died = to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms) : 0;
     return ONCE_ENTRY_CHANGED | lane_freed(entry) | died;
 }
@@ -850,6 +888,14 @@ int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const 
     return ONCE_ENTRY_CHANGED | unblock_lane(entry, lane);
 }
 
+int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r, const once_message *message, int64_t now_ms)
+{
+    if (!has_same_place(entry, r)) return ONCE_UNCHANGED;
+    const int changed = once_entry_exhume(entry, lane, now_ms, message);
+    if (changed) entry->fingerprint = r->fingerprint;
+    return changed;
+}
+
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms)
 {
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
@@ -862,8 +908,9 @@ int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int6
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms)
 {
     assert(outcome == ONCE_DONE || outcome == ONCE_RETRY || outcome == ONCE_DEAD);
-    if (entry->state != ONCE_STATE_UNKNOWN) return ONCE_UNCHANGED;
-    if (outcome == ONCE_RETRY && !entry->has_message) return ONCE_UNCHANGED; /* nothing to hand out */
+    if (once_entry_state_at(entry, now_ms) != ONCE_STATE_UNKNOWN) return ONCE_UNCHANGED;
+    if (outcome != ONCE_DONE && !entry->has_message) return ONCE_UNCHANGED; /* nothing to hand out, nor to keep in a letter */
+    if (entry->state == ONCE_STATE_CLAIMED) entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms); /* its lease is over */
     entry->reason = reason;
     if (outcome != ONCE_DONE) entry->silent = entry->maybe = true; /* nobody said that nothing happened */
     if (outcome == ONCE_DEAD) { /* the token stays: it tells the letter of this death from others */

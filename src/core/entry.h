@@ -7,11 +7,14 @@
  *
  *   absent --claim--> claimed --settle--> done | already | rejected | stale --remember over--> absent
  *     |                |  |  lease over: the next claim or take continues (attempt + 1, failures + 1), or, when the
- *     |                |  |  request says `hold`, the entry becomes unknown
+ *     |                |  |  request says `hold`, the entry becomes unknown; for whoever looks it is so at once
  *     |                |  +--settle unknown--> unknown --resolve--> done | waiting | dead
  *     |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
  *     +--accept--> waiting --take--> claimed
  *                     ^--settle retry / release; revive (a finished one, forced by an operator)
+ *
+ * What was released or is to be retried, and whose body the store does not have, is waited for in vain unless its source brings it again.
+ * Nothing has happened, so after `remember` it is absent, as what is finished. What may have happened never ends by time.
  *
  * An effect that is idempotent by nature (`natural`) needs no memory: what would become done, already, rejected or stale
  * becomes absent, and only its lane's version is kept. So an equal delivery runs again, in a versioned lane too, where an
@@ -114,6 +117,14 @@ typedef struct once_request {
     once_coordinates at;
 } once_request;
 
+/* Who made the entry that a delivery met. */
+typedef struct once_first {
+    once_coordinates at;
+    int64_t seen_ms;
+    once_bytes who;  /* "user@host:pid"; may be empty */
+    once_bytes body; /* empty: the store does not have it any more */
+} once_first;
+
 typedef struct once_decision {
     once_answer answer;
     uint32_t attempt;     /* RUN: which one this is */
@@ -132,6 +143,7 @@ typedef struct once_decision {
                            * lost. A natural one that has finished left no trace and is simply RUN */
     once_bytes result;    /* DUPLICATE: what it left */
     once_bytes reason;    /* STALE, gap_over, and what `lane` says: in words; otherwise empty */
+    once_first first;     /* CONFLICT: the message with the other content; set by the store */
     uint64_t left_by;     /* RUN, STALE to a claim: the run that had left it waiting and counts it so; 0: none */
     int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
 } once_decision;
@@ -171,7 +183,7 @@ typedef struct once_entry {
     int64_t seen_ms;    /* first seen */
     int64_t changed_ms; /* last change of state */
     int64_t due_ms;     /* claimed: when the lease ends; waiting: not before; otherwise ONCE_NEVER */
-    int64_t expires_ms; /* finished: forgotten then */
+    int64_t expires_ms; /* if time ends it (once_entry_expires): forgotten then */
     once_scope scope;
     once_bytes key;
     once_coordinates at; /* where it was first seen */
@@ -180,7 +192,7 @@ typedef struct once_entry {
 
     /* Kept by the store beside what the rules decide, which do not look at it. */
     once_bytes who;     /* first saw it: "user@host:pid" */
-    once_bytes worker;  /* claimed: whose claim it is */
+    once_bytes worker;  /* claimed: whose claim it is; otherwise (once_entry_look): whose lease ran out */
     once_bytes history; /* how its attempts ended (store/history.h); empty when the first one finished it */
 } once_entry;
 
@@ -240,11 +252,14 @@ int once_entry_forget(once_entry *entry, once_lane *lane);
 /* A dead entry goes back to work: waiting, failures 0, the attempt goes on; so do `silent` and `maybe`. */
 int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const once_message *message);
 
+/* The same with a message that was corrected: its content may be another one, its key and its place in the lane may not. */
+int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *request, const once_message *message, int64_t now_ms);
+
 /* What operators decide. Each leaves an entry in another state alone.
  * A dead entry is given up: rejected, remembered as others are. `sent_ms`: of its message, or ONCE_NO_TIME. */
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms);
-/* An unknown one was looked up by a person: DONE, RETRY (back to work, one failure more; not without a body) or DEAD. The
- * next attempt after RETRY or DEAD is `silent`. */
+/* An unknown one was looked up by a person: DONE, or, unless its body is missing, RETRY (back to work, one failure more) or DEAD. The
+ * next attempt after RETRY or DEAD is `silent`. One that is claimed by whoever did not come back in time is unknown, too. */
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms);
 /* A finished one is made to run once more, with this message: waiting, failures 0, the attempt goes on. It is never forgotten
  * earlier than it was promised before, unless it is natural now. A lane that has gone past its version still makes it stale. */
@@ -257,10 +272,25 @@ int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms);
 /* In words, why an entry of the lane waits, or what waits for it; empty when it is only its time. */
 once_bytes once_lane_says(once_lane *lane, const once_entry *entry);
 
-/* A finished entry that has expired counts as absent, whether or not it was swept. */
+/* What an entry is at a time, for everybody who looks. An attempt whose lease is over has ended, although nobody has come to write that
+ * down: the entry is unknown then when it says `hold`, and waiting otherwise. What has expired is absent, swept or not. */
+once_state once_entry_state_at(const once_entry *entry, int64_t now_ms);
+/* The same for the whole entry: `changed_ms` is when that lease ended, and `worker` still says whose it was. Not to be saved: its worker
+ * may come back in time and extend or settle it. */
+void once_entry_look(once_entry *entry, int64_t now_ms);
+
+/* Whether time alone ends it: what is finished, and what waits without a body and without an attempt that may have had its effect. One that
+ * stands in a lane keeps its place; whoever leaves such entries (the C API) has no lanes. */
+static inline bool once_entry_expires(const once_entry *entry)
+{
+    if (once_state_finished(entry->state)) return true;
+    return entry->state == ONCE_STATE_WAITING && !entry->has_message && !entry->maybe && !entry->silent && once_hash_is_zero(entry->lane);
+}
+
+/* An entry that has expired counts as absent, whether or not it was swept. */
 static inline bool once_entry_expired(const once_entry *entry, int64_t now_ms)
 {
-    return once_state_finished(entry->state) && entry->expires_ms <= now_ms;
+    return once_entry_expires(entry) && entry->expires_ms <= now_ms;
 }
 
 #define ONCE_KEY_MAX 1024u

@@ -43,6 +43,7 @@
     X(fenced_acked, "an effect whose settlement was fenced off is acked as if it had been settled")                   \
     X(presumption_kept, "a commit that failed because an effect had counts as committed")                             \
     X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")                          \
+    X(lost_unseen, "an attempt whose lease is over still counts as under way, for whoever looks")                      \
     X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")                 \
     X(version_unjudged, "an equal version under another key is a duplicate whatever its content")                     \
     X(first_ignored, "a lane begins with the version that is seen first, although the file says where")               \

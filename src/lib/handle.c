@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/conflict.h"
 #include "core/retry.h"
 #include "lib/lib.h"
 
@@ -107,7 +108,17 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
     conclude(work, callback(user, &call, &work->reply));
 }
 
-bool once__work_letter(const once_work *work, once_letter *out)
+/* What differs is told where the bodies are what was compared. */
+static once_bytes conflict_reason(once_work *work)
+{
+    once_bytes reason = ONCE_BYTES("conflict: the key was used before with other content");
+    once_decision met = work->decision;
+    if (work->delivery->content.len) met.first.body = (once_bytes){0};
+    (void)once_conflict_reason(&met, NULL, work->plan.message.body, work->store->secret, &work->arena, &reason);
+    return reason;
+}
+
+bool once__work_letter(once_work *work, once_letter *out)
 {
     const once_answer answer = work->decision.answer;
     if (answer != ONCE_ANSWER_CONFLICT && answer != ONCE_ANSWER_TOO_OLD) return false;
@@ -117,7 +128,7 @@ bool once__work_letter(const once_work *work, once_letter *out)
         .message = work->plan.message,
         .kind = answer,
         .old_key = work->decision.old_key,
-        .reason = answer == ONCE_ANSWER_CONFLICT ? ONCE_BYTES("conflict: the key was used before with other content")
+        .reason = answer == ONCE_ANSWER_CONFLICT ? conflict_reason(work)
                                                  : ONCE_BYTES("too old: sent before the time that is remembered"),
     };
     return true;

@@ -62,7 +62,7 @@ void once__work_release(once_work *work);
 /* RUN: calls the handler, unless the budget is spent without it, and leaves in work->settlement what is to be written. */
 void once__work_call(once_work *work, once_callback *callback, void *user, struct sqlite3 *db, struct pg_conn *pg, once_keeper *keeper);
 /* CONFLICT and TOO_OLD: the letter that is to be written; false for other answers. */
-bool once__work_letter(const once_work *work, once_letter *out);
+bool once__work_letter(once_work *work, once_letter *out);
 /* UNKNOWN: the person who decides about it may want the body, which a process that died has not left. */
 int once__work_attach(once_store *store, once_work *work, once_error *err);
 /* Everything is written: tells the caller. E_NOMEM for the copy of a result. */

@@ -8,6 +8,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "core/conflict.h"
 #include "source/place.h"
 
 #include "base/banned.h"
@@ -181,11 +182,15 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     if (!letters || !fresh) return no_memory(err);
     for (size_t i = 0; i < a->n; i++) {
         const once_item *item = a->items[i];
+        once_bytes reason = item->reason;
+        if (item->decision.answer == ONCE_ANSWER_CONFLICT && !item->decision.lane && !item->message.cut_from &&
+            !once_conflict_reason(&item->decision, &item->handler->fingerprint, item->message.body, x->store->secret, &x->scratch, &reason))
+            return no_memory(err);
         letters[i] = (once_letter){
             .scope = {item->scope.tenant, x->consumer, item->scope.operation},
             .key = item->request.key,
             .message = item->message,
-            .reason = item->reason,
+            .reason = reason,
             .kind = item->message.cut_from ? ONCE_ANSWER_CUT : item->decision.answer,
             .old_key = item->decision.old_key,
         };
@@ -197,7 +202,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(bury_after, err);
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = fresh[i];
-        if (fresh[i]) log_message(x, "dead", a->items[i], a->items[i]->reason);
+        if (fresh[i]) log_message(x, "dead", a->items[i], letters[i].reason);
     }
     return ONCE_OK;
 }

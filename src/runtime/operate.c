@@ -68,7 +68,7 @@ static int open_keyed(once_pipeline *pipeline, once_store **out, once_error *err
 }
 
 static int audit(once_pipeline *pipeline, once_store *store, const char *what, once_bytes key, uint64_t letter, const char *note,
-                 once_error *err)
+                 once_bytes body, once_error *err)
 {
     const once_audit record = {
         .consumer = pipeline->spec->consumer,
@@ -77,6 +77,7 @@ static int audit(once_pipeline *pipeline, once_store *store, const char *what, o
         .key = key,
         .letter = letter,
         .note = text_of(note),
+        .body = body,
     };
     return store->ops->audit(store, &record, err);
 }
@@ -211,6 +212,7 @@ static bool list_entry(void *user, const once_entry *e)
         .seen_ms = e->seen_ms,
         .changed_ms = e->changed_ms,
         .due_ms = due ? e->due_ms : ONCE_NO_TIME,
+        .worker = e->worker,
         .reason = e->state == ONCE_STATE_WAITING ? with_lane(l, e->id, e->reason) : e->reason,
         .has_body = e->has_message,
         .body = e->message.body,
@@ -296,7 +298,7 @@ typedef struct auditing {
 static bool list_audit(void *user, const once_audit *a)
 {
     const auditing *l = user;
-    const once_audited record = {.time_ms = a->time_ms, .who = a->who, .what = a->what, .key = a->key, .note = a->note, .letter = a->letter};
+    const once_audited record = {.time_ms = a->time_ms, .who = a->who, .what = a->what, .key = a->key, .note = a->note, .letter = a->letter, .body = a->body};
     return l->visit(l->user, &record);
 }
 
@@ -371,6 +373,7 @@ static bool is_wanted(const once_replay_options *o, const once_letter *letter)
 static int take_in(replaying *r, const once_letter *letter, once_item *item, once_error *err)
 {
     *item = (once_item){.batch = &r->batch, .message = letter->message};
+    if (r->options->body) item->message.body = *r->options->body;
     const int rc = once_intake_fetched(&r->intake, item, err);
     item->request.scope = &item->scope;
     item->request.old_key = letter->old_key;
@@ -424,6 +427,23 @@ static int look_behind_another(const replaying *r, const once_said *mine, once_r
     return rc;
 }
 
+/* A letter with a key stands for that key. */
+static bool has_the_key(const once_letter *letter, const once_item *item)
+{
+    return letter->key.len == 0 || (same(letter->key, item->request.key) && same(letter->scope.tenant, item->scope.tenant) &&
+                                    same(letter->scope.operation, item->scope.operation));
+}
+
+/* It died with its entry: back to work, with its own message or with the one that was given for it. */
+static int back_to_work(replaying *r, const once_letter *letter, const once_item *item, once_replayed *out, bool *ended, once_error *err)
+{
+    out->verdict = ONCE_REPLAY_run;
+    if (!r->options->body) return r->store->ops->exhume(r->store, letter->id, ended, err);
+    const int rc = r->store->ops->correct(r->store, letter->id, &item->request, &item->message, ended, err);
+    if (rc == ONCE_OK && !*ended) out->verdict = ONCE_REPLAY_other_key;
+    return rc;
+}
+
 /* Judges the letter and moves it, without ending the letter itself unless *ended. */
 static int move(replaying *r, const once_letter *letter, once_replayed *out, bool *ended, once_error *err)
 {
@@ -441,6 +461,10 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
         out->reason = item->reason;
         return ONCE_OK;
     }
+    if (r->options->body && !has_the_key(letter, item)) {
+        out->verdict = ONCE_REPLAY_other_key;
+        return ONCE_OK;
+    }
     out->key = item->request.key;
     out->type = item->message.type;
     once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, letter->old_key, out->idempotency_key);
@@ -454,10 +478,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     if (rc != ONCE_OK) return rc;
     if (entry.state != ONCE_STATE_ABSENT)
         once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key, out->idempotency_key);
-    if (once__letter_is_of(letter, &entry)) {
-        out->verdict = ONCE_REPLAY_run;
-        return r->store->ops->exhume(r->store, letter->id, ended, err);
-    }
+    if (once__letter_is_of(letter, &entry)) return back_to_work(r, letter, item, out, ended, err);
     if (r->options->force && once_state_finished(entry.state)) {
         bool done;
         rc = r->store->ops->revive(r->store, &item->request, &item->message, &done, err);
@@ -488,8 +509,10 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     rc = move(r, &letter, out, &ended, err);
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
     if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
+    const bool forced = out->verdict == ONCE_REPLAY_forced, body = r->options->body != NULL;
+    const char *what = forced ? (body ? "replay --force --body" : "replay --force") : body ? "replay --body" : "replay";
     if (rc == ONCE_OK)
-        rc = audit(r->pipeline, r->store, out->verdict == ONCE_REPLAY_forced ? "replay --force" : "replay", out->key, id, verdicts[out->verdict].text, err);
+        rc = audit(r->pipeline, r->store, what, out->key, id, verdicts[out->verdict].text, body ? letter.message.body : (once_bytes){0}, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(replay_between)) rc = once_fail(err, ONCE_E_IO, "failpoint replay_between");
     return rc;
 }
@@ -640,6 +663,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
 {
     assert(options && options->size == sizeof *options);
     *out = (once_replay_counts){0};
+    if (options->body && (!options->ids || options->n_ids != 1)) return once_fail(err, ONCE_E_USAGE, "a body can be given for one letter only");
     replaying *r = calloc(1, sizeof *r);
     if (!r) return once_fail(err, ONCE_E_NOMEM, "out of memory for a replay");
     r->pipeline = pipeline;
@@ -679,7 +703,7 @@ int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size
             if (found[i] && !same(letter.scope.consumer, pipeline->spec->consumer)) found[i] = false;
             if (!found[i]) continue;
             rc = store->ops->discard(store, letters[i], &found[i], err);
-            if (rc == ONCE_OK) rc = audit(pipeline, store, "discard", letter.key, letters[i], "", err);
+            if (rc == ONCE_OK) rc = audit(pipeline, store, "discard", letter.key, letters[i], "", (once_bytes){0}, err);
         }
         rc = finish_tx(store, rc, err);
     }
@@ -718,14 +742,15 @@ static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_
 {
     if (entry->state != ONCE_STATE_UNKNOWN)
         return once_fail(err, ONCE_E_USAGE, "key '%.*s' is %s, not unknown; there is nothing to resolve", show(key), key.data, once_state_name(entry->state));
-    if (outcome == ONCE_RETRY && !entry->has_message)
-        return once_fail(err, ONCE_E_USAGE, "key '%.*s' has no message in the store to try again with; 'forget' lets its next delivery run", show(key), key.data);
+    if (outcome != ONCE_DONE && !entry->has_message)
+        return once_fail(err, ONCE_E_USAGE, "key '%.*s' has no message in the store to %s; its source has it: resolve it when it was brought again,"
+                         " or 'forget' the key, then its next delivery runs", show(key), key.data, outcome == ONCE_RETRY ? "try again with" : "keep as a letter");
     char note[60];
     bool done;
     snprintf(note, sizeof note, "resolved as %s by an operator", once_outcome_name(outcome));
     const int rc = store->ops->resolve(store, entry->id, outcome, text_of(note), &done, err);
     assert(rc != ONCE_OK || done);
-    return rc == ONCE_OK ? audit(pipeline, store, "resolve", key, 0, note, err) : rc;
+    return rc == ONCE_OK ? audit(pipeline, store, "resolve", key, 0, note, (once_bytes){0}, err) : rc;
 }
 
 /* Of the entry that an operator named by `key`, whole. */
@@ -776,7 +801,7 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
             bool found;
             snprintf(note, sizeof note, "it was %s", once_state_name(entry.state));
             rc = store->ops->forget(store, entry.id, &found, err);
-            if (rc == ONCE_OK) rc = audit(pipeline, store, "forget", key, 0, note, err);
+            if (rc == ONCE_OK) rc = audit(pipeline, store, "forget", key, 0, note, (once_bytes){0}, err);
         }
         rc = finish_tx(store, rc, err);
     }

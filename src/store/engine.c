@@ -229,13 +229,16 @@ static int keep(once_shelf *shelf, seat *at, int changed, once_error *err)
     return rc;
 }
 
-/* What a decision says must outlive the transaction. */
-static int own_words(once_decision *decision, once_arena *arena, once_error *err)
+/* What a decision says, and what a conflict met, must outlive the transaction. */
+static int own_words(const once_entry *entry, once_decision *decision, once_arena *arena, once_error *err)
 {
-    if (decision->result.len && !once_arena_copy(arena, decision->result, &decision->result))
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for a stored result");
-    if (decision->reason.len && !once_arena_copy(arena, decision->reason, &decision->reason))
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for a reason");
+    once_first *first = &decision->first;
+    if (decision->answer == ONCE_ANSWER_CONFLICT && !decision->lane) *first = (once_first){entry->at, entry->seen_ms, entry->who, entry->message.body};
+    once_bytes *const owned[] = {&decision->result, &decision->reason, &first->at.place, &first->at.point, &first->who, &first->body};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
+        if (owned[i]->len == 0) *owned[i] = (once_bytes){0};
+        else if (!once_arena_copy(arena, *owned[i], owned[i])) return once_fail(err, ONCE_E_NOMEM, "out of memory for what is answered");
+    }
     return ONCE_OK;
 }
 
@@ -252,7 +255,7 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
-        rc = own_words(&out[i], arena, err);
+        rc = own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
     return verb_end(shelf, rc, err);
@@ -269,7 +272,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
-        rc = own_words(&out[i], arena, err);
+        rc = own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
     return verb_end(shelf, rc, err);
@@ -319,7 +322,7 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
     once_entry copy = *entry;
     once_decision said = *decision;
     copy.history = (once_bytes){0};
-    if (!once__entry_copy(arena, &copy, &copy) || own_words(&said, arena, NULL) != ONCE_OK) return false;
+    if (!once__entry_copy(arena, &copy, &copy) || own_words(entry, &said, arena, NULL) != ONCE_OK) return false;
     *out = (once_taken){
         .scope = copy.scope,
         .message = copy.message,
@@ -489,9 +492,9 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
     once_entry *entry;
     rc = shelf->shelf->load(shelf, id, &entry, err);
     if (rc == ONCE_OK) {
-        const once_entry absent = {.id = id};
-        if (!once__entry_copy(arena, once_entry_expired(entry, shelf->now_ms) ? &absent : entry, out))
-            rc = once_fail(err, ONCE_E_NOMEM, "out of memory for an entry");
+        once_entry seen = *entry;
+        once_entry_look(&seen, shelf->now_ms);
+        if (!once__entry_copy(arena, &seen, out)) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for an entry");
     }
     return verb_end(shelf, rc, err);
 }
@@ -508,7 +511,7 @@ int once__engine_look(once_store *store, const once_request *request, once_decis
     if (rc == ONCE_OK) {
         once_entry copy = *at.entry;
         once_entry_claim(&copy, at.lane, request, shelf->now_ms, out);
-        rc = own_words(out, arena, err);
+        rc = own_words(at.entry, out, arena, err);
     }
     return verb_end(shelf, rc, err);
 }
@@ -581,6 +584,31 @@ int once__engine_discard(once_store *store, uint64_t id, bool *found, once_error
     return rc;
 }
 
+int once__engine_correct(once_store *store, uint64_t id, const once_request *request, const once_message *message, bool *done, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    once_arena arena = {0};
+    once_letter letter;
+    seat at;
+    bool found = false;
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    *done = false;
+    rc = shelf->shelf->letter_get(shelf, id, &letter, &found, &arena, err);
+    if (rc == ONCE_OK && found && once_hash_equal(letter.entry, request->id)) {
+        rc = take_seat(shelf, letter.entry, (once_hash){0}, &at, err);
+        if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry)) {
+            const int changed = once_entry_correct(at.entry, at.lane, request, message, shelf->now_ms);
+            *done = changed != ONCE_UNCHANGED;
+            if (changed) rc = keep(shelf, &at, changed, err);
+        }
+        if (rc == ONCE_OK && *done) rc = shelf->shelf->letter_drop(shelf, id, err);
+    }
+    rc = verb_end(shelf, rc, err);
+    once_arena_release(&arena);
+    return rc;
+}
+
 int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -634,6 +662,22 @@ int once__engine_audit(once_store *store, const once_audit *audit, once_error *e
     stamped.time_ms = shelf->now_ms;
     rc = shelf->shelf->audit_put(shelf, &stamped, err);
     return verb_end(shelf, rc, err);
+}
+
+/* --- sweep --- */
+
+int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        once_entry *entry;
+        rc = shelf->shelf->load(shelf, ids[i], &entry, err);
+        if (rc != ONCE_OK || once_state_finished(entry->state) || !once_entry_expired(entry, shelf->now_ms)) continue;
+        (void)once_entry_forget(entry, NULL); /* it stands in no lane */
+        rc = shelf->shelf->save(shelf, entry, err);
+        ++*dropped;
+    }
+    return rc;
 }
 
 /* --- copies --- */

@@ -87,12 +87,16 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
 int once__engine_letter_get(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
 int once__engine_letter_drop(once_store *store, uint64_t letter, bool *found, once_error *err);
 int once__engine_discard(once_store *store, uint64_t letter, bool *found, once_error *err);
+int once__engine_correct(once_store *store, uint64_t letter, const once_request *request, const once_message *message, bool *done, once_error *err);
 int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);
 int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
 int once__engine_time(once_store *store, once_store_time *out, once_error *err);
 int once__engine_audit(once_store *store, const once_audit *audit, once_error *err);
 int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
 int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
+
+/* For `sweep`, inside a transaction: drops those of the ids that are expired and not finished (once_entry_expires). */
+int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err);
 
 /* Deep copy into an arena; false when memory is out. */
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);

@@ -120,8 +120,17 @@ size_t once__history_read(once_bytes history, once_attempt out[ONCE_HISTORY_ATTE
     return n;
 }
 
+/* The attempt whose lease is over, which nobody has written down yet. */
+static size_t add_lost(const once_entry *entry, once_attempt out[ONCE_HISTORY_ATTEMPTS], size_t n)
+{
+    if (n == ONCE_HISTORY_ATTEMPTS) memmove(out, out + 1, --n * sizeof *out);
+    out[n] = (once_attempt){.attempt = entry->attempt, .ended_ms = entry->changed_ms, .outcome = ONCE_SILENT, .who = entry->worker};
+    return n + 1;
+}
+
 size_t once__history_of(const once_entry *entry, once_attempt out[ONCE_HISTORY_ATTEMPTS])
 {
+    if (entry->worker.len && entry->state != ONCE_STATE_CLAIMED) return add_lost(entry, out, once__history_read(entry->history, out));
     if (entry->history.len || entry->attempt != 1 || !once_state_finished(entry->state))
         return once__history_read(entry->history, out);
     out[0] = (once_attempt){

@@ -18,7 +18,7 @@ once_bytes once__history_add(once_bytes past, const once_attempt *attempt, char 
 
 /* The attempts in it, and how many. Their bytes point into it. Lines that make no sense are left out. */
 size_t once__history_read(once_bytes history, once_attempt out[ONCE_HISTORY_ATTEMPTS]);
-/* The same for an entry, which may have a first attempt without a line. */
+/* The same for an entry, which may have a first attempt without a line; and the last one when its lease is over (once_entry_look). */
 size_t once__history_of(const once_entry *entry, once_attempt out[ONCE_HISTORY_ATTEMPTS]);
 
 #endif

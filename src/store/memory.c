@@ -426,7 +426,7 @@ static int mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error 
     audit_box *box = calloc(1, sizeof *box);
     if (!box) return no_memory(err);
     box->audit = *audit;
-    once_bytes *const fields[] = {&box->audit.consumer, &box->audit.who, &box->audit.what, &box->audit.key, &box->audit.note};
+    once_bytes *const fields[] = {&box->audit.consumer, &box->audit.who, &box->audit.what, &box->audit.key, &box->audit.note, &box->audit.body};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (once_arena_copy(&box->arena, *fields[i], fields[i])) continue;
         audit_free(box);
@@ -475,9 +475,10 @@ static int mem_list(once_store *store, once_bytes consumer, once_state state, on
     const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
     for (size_t i = 0; i < m->slots.n; i++) {
         const record *r = m->slots.at[i].record;
-        if (!r || r->entry.state != state || once_entry_expired(&r->entry, now_ms)) continue;
-        if (!same(r->entry.scope.consumer, consumer)) continue;
-        if (!visit(user, &r->entry)) break;
+        if (!r || once_entry_state_at(&r->entry, now_ms) != state || !same(r->entry.scope.consumer, consumer)) continue;
+        once_entry seen = r->entry;
+        once_entry_look(&seen, now_ms);
+        if (!visit(user, &seen)) break;
     }
     return ONCE_OK;
 }
@@ -504,16 +505,12 @@ static int mem_stats(once_store *store, once_bytes consumer, once_stats *out, on
     for (size_t i = 0; i < m->slots.n; i++) {
         const record *r = m->slots.at[i].record;
         if (!r || !same(r->entry.scope.consumer, consumer)) continue;
-        const bool over = r->entry.due_ms <= now_ms && !r->entry.has_message;
-        switch (r->entry.state) {
+        switch (once_entry_state_at(&r->entry, now_ms)) {
         case ONCE_STATE_WAITING:
             out->waiting++;
             if (!r->entry.has_message) continue;
             break;
-        case ONCE_STATE_CLAIMED:
-            if (over) continue;
-            out->claimed++;
-            break;
+        case ONCE_STATE_CLAIMED: out->claimed++; break;
         case ONCE_STATE_UNKNOWN: out->unknown++; continue;
         default: continue;
         }
@@ -632,6 +629,7 @@ const once_store_ops once__store_memory = {
     .letter_get = once__engine_letter_get,
     .letter_drop = once__engine_letter_drop,
     .discard = once__engine_discard,
+    .correct = once__engine_correct,
     .resolve = once__engine_resolve,
     .revive = once__engine_revive,
     .audit = once__engine_audit,

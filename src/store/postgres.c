@@ -35,6 +35,9 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
     " headers, body, place, point, history"
 
+#define EXPIRES "state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0" /* once_entry_expires; marks silent and maybe */
+#define LOST_STATE "(CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END)" /* what a claim is when its lease is over */
+
 static const char *const statement_sql[PG_STATEMENTS] = {
     /* What the server has as its default may be off or local; stronger than on is left alone. */
     [PG_NOW] = "SELECT CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN NULL"
@@ -103,15 +106,19 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = $1::bigint",
     [PG_LETTER_DROP] = "DELETE FROM once_letter WHERE id = $1::bigint",
     [PG_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
-    [PG_AUDIT_PUT] = "INSERT INTO once_audit(time_ms, letter, consumer, who, what, key, note) VALUES ($1::bigint, $2::bigint,"
-                     " $3::bytea, $4::bytea, $5::bytea, $6::bytea, $7::bytea)",
-    [PG_AUDITS] = "SELECT id, time_ms, letter, consumer, who, what, key, note FROM once_audit WHERE consumer = $1::bytea"
+    [PG_AUDIT_PUT] = "INSERT INTO once_audit(time_ms, letter, consumer, who, what, key, note, body) VALUES ($1::bigint, $2::bigint,"
+                     " $3::bytea, $4::bytea, $5::bytea, $6::bytea, $7::bytea, $8::bytea)",
+    [PG_AUDITS] = "SELECT id, time_ms, letter, consumer, who, what, key, note, body FROM once_audit WHERE consumer = $1::bytea"
                   " AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
-    [PG_STATS] = "SELECT state, count(*), min(CASE WHEN state = 1 OR owned THEN due_ms END) FROM once_live WHERE consumer = $1::bytea"
-                 " AND state < 4 AND NOT (state = 1 AND NOT owned AND due_ms <= $2::bigint) GROUP BY state",
+    /* By what they are now, as once_entry_state_at says it: claimed until the lease is over, then unknown (mark 4, `hold`) or waiting. */
+    [PG_STATS] = "SELECT CASE WHEN state = 1 AND due_ms <= $2::bigint THEN " LOST_STATE " ELSE state END AS is_now, count(*),"
+                 " min(CASE WHEN owned OR (state = 1 AND due_ms > $2::bigint) THEN due_ms END) FROM once_live WHERE consumer = $1::bytea"
+                 " AND state < 4 AND NOT (" EXPIRES " AND expires_ms <= $2::bigint) GROUP BY is_now",
     [PG_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = $1::bytea",
-    [PG_LIST_LIVE] = "SELECT " LIVE_FULL " WHERE l.consumer = $1::bytea AND l.state = $2::bigint AND l.id > $3::uuid ORDER BY l.id"
-                     " LIMIT $4::bigint",
+    [PG_LIST_LIVE] = "(SELECT " LIVE_FULL " WHERE l.consumer = $1::bytea AND l.state = $2::bigint AND NOT (l.state = 1 AND l.due_ms <= $5::bigint)"
+                     " AND NOT (" EXPIRES " AND expires_ms <= $5::bigint) AND l.id > $3::uuid ORDER BY l.id LIMIT $4::bigint) UNION ALL (SELECT " LIVE_FULL " WHERE l.consumer = $1::bytea"
+                     " AND l.state = 1 AND l.due_ms <= $5::bigint AND " LOST_STATE " = $2::bigint AND l.id > $3::uuid ORDER BY l.id"
+                     " LIMIT $4::bigint) ORDER BY 1 LIMIT $4::bigint",
     [PG_LIST_FINISHED] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id > $1::uuid AND expires_ms > $2::bigint"
                          " ORDER BY id LIMIT $3::bigint",
     [PG_FACT_GET] = "SELECT value FROM once_fact WHERE name = $1::bytea",
@@ -127,6 +134,8 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     /* Another row may be there by now. If it has expired too, it may go as well. */
     [PG_SWEEP] = "DELETE FROM once_entry WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_entry WHERE ctid = ANY($1::tid[])"
                  " AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED))",
+    [PG_SWEEP_WAITING] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.state = 2 AND NOT l.owned AND l.lane IS NULL"
+                         " AND l.marks & 40 = 0 AND l.expires_ms <= $1::bigint ORDER BY l.expires_ms LIMIT $2::bigint FOR UPDATE OF e SKIP LOCKED",
     [PG_SWEEP_LANES_LOOK] = "SELECT id, expires_ms <= $3::bigint FROM once_lane WHERE id > $1::uuid ORDER BY id LIMIT $2::bigint",
     [PG_SWEEP_LANES_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED",
     [PG_SWEEP_LANES] = "DELETE FROM once_lane l WHERE l.id = ANY($1::uuid[]) AND NOT EXISTS"
@@ -624,8 +633,8 @@ static int pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *
     once__pg_param_int8(&params, audit->time_ms);
     if (audit->letter) once__pg_param_int8(&params, (int64_t)audit->letter);
     else once__pg_param_null(&params);
-    const once_bytes texts[] = {audit->consumer, audit->who, audit->what, audit->key, audit->note};
-    for (size_t i = 0; i < 5; i++) once__pg_param_bytes(&params, texts[i]);
+    const once_bytes texts[] = {audit->consumer, audit->who, audit->what, audit->key, audit->note, audit->body};
+    for (size_t i = 0; i < 6; i++) once__pg_param_bytes(&params, texts[i]);
     return tell(once__pg_of(shelf), PG_AUDIT_PUT, &params, err);
 }
 
@@ -640,8 +649,8 @@ static int show_audit(once_postgres *q, const PGresult *r, int row, once_arena *
     (void)q;
     audit_list *list = user;
     once_audit audit = {.time_ms = once__pg_int(r, row, 1), .letter = (uint64_t)once__pg_int(r, row, 2)};
-    once_bytes *const texts[] = {&audit.consumer, &audit.who, &audit.what, &audit.key, &audit.note};
-    for (int i = 0; i < 5; i++)
+    once_bytes *const texts[] = {&audit.consumer, &audit.who, &audit.what, &audit.key, &audit.note, &audit.body};
+    for (int i = 0; i < 6; i++)
         if (!copy_column(r, row, 3 + i, arena, texts[i])) return no_memory(err);
     list->last = once__pg_int(r, row, 0);
     *go_on = list->visit(list->user, &audit);
@@ -671,6 +680,7 @@ typedef struct entry_list {
     once_entry_visit *visit;
     void *user;
     once_hash last;
+    int64_t now_ms;
 } entry_list;
 
 static int show_live(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user, bool *go_on, once_error *err)
@@ -680,6 +690,7 @@ static int show_live(once_postgres *q, const PGresult *result, int row, once_are
     const int rc = once__pg_read_live(q, result, row, arena, &entry, err);
     if (rc != ONCE_OK) return rc;
     list->last = entry.id;
+    once_entry_look(&entry, list->now_ms);
     *go_on = list->visit(list->user, &entry);
     return ONCE_OK;
 }
@@ -704,11 +715,11 @@ static int show_finished(once_postgres *q, const PGresult *result, int row, once
 static int pg_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
 {
     once_postgres *q = (once_postgres *)store;
-    entry_list list = {consumer, state, visit, user, {0}};
+    entry_list list = {consumer, state, visit, user, {0}, 0};
     const bool finished = once_state_finished(state);
     int rc = ask_begin(q, false, err); /* for the time */
     rc = rc == ONCE_OK ? ask_end(q, rc, err) : rc;
-    const int64_t now_ms = q->shelf.now_ms;
+    list.now_ms = q->shelf.now_ms;
     bool go_on = true;
     for (int rows = LIST_STEP; rc == ONCE_OK && rows == LIST_STEP && go_on;) {
         once_pg_params params = {0};
@@ -717,8 +728,9 @@ static int pg_list(once_store *store, once_bytes consumer, once_state state, onc
             once__pg_param_int8(&params, (int64_t)state);
         }
         once__pg_param_id(&params, list.last);
-        if (finished) once__pg_param_int8(&params, now_ms);
+        if (finished) once__pg_param_int8(&params, list.now_ms);
         once__pg_param_int8(&params, LIST_STEP);
+        if (!finished) once__pg_param_int8(&params, list.now_ms);
         rc = list_step(q, finished ? PG_LIST_FINISHED : PG_LIST_LIVE, &params, finished ? show_finished : show_live, &list, &go_on, &rows, err);
     }
     return rc;
@@ -838,6 +850,22 @@ static int sweep_step(once_postgres *q, size_t step, uint64_t *dropped, once_err
     return rc;
 }
 
+/* What waits without a body and has expired: few, and each of them is locked and looked at as by a verb. */
+static int sweep_waiting(once_postgres *q, size_t step, once_sweep_result *out, once_error *err)
+{
+    once_pg_params params = {0};
+    once_hash *ids = once_arena_alloc(&q->arena, step * sizeof *ids);
+    size_t n;
+    if (!ids) return no_memory(err);
+    once__pg_param_int8(&params, q->shelf.now_ms);
+    once__pg_param_int8(&params, (int64_t)step);
+    const uint64_t before = out->dropped;
+    int rc = collect_ids(q, PG_SWEEP_WAITING, &params, ids, &n, err);
+    if (rc == ONCE_OK) rc = once__engine_drop(&q->shelf, ids, n, &out->dropped, err);
+    if (n == step && out->dropped > before) out->more = true;
+    return rc;
+}
+
 static int sweep_some(once_postgres *q, size_t step, once_sweep_result *out, once_error *err)
 {
     once_pg_sweep *sweep = &q->sweep;
@@ -851,6 +879,7 @@ static int sweep_some(once_postgres *q, size_t step, once_sweep_result *out, onc
     if (rc == ONCE_OK && ONCE_FAIL_AT(sweep_between)) rc = once_fail(err, ONCE_E_IO, "failpoint sweep_between");
     /* When all that was found is held by others, there is nothing to do now. */
     out->more = sweep->at < sweep->found.len || (sweep->full && sweep->useful);
+    if (rc == ONCE_OK) rc = sweep_waiting(q, step, out, err);
     return rc;
 }
 
@@ -1108,6 +1137,7 @@ const once_store_ops once__store_postgres = {
     .letter_get = once__engine_letter_get,
     .letter_drop = once__engine_letter_drop,
     .discard = once__engine_discard,
+    .correct = once__engine_correct,
     .resolve = once__engine_resolve,
     .revive = once__engine_revive,
     .audit = once__engine_audit,

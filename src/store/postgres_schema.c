@@ -1,7 +1,8 @@
 /* Tables of the postgres store and their history.
  *
  *   version 1   the first one
- *   version 2   lanes say more than their version (lane_record.h); marks instead of flags; since when an entry fails
+ *   version 2   lanes say more than their version (lane_record.h); marks instead of flags; since when an entry fails; what waits without a
+ *               body expires; audits keep a body that was replaced
  *
  * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
  * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once one makes them and the others wait. It needs
@@ -17,6 +18,10 @@
 #include <string.h>
 
 #include "base/banned.h"
+
+#define TABLES_2                                                                                                      \
+    "CREATE INDEX once_live_expires ON once_live(expires_ms) WHERE state = 2 AND NOT owned;  -- what a sweep looks for\n" \
+    "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- what was replaced\n"
 
 static const char tables[] =
     "-- Tables of a once store, version 2. `once` makes them by itself; nothing else may write to them.\n"
@@ -88,7 +93,7 @@ static const char tables[] =
     "  time_ms bigint NOT NULL, letter bigint,\n"
     "  consumer bytea NOT NULL, who bytea NOT NULL, what bytea NOT NULL, key bytea NOT NULL, note bytea NOT NULL\n"
     ");\n"
-    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n";
+    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2;
 
 const char *once__pg_schema(void) { return tables; }
 
@@ -96,7 +101,12 @@ const char *once__pg_schema(void) { return tables; }
  * give them old ones. */
 static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n"
                                    "ALTER TABLE once_live RENAME COLUMN flags TO marks;\n"
-                                   "ALTER TABLE once_live ADD COLUMN failing_ms bigint NOT NULL DEFAULT 0;\n";
+                                   "ALTER TABLE once_live ADD COLUMN failing_ms bigint NOT NULL DEFAULT 0;\n" TABLES_2
+    /* Version 1 did not keep that an earlier attempt may have had its effect, but the last ten are in the history; and it did not say when
+     * what waits without a body is forgotten. */
+    "UPDATE once_live SET marks = marks | 32 WHERE position(' silent '::bytea IN history) > 0 OR position(' unknown '::bytea IN history) > 0;"
+    "UPDATE once_live SET expires_ms = CASE WHEN remember_ms < 9223372036854775807 - changed_ms THEN changed_ms + remember_ms"
+    " ELSE 9223372036854775807 END WHERE state = 2 AND NOT owned AND expires_ms = 0";
 
 /* ---- what is there ---- */
 

@@ -1,4 +1,4 @@
-/* The tables of the postgres store: making them, and knowing them again. */
+/* The tables of the postgres store: making them, knowing them again, and bringing old ones up to date. */
 #ifndef ONCE_STORE_POSTGRES_SCHEMA_H
 #define ONCE_STORE_POSTGRES_SCHEMA_H
 
@@ -9,7 +9,7 @@
 /* What `once schema postgres:` prints. */
 const char *once__pg_schema(void);
 
-/* Finds the tables in the schema that search_path names first, or makes them when `create`. */
+/* Finds the tables in the schema that search_path names first, or makes them when `create`. Old ones are brought up to date. */
 int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *err);
 
 #endif

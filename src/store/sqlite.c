@@ -35,6 +35,11 @@ enum { BUSY_MS_DEFAULT = 10000 };
     " body, sent_ms, place, point, history, sum = " LETTER_SUM
 #define LETTER_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19"
 
+/* What a row is at a time, as once_entry_state_at says it: claimed until its lease is over, then unknown (flag 4, `hold`) or waiting. */
+#define EXPIRES "state = 2 AND owned = 0 AND lane IS NULL AND flags & 40 = 0" /* once_entry_expires; flags silent and maybe */
+#define LIVE_AT(now) "NOT (" EXPIRES " AND expires_ms <= " now ")"
+#define STATE_AT(now) "CASE WHEN state = 1 AND due_ms <= " now " THEN CASE WHEN flags & 4 THEN 3 ELSE 2 END ELSE state END"
+
 static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_BEGIN_READ] = "BEGIN",
     [SQL_BEGIN_WRITE] = "BEGIN IMMEDIATE",
@@ -76,12 +81,13 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
-    [SQL_AUDIT_PUT] = "INSERT INTO once_audit(time_ms, consumer, who, what, key, letter, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    [SQL_AUDITS] = "SELECT time_ms, consumer, who, what, key, letter, note FROM once_audit WHERE consumer = ?1 ORDER BY id",
-    [SQL_STATS] = "SELECT state, count(*), min(CASE WHEN state = 1 OR owned = 1 THEN due_ms END) FROM once_entry"
-                  " WHERE consumer = ?1 AND state < 4 AND NOT (state = 1 AND owned = 0 AND due_ms <= ?2) GROUP BY state",
+    [SQL_AUDIT_PUT] = "INSERT INTO once_audit(time_ms, consumer, who, what, key, letter, note, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    [SQL_AUDITS] = "SELECT time_ms, consumer, who, what, key, letter, note, body FROM once_audit WHERE consumer = ?1 ORDER BY id",
+    [SQL_STATS] = "SELECT " STATE_AT("?2") " AS is_now, count(*), min(CASE WHEN owned = 1 OR (state = 1 AND due_ms > ?2) THEN due_ms END)"
+                  " FROM once_entry WHERE consumer = ?1 AND state < 4 AND " LIVE_AT("?2") " GROUP BY is_now",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
-    [SQL_LIST] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE consumer = ?1 AND state = ?2 ORDER BY n",
+    [SQL_LIST] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE consumer = ?1 AND " STATE_AT("?3") " = ?2 AND " LIVE_AT("?3") " ORDER BY n",
+    [SQL_EXPIRED] = "SELECT id FROM once_entry WHERE " EXPIRES " AND expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2",
     [SQL_FACT_GET] = "SELECT value, sum = " FACT_SUM " FROM once_fact WHERE name = ?1",
     [SQL_FACT_SET] = "UPDATE once_fact SET value = ?2, sum = " SUM_OF("f", "?1, ?2") " WHERE name = ?1",
     [SQL_FACT_ADD] = "INSERT INTO once_fact(" FACT_SUMMED ", sum) VALUES (?1, ?2, " SUM_OF("f", "?1, ?2") ")",
@@ -520,6 +526,7 @@ static int sqlite_audit_put(once_shelf *shelf, const once_audit *audit, once_err
     if (audit->letter) sqlite3_bind_int64(stmt, 6, (int64_t)audit->letter);
     else sqlite3_bind_null(stmt, 6);
     bind_text(stmt, 7, audit->note);
+    once__bind_bytes(stmt, 8, audit->body);
     q->wrote = true;
     return once__sqlite_step(q->db, stmt, err);
 }
@@ -538,7 +545,7 @@ static int sqlite_audits(once_store *store, once_bytes consumer, once_audit_visi
         once_arena_reset(&arena);
         if (!once__column_copy(stmt, 1, &arena, &audit.consumer) || !once__column_copy(stmt, 2, &arena, &audit.who) ||
             !once__column_copy(stmt, 3, &arena, &audit.what) || !once__column_copy(stmt, 4, &arena, &audit.key) ||
-            !once__column_copy(stmt, 6, &arena, &audit.note))
+            !once__column_copy(stmt, 6, &arena, &audit.note) || !once__column_copy(stmt, 7, &arena, &audit.body))
             rc = no_memory(err);
         else go_on = visit(user, &audit);
     }
@@ -600,11 +607,13 @@ static int list_rows(once_sqlite *q, once_bytes consumer, once_state state, once
     bool go_on = true;
     once__bind_bytes(stmt, 1, consumer);
     sqlite3_bind_int(stmt, 2, (int)state);
+    sqlite3_bind_int64(stmt, 3, q->shelf.now_ms);
     while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         once_entry entry;
         int64_t row, keep_ms;
         once_arena_reset(&arena);
         rc = once__live_read_row(q, stmt, &arena, &entry, &row, &keep_ms, err);
+        once_entry_look(&entry, q->shelf.now_ms);
         if (rc == ONCE_OK) go_on = visit(user, &entry);
     }
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
@@ -706,6 +715,19 @@ static int sweep_lanes(once_sqlite *q, size_t limit, once_error *err)
     return rc;
 }
 
+/* What waits without a body and has expired. */
+static int sweep_waiting(once_sqlite *q, size_t limit, once_sweep_result *out, once_error *err)
+{
+    once_hash *ids = once_arena_alloc(&q->arena, limit * sizeof *ids);
+    size_t n = 0;
+    if (!ids) return no_memory(err);
+    sqlite3_bind_int64(q->sql[SQL_EXPIRED], 1, q->shelf.now_ms);
+    sqlite3_bind_int64(q->sql[SQL_EXPIRED], 2, (int64_t)limit);
+    const int rc = collect_ids(q, q->sql[SQL_EXPIRED], ids, &n, err);
+    if (n == limit) out->more = true;
+    return rc == ONCE_OK ? once__engine_drop(&q->shelf, ids, n, &out->dropped, err) : rc;
+}
+
 static int sqlite_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     once_sqlite *q = (once_sqlite *)store;
@@ -716,8 +738,9 @@ static int sqlite_sweep(once_store *store, size_t limit, once_sweep_result *out,
     q->settled_touched = true;
     rc = once__settled_sweep(q->settled, limit, q->shelf.now_ms, out, err);
     if (rc == ONCE_OK) rc = sweep_lanes(q, limit, err);
+    if (rc == ONCE_OK) rc = sweep_waiting(q, limit, out, err);
     /* Nothing dropped: nothing to write, not even the time. */
-    if (rc == ONCE_OK && sqlite3_total_changes64(q->db->handle) == q->changes_before) q->settled_touched = false;
+    if (rc == ONCE_OK && q->n_dirty == 0 && sqlite3_total_changes64(q->db->handle) == q->changes_before) q->settled_touched = false;
     return ask_end(q, rc, err);
 }
 
@@ -1115,6 +1138,7 @@ const once_store_ops once__store_sqlite = {
     .letter_get = once__engine_letter_get,
     .letter_drop = once__engine_letter_drop,
     .discard = once__engine_discard,
+    .correct = once__engine_correct,
     .resolve = once__engine_resolve,
     .revive = once__engine_revive,
     .audit = once__engine_audit,

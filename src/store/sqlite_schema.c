@@ -8,7 +8,7 @@
  *   version 5   once_head says whether its time is in doubt; lanes say more than their version (lane_record.h); sums (sqlite_sum.h);
  *               since when an entry fails. What
  *               was there before them is taken as it is: rows of once_recent and runs up to the ids in once_head have no seals, and
- *               disappear by merging with time
+ *               disappear by merging with time; what waits without a body expires; audits keep a body that was replaced
  *
  * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
  * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in one
@@ -137,7 +137,9 @@
     "ALTER TABLE once_body ADD COLUMN sum INTEGER;\n"                                                                \
     "ALTER TABLE once_lane ADD COLUMN sum INTEGER;\n"                                                                \
     "ALTER TABLE once_letter ADD COLUMN sum INTEGER; -- of all columns but the id\n"                                 \
-    "ALTER TABLE once_fact ADD COLUMN sum INTEGER;\n"
+    "ALTER TABLE once_fact ADD COLUMN sum INTEGER;\n"\
+    "CREATE INDEX once_entry_expires ON once_entry(expires_ms) WHERE state = 2 AND owned = 0;  -- what a sweep looks for\n"\
+    "ALTER TABLE once_audit ADD COLUMN body BLOB NOT NULL DEFAULT x'';          -- what was replaced\n"
 
 /* Rows that were there before. */
 #define SUM_UP                                                                                                        \
@@ -328,13 +330,27 @@ static int migrate_0_to_1(once_sqlite_db *db, once_error *err)
         err);
 }
 
+/* Version 4 did not keep that an earlier attempt may have had its effect, but the last ten are in the history; and it did not say when
+ * what waits without a body is forgotten. */
+static int migrate_4_to_5(once_sqlite_db *db, once_error *err)
+{
+    return once__sqlite_exec(
+        db,
+        "UPDATE once_entry SET flags = flags | 32 WHERE instr(history, CAST(' silent ' AS BLOB)) OR instr(history, CAST(' unknown ' AS BLOB));"
+        "UPDATE once_entry SET expires_ms = CASE WHEN remember_ms < 9223372036854775807 - changed_ms THEN changed_ms + remember_ms"
+        " ELSE 9223372036854775807 END WHERE state = 2 AND owned = 0 AND expires_ms = 0",
+        err);
+}
+
 int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error *err)
 {
     assert(version >= 1 && version < ONCE_SQLITE_VERSION);
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
     if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
     if (rc == ONCE_OK && version < 4) rc = once__sqlite_exec(db, TABLES_4, err);
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5 SUM_UP "; UPDATE once_head SET unsealed_recent = last_recent, unsealed_run = last_run", err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5, err);
+    if (rc == ONCE_OK) rc = migrate_4_to_5(db, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, SUM_UP "; UPDATE once_head SET unsealed_recent = last_recent, unsealed_run = last_run", err);
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 

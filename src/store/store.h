@@ -80,18 +80,18 @@ typedef struct once_audit {
     int64_t time_ms;     /* the store's time; set by the store */
     once_bytes consumer;
     once_bytes who;      /* "user@host:pid" */
-    once_bytes what;     /* "replay", "replay --force", "discard", "resolve", "forget" */
+    once_bytes what;     /* "replay", "replay --force", "replay --body", "discard", "resolve", "forget" */
     once_bytes key;      /* may be empty */
     uint64_t letter;     /* 0: none */
     once_bytes note;
+    once_bytes body;     /* that was replaced; may be empty */
 } once_audit;
 
-/* Of one consumer. A claim without a body whose lease is over is not counted: nobody works on it, and only its source can
- * bring it again. */
+/* Of one consumer, by what its entries are now (once_entry_state_at). */
 typedef struct once_stats {
     uint64_t waiting, claimed, unknown, dead; /* dead: letters */
     int64_t wait_ms; /* until the first of the waiting (with a body) and claimed is due; 0 now; ONCE_NEVER: nothing will be
-                      * due by itself */
+                      * due by itself: of what waits without a body only its source can bring the message again */
 } once_stats;
 
 typedef struct once_sweep_result {
@@ -160,6 +160,8 @@ typedef struct once_store_ops {
     int (*letter_get)(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
     int (*letter_drop)(once_store *store, uint64_t letter, bool *found, once_error *err);
     int (*discard)(once_store *store, uint64_t letter, bool *found, once_error *err); /* drops it; the entry that died with it is rejected */
+    /* As exhume, but with another message of the same key; not when it would have another place in its lane. The letter is dropped. */
+    int (*correct)(once_store *store, uint64_t letter, const once_request *request, const once_message *message, bool *done, once_error *err);
     int (*resolve)(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);
     int (*revive)(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
     int (*audit)(once_store *store, const once_audit *audit, once_error *err);
@@ -167,6 +169,7 @@ typedef struct once_store_ops {
 
     int (*sweep)(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
 
+    /* What is shown is what it is now (once_entry_look). */
     int (*get)(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err); /* ABSENT if none */
     /* What a delivery would get now; nothing is written. */
     int (*look)(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);

@@ -2,6 +2,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include <stdio.h>
+
 #include "conform.h"
 
 /* --- transactions --- */
@@ -442,7 +444,117 @@ static void f25_concurrent_claims_have_one_winner_each(fixture *f)
     for (int i = 0; i < RACE_KEYS; i++) assert_true(racers[0].won[i] != racers[1].won[i]);
 }
 
+static bool settle_bare(fixture *f, const once_request *request, once_outcome outcome, bool maybe)
+{
+    const once_settlement settlement = {.request = request, .outcome = outcome, .delay_ms = DELAY, .maybe = maybe};
+    bool applied;
+    assert_ok(f, f->store->ops->settle(f->store, &settlement, 1, &applied, &f->err));
+    return applied;
+}
+
+/* Nothing happened, the store has no body, and its source does not bring it again: nobody would ever finish it. */
+static void what_waits_without_a_body_is_forgotten(fixture *f)
+{
+    static const once_outcome outcomes[] = {ONCE_RELEASE, ONCE_RETRY};
+    once_request r[2] = {ask(f, "released"), ask(f, "retried")};
+    for (int i = 0; i < 2; i++) {
+        do_claim(f, &r[i]);
+        assert_true(settle_bare(f, &r[i], outcomes[i], false));
+        assert_true(do_get(f, r[i].id).expires_ms == TEST_EPOCH_MS + REMEMBER);
+    }
+    pass(f, REMEMBER - 1);
+    assert_int_equal(do_stats(f).waiting, 2);
+    assert_int_equal(sweep_all(f, 10), 0);
+    pass(f, 1);
+    assert_int_equal(do_stats(f).waiting, 0);
+    if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_WAITING), 0);
+    assert_state(f, r[0], ABSENT);
+    assert_false(do_forget(f, r[0].id));
+    assert_false(do_settle(f, &r[0], ONCE_DONE));
+    const once_request again = ask(f, "retried");
+    const once_decision d = do_claim(f, &again);
+    assert_answer(d, RUN);
+    assert_int_equal(d.attempt, 1); /* of a new life */
+    assert_int_equal(d.failures, 0);
+    assert_true(sweep_all(f, 10) >= 1);
+    assert_int_equal(sweep_all(f, 10), 0);
+    assert_state(f, again, CLAIMED);
+    assert_true(do_settle(f, &again, ONCE_DONE));
+}
+
+/* Claimed again in time, it is what it was. */
+static void what_waits_without_a_body_goes_on_when_it_comes_in_time(fixture *f)
+{
+    const once_request r = ask(f, "k"), again = ask(f, "k");
+    do_claim(f, &r);
+    assert_true(settle_bare(f, &r, ONCE_RETRY, false));
+    pass(f, REMEMBER - 1);
+    const once_decision d = do_claim(f, &again);
+    assert_answer(d, RUN);
+    assert_int_equal(d.attempt, 2);
+    assert_int_equal(d.failures, 1);
+    pass(f, LEASE);
+    assert_state(f, r, WAITING); /* its lease is over: nobody knows what happened */
+    pass(f, INT64_C(10) * REMEMBER);
+    assert_int_equal(sweep_all(f, 10), 0);
+    assert_state(f, r, WAITING);
+    assert_int_equal(do_stats(f).waiting, 1);
+}
+
+static void what_may_have_happened_or_has_a_body_is_never_forgotten_by_time(fixture *f)
+{
+    const once_request maybe = ask(f, "maybe"), since = ask(f, "maybe, then a retry"), unknown = ask(f, "unknown"), body = ask(f, "body"),
+                       attached = ask(f, "attached"), other = ask(f, "attached"), dead = ask(f, "dead");
+    do_claim(f, &maybe), settle_bare(f, &maybe, ONCE_RETRY, true);
+    do_claim(f, &since), settle_bare(f, &since, ONCE_RETRY, true);
+    do_claim(f, &unknown), settle_bare(f, &unknown, ONCE_UNKNOWN, false);
+    do_claim(f, &body), do_settle(f, &body, ONCE_RETRY);
+    do_claim(f, &attached), settle_bare(f, &attached, ONCE_RELEASE, false);
+    do_claim(f, &dead), settle_bare(f, &dead, ONCE_DEAD, false);
+    do_accept(f, &other);
+    pass(f, DELAY);
+    once_request second = ask(f, "maybe, then a retry");
+    assert_answer(do_claim(f, &second), RUN);
+    assert_true(settle_bare(f, &second, ONCE_RETRY, false));
+    pass(f, INT64_C(10) * REMEMBER);
+    assert_int_equal(sweep_all(f, 10), 0);
+    assert_state(f, maybe, WAITING);
+    assert_state(f, since, WAITING);
+    assert_state(f, unknown, UNKNOWN);
+    assert_state(f, body, WAITING);
+    assert_state(f, attached, WAITING);
+    assert_state(f, dead, DEAD);
+    assert_int_equal(do_stats(f).waiting, 4);
+}
+
+static void what_waits_without_a_body_is_swept_in_bounded_steps(fixture *f)
+{
+    enum { N = 300, STEP = 64 };
+    char keys[N][8];
+    for (int i = 0; i < N; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%d", i);
+        const once_request r = ask(f, keys[i]);
+        do_claim(f, &r);
+        settle_bare(f, &r, ONCE_RELEASE, false);
+    }
+    assert_int_equal(do_stats(f).waiting, N);
+    pass(f, REMEMBER);
+    assert_int_equal(do_stats(f).waiting, 0);
+    once_sweep_result step = {.more = true};
+    uint64_t dropped = 0;
+    while (step.more) {
+        assert_ok(f, f->store->ops->sweep(f->store, STEP, &step, &f->err));
+        assert_true(step.dropped <= STEP);
+        dropped += step.dropped;
+    }
+    assert_int_equal(dropped, N);
+}
+
 const conform_test conform_keeping[] = {
+    CONFORM_WITH(what_waits_without_a_body_is_forgotten, ONCE_STORE_OWNS),
+    CONFORM_WITH(what_waits_without_a_body_goes_on_when_it_comes_in_time, ONCE_STORE_OWNS),
+    CONFORM_WITH(what_may_have_happened_or_has_a_body_is_never_forgotten_by_time, ONCE_STORE_OWNS),
+    CONFORM_WITH(what_waits_without_a_body_is_swept_in_bounded_steps, ONCE_STORE_OWNS),
     CONFORM_WITH(rollback_leaves_nothing, ONCE_STORE_TX),
     CONFORM_WITH(f07_committed_then_duplicate, ONCE_STORE_TX),
     CONFORM_WITH(f79_several_rounds_in_one_transaction, ONCE_STORE_TX),

@@ -1180,7 +1180,7 @@ static void f12_sweep_in_bounded_steps_drops_only_what_expired(fixture *f)
     assert_state(f, waiting, WAITING);
     assert_state(f, unknown, UNKNOWN);
     assert_state(f, dead, DEAD);
-    assert_state(f, claimed, CLAIMED);
+    assert_state(f, claimed, WAITING); /* its lease is over */
 }
 
 /* --- looking --- */
@@ -1229,7 +1229,7 @@ static void list_and_stats_show_each_state(fixture *f)
     assert_int_equal(visits, 1);
 }
 
-/* A worker died and only its source can bring the message again: nobody waits for that. */
+/* A worker died and only its source can bring the message again: it is shown, and nobody waits for it. */
 static void stats_do_not_wait_for_what_has_no_body(fixture *f)
 {
     const once_request claimed = ask(f, "claimed"), owned = ask(f, "owned"), bare = ask(f, "bare"), other = ask(f, "other");
@@ -1243,15 +1243,185 @@ static void stats_do_not_wait_for_what_has_no_body(fixture *f)
     assert_int_equal(stats.wait_ms, LEASE);
     pass(f, LEASE);
     stats = do_stats(f);
-    assert_true(stats.claimed == 0 && stats.waiting == 1);
+    assert_true(stats.claimed == 0 && stats.waiting == 2);
     assert_true(stats.wait_ms == ONCE_NEVER);
     do_claim(f, &owned);
     do_accept(f, &owned);
     pass(f, LEASE);
     do_claim(f, &other);
     stats = do_stats(f);
-    assert_true(stats.claimed == 2 && stats.waiting == 1);
+    assert_true(stats.claimed == 1 && stats.waiting == 3);
     assert_int_equal(stats.wait_ms, 0);
+}
+
+static void assert_counts(fixture *f, uint64_t claimed, uint64_t waiting, uint64_t unknown)
+{
+    const once_stats stats = do_stats(f);
+    assert_int_equal(stats.claimed, claimed);
+    assert_int_equal(stats.waiting, waiting);
+    assert_int_equal(stats.unknown, unknown);
+    if (!(f->store->ops->bits & ONCE_STORE_LIST)) return;
+    assert_int_equal(count_listed(f, ONCE_STATE_CLAIMED), claimed);
+    assert_int_equal(count_listed(f, ONCE_STATE_WAITING), waiting);
+    assert_int_equal(count_listed(f, ONCE_STATE_UNKNOWN), unknown);
+}
+
+/* Nobody has come since their leases ended: they are what the next one to come would find. */
+static void f99_an_attempt_that_died_is_seen_from_that_moment(fixture *f)
+{
+    once_request held = ask(f, "held"), held_body = ask(f, "held, with a body"), free = ask(f, "free"), free_body = ask(f, "free, with a body");
+    held.hold = held_body.hold = true;
+    const once_request *all[] = {&held, &held_body, &free, &free_body};
+    for (int i = 0; i < 4; i++) do_claim(f, all[i]);
+    do_accept(f, &held_body);
+    do_accept(f, &free_body);
+    pass(f, LEASE - 1);
+    assert_counts(f, 4, 0, 0);
+    pass(f, 1);
+    assert_counts(f, 0, 2, 2);
+    assert_int_equal(do_stats(f).wait_ms, 0);
+    for (int i = 0; i < 4; i++) {
+        const once_entry e = do_get(f, all[i]->id);
+        assert_int_equal(e.state, i < 2 ? ONCE_STATE_UNKNOWN : ONCE_STATE_WAITING);
+        assert_true(e.changed_ms == TEST_EPOCH_MS + LEASE);
+        assert_bytes(e.worker, f->store->who);
+        assert_int_equal(e.attempt, 1);
+        assert_int_equal(e.failures, 0);
+    }
+}
+
+/* Its worker was only late: while nobody came, the claim is still its own. */
+static void f99_whoever_comes_late_and_finds_nobody_goes_on(fixture *f)
+{
+    once_request r = ask(f, "k"), other = ask(f, "other");
+    r.hold = other.hold = true;
+    do_claim(f, &r);
+    do_claim(f, &other);
+    pass(f, LEASE + 5);
+    assert_counts(f, 0, 0, 2);
+    assert_true(do_extend(f, &r));
+    assert_counts(f, 1, 0, 1);
+    assert_true(do_settle(f, &r, ONCE_DONE));
+    assert_true(do_settle(f, &other, ONCE_RETRY));
+    assert_counts(f, 0, 1, 0);
+}
+
+static bool do_resolve(fixture *f, once_hash id, once_outcome outcome)
+{
+    bool done;
+    assert_ok(f, f->store->ops->resolve(f->store, id, outcome, ONCE_BYTES("looked up"), &done, &f->err));
+    return done;
+}
+
+static void f99_an_attempt_that_died_is_resolved(fixture *f)
+{
+    static const struct {
+        const char *key;
+        once_outcome outcome;
+        once_state state;
+    } rows[] = {{"done", ONCE_DONE, ONCE_STATE_DONE}, {"retry", ONCE_RETRY, ONCE_STATE_WAITING}, {"dead", ONCE_DEAD, ONCE_STATE_DEAD}};
+    once_request early = ask(f, "early"), free = ask(f, "free");
+    early.hold = true;
+    do_claim(f, &early);
+    assert_false(do_resolve(f, early.id, ONCE_DONE)); /* its worker is at it */
+    do_claim(f, &free);
+    for (int i = 0; i < 3; i++) {
+        once_request r = ask(f, rows[i].key);
+        r.hold = true;
+        do_claim(f, &r);
+        do_accept(f, &r);
+        pass(f, LEASE);
+        assert_true(do_resolve(f, r.id, rows[i].outcome));
+        const once_entry e = do_get(f, r.id);
+        assert_int_equal(e.state, rows[i].state);
+        assert_int_equal(e.worker.len, 0);
+        assert_true(e.history.len > 0); /* attempt 1 ended without a word */
+        assert_non_null(memmem(e.history.data, e.history.len, "silent", 6));
+        if (rows[i].outcome != ONCE_DEAD) assert_false(do_settle(f, &r, ONCE_REJECTED));
+    }
+    assert_false(do_resolve(f, free.id, ONCE_DONE)); /* it waits, and is not unknown */
+    assert_true(do_resolve(f, early.id, ONCE_DONE));
+}
+
+/* --- corrected messages --- */
+
+static once_request ask_other(fixture *f, const char *key)
+{
+    once_request r = ask(f, key);
+    r.fingerprint = (once_hash){3, 4};
+    r.at.point = ONCE_BYTES("18");
+    return r;
+}
+
+/* What a conflict met is told: where it came from, by whose hand, and its body while the store has it. */
+static void f26_a_conflict_tells_what_it_met(fixture *f)
+{
+    const once_request first = ask(f, "k"), other = ask_other(f, "k"), accepted = ask_other(f, "k");
+    do_claim(f, &first);
+    assert_true(do_settle(f, &first, ONCE_RETRY));
+    once_decision d = do_claim(f, &other);
+    assert_answer(d, CONFLICT);
+    assert_bytes(d.first.at.place, "payments.ndjson");
+    assert_bytes(d.first.at.point, "17");
+    assert_bytes(d.first.who, f->store->who);
+    assert_true(d.first.seen_ms == TEST_EPOCH_MS);
+    assert_int_equal(d.first.body.len, message_of(&first).body.len);
+    assert_answer(d = do_accept(f, &accepted), CONFLICT);
+    assert_bytes(d.first.at.point, "17");
+    pass(f, DELAY);
+    once_taken t = take_one(f);
+    assert_true(do_settle(f, &t.request, ONCE_DONE));
+    assert_answer(d = do_claim(f, &other), CONFLICT);
+    assert_bytes(d.first.at.point, "17");
+    assert_int_equal(d.first.body.len, 0); /* nobody has it any more */
+}
+
+static bool do_correct(fixture *f, uint64_t letter, const once_request *r, once_bytes body)
+{
+    once_message message = message_of(r);
+    bool done;
+    message.body = body;
+    assert_ok(f, f->store->ops->correct(f->store, letter, r, &message, &done, &f->err));
+    return done;
+}
+
+static bool keep_audit(void *user, const once_audit *audit)
+{
+    fixture *f = user;
+    assert_bytes(audit->what, "replay --body");
+    assert_bytes(audit->body, "wrong");
+    f->tokens += 1000;
+    return true;
+}
+
+static void a_dead_one_goes_back_to_work_with_another_message(fixture *f)
+{
+    const once_request r = ask(f, "k"), right = ask_other(f, "k"), other = ask_other(f, "other key");
+    once_request placed = ask_other(f, "k");
+    once_letter letter;
+    do_claim(f, &r);
+    assert_true(do_settle(f, &r, ONCE_DEAD));
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_false(do_correct(f, letter.id, &other, ONCE_BYTES("right")));
+    placed.lane.id = once_lane_id(f->store->secret, &f->scope, text("lane"));
+    assert_false(do_correct(f, letter.id, &placed, ONCE_BYTES("right")));
+    assert_false(do_correct(f, 12345, &right, ONCE_BYTES("right")));
+    assert_int_equal(list_letters(f, NULL, 0), 1);
+    assert_true(do_correct(f, letter.id, &right, ONCE_BYTES("right")));
+    assert_int_equal(list_letters(f, NULL, 0), 0);
+    const once_taken t = take_one(f);
+    assert_bytes(t.message.body, "right");
+    assert_int_equal(t.decision.attempt, 2);
+    assert_int_equal(t.decision.failures, 0);
+    assert_true(once_hash_equal(t.request.fingerprint, right.fingerprint));
+    assert_true(do_settle(f, &t.request, ONCE_DONE));
+    const once_request late = ask(f, "k");
+    assert_answer(do_claim(f, &late), CONFLICT);
+    const once_audit act = {.consumer = f->scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("replay --body"), .body = ONCE_BYTES("wrong")};
+    assert_ok(f, f->store->ops->audit(f->store, &act, &f->err));
+    const uint64_t before = f->tokens;
+    assert_ok(f, f->store->ops->audits(f->store, f->scope.consumer, keep_audit, f, &f->err));
+    assert_int_equal(f->tokens, before + 1000);
 }
 
 static void get_of_nothing_is_absent(fixture *f)
@@ -1337,6 +1507,11 @@ const conform_test conform_verbs[] = {
     CONFORM(f12_sweep_in_bounded_steps_drops_only_what_expired),
     CONFORM_WITH(list_and_stats_show_each_state, ONCE_STORE_LIST),
     CONFORM_WITH(stats_do_not_wait_for_what_has_no_body, ONCE_STORE_OWNS),
+    CONFORM_WITH(f99_an_attempt_that_died_is_seen_from_that_moment, ONCE_STORE_OWNS),
+    CONFORM_WITH(f99_whoever_comes_late_and_finds_nobody_goes_on, ONCE_STORE_OWNS),
+    CONFORM_WITH(f99_an_attempt_that_died_is_resolved, ONCE_STORE_OWNS),
+    CONFORM_WITH(f26_a_conflict_tells_what_it_met, ONCE_STORE_OWNS),
+    CONFORM_WITH(a_dead_one_goes_back_to_work_with_another_message, ONCE_STORE_OWNS),
     CONFORM(get_of_nothing_is_absent),
     CONFORM(facts_are_kept_replaced_and_deleted),
     {0},

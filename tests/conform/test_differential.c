@@ -89,6 +89,7 @@ FINDS(lane_ignored)
 FINDS(natural_remembered)
 FINDS(release_forgets)
 FINDS(unknown_free)
+FINDS(lost_unseen)
 
 int main(int argc, char **argv)
 {
@@ -100,7 +101,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(finds_seen_first),          cmocka_unit_test(finds_orphan_lost),
         cmocka_unit_test(finds_dead_runs),           cmocka_unit_test(finds_lane_ignored),
         cmocka_unit_test(finds_natural_remembered),  cmocka_unit_test(finds_release_forgets),
-        cmocka_unit_test(finds_unknown_free),
+        cmocka_unit_test(finds_unknown_free),        cmocka_unit_test(finds_lost_unseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,32 @@ def test_attempts_of_several_processes(tmp_path):
     assert entry["seen_ms"] <= attempts[0]["ended_ms"] <= attempts[1]["ended_ms"] == entry["changed_ms"]
 
 
+def test_a_message_that_only_its_source_has(tmp_path):
+    """As a program leaves it that calls once_handle: the store does not claim that it will hand it out."""
+    p = pipeline(tmp_path, FAILS)
+    p.write({"id": "a"})
+    world(p, "later")
+    first = run_until(p, "SELECT count(*) FROM once_entry WHERE state = 2 AND attempt = 1")
+    p.edit("DELETE FROM once_body; UPDATE once_entry SET owned = 0, expires_ms = changed_ms + remember_ms")
+    lines, entry = explain(p, "a")
+    assert lines == [
+        "key 'a' of consumer 'c', operation 'handler': waiting",
+        "  Only its source has its message: the store waits until that brings it again, and then it may run.",
+        f"  First seen TIME at in.ndjson:1, by {first}.",
+        "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
+        "  1 failure is counted.",
+        "  Not before TIME.",
+        "  Forgotten after TIME, unless it comes before.",
+    ]
+    assert entry["has_body"] is False and entry["expires_ms"] > entry["changed_ms"]
+    assert "its source must bring it again" in p.once("list", p.name).out
+    p.edit("UPDATE once_entry SET expires_ms = 1")
+    assert explain(p, "a")[1]["state"] == "absent"
+    assert p.once("status", "--json", p.name).json["waiting"] == 0
+    assert p.once("sweep", "--json", p.name).json["dropped"] == 1
+    assert p.value("SELECT count(*) FROM once_entry") == 0
+
+
 def test_a_first_attempt_that_succeeds(tmp_path):
     p = pipeline(tmp_path, FAILS)
     p.write({"id": "a"})

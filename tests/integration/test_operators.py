@@ -12,6 +12,8 @@ import time
 import pytest
 
 from harness import ONCE, Pipeline, Running, counts, once, read_terminal, stopped, until
+from fenced import Fenced
+from harness import ONCE, Pipeline, counts, once, read_terminal, until
 from test_hardening import product
 
 TABLE = "CREATE TABLE t(n INTEGER PRIMARY KEY, id TEXT, amount INTEGER);"
@@ -656,3 +658,151 @@ def test_every_verb_has_help():
     for verb in ("status", "list", "replay", "discard", "resolve", "forget", "sweep"):
         ended = once("help", verb)
         assert ended.status == 0 and ended.out.startswith(f"once {verb} FILE") and "--json" in ended.out
+
+
+# ---- attempts that died ----
+
+
+def standing(p):
+    return p.once("status", "--json", p.name).json
+
+
+def listed(p, *arguments):
+    return p.once("list", "--json", *arguments, p.name).json["messages"]
+
+
+def test_f99_an_attempt_that_died_is_shown_and_can_be_resolved(tmp_path):
+    """Nobody comes again: what the lease ran out on is unknown for whoever looks, from that moment."""
+    work = Fenced(tmp_path, n=1, unknown="hold", lease="2s")
+    p = work.p
+    assert p.try_run(failpoint="commit_after:kill").killed  # claimed durably, not begun
+    before = standing(p)
+    if before["busy"]:  # the machine may be slow
+        assert p.once("resolve", p.name, "k0", "done").status == 2
+    until(lambda: standing(p)["busy"] == 0, what="the end of the lease")
+    now = standing(p)
+    assert (now["unknown"], now["waiting"]) == (1, 0)
+    assert p.once("status", p.name).status == 1
+    (entry,) = listed(p, "--unknown")
+    assert entry["state"] == "unknown" and entry["worker"] and not listed(p, "--busy")
+    assert [(a["outcome"], a["who"], a["ended_ms"]) for a in entry["attempts"]] == [("silent", entry["worker"], entry["changed_ms"])]
+    told = p.once("explain", p.name, "k0").out
+    assert "unknown\n" in told and "Attempt 1 ended without a word; its lease was over" in told, told
+    assert p.explain("k0")[0]["worker"] == entry["worker"]
+    assert "attempt 1 never reported, by " + entry["worker"] in p.once("list", p.name).out
+
+    assert p.once("resolve", p.name, "k0", "done").status == 0
+    assert p.explain("k0")[0]["state"] == "done"
+    assert [a["outcome"] for a in p.explain("k0")[0]["attempts"]] == ["silent"]
+    assert standing(p)["unknown"] == 0
+    counts(p.run(status=0), received=1, duplicates=1)
+    assert not work.effects()
+
+
+def test_f99_a_run_does_not_wait_for_what_only_the_source_can_bring(tmp_path):
+    """A run to its end, beside an attempt of another message that died: it ends, and says that something is unknown."""
+    work = Fenced(tmp_path, n=1, unknown="hold", lease="100ms")
+    assert work.p.try_run(failpoint="commit_after:kill").killed
+    work.p.write({"id": "other"})
+    until(lambda: standing(work.p)["unknown"] == 1, what="the end of the lease")
+    assert work.p.once("run", "--json", work.p.name).status == 1
+    assert [e[0] for e in work.effects()] == ["other"]
+
+
+def test_f99_an_atomic_attempt_that_died_waits(tmp_path):
+    p = gated(tmp_path, pay("a"), pay("b"))
+    open_gate(p)
+    assert p.try_run(failpoint="effect_before:kill").killed  # an unclean end: the next run claims one by one
+    assert p.try_run(failpoint="effect_before:kill").killed
+    p.edit("UPDATE once_entry SET due_ms = 1")
+    now = standing(p)
+    assert (now["busy"], now["waiting"], now["unknown"]) == (0, 1, 0)
+    (entry,) = listed(p, "--waiting")
+    assert entry["worker"]
+    assert p.once("resolve", p.name, "a", "done").status == 2
+    counts(p.run(status=0), received=2, done=2)
+    assert effects(p) == [("a", 1), ("b", 1)]
+
+
+# ---- corrected messages ----
+
+
+def test_a_dead_letter_is_corrected(tmp_path):
+    """Another body under the same key goes back to work; the old one is kept with the act."""
+    wrong, right = pay("a", 1), pay("a", 42)
+    p = gated(tmp_path, wrong, pay("b", 2))
+    counts(p.run(status=1), received=2, dead=2)
+    first, second = letters(p)
+    open_gate(p)
+    good = tmp_path / "good.json"
+    good.write_text(json.dumps(right) + "\n")
+    told = replay(p, str(first["letter"]), "--body", str(good), "--dry-run")
+    assert verdicts(told) == {first["letter"]: "run"}
+    assert len(letters(p)) == 2 and not audits(p)
+
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(pay("z", 42)))
+    assert verdicts(replay(p, str(first["letter"]), "--body", str(other), status=1)) == {first["letter"]: "other_key"}
+    other.write_text('{"id": "a", "type": "pay"')
+    assert verdicts(replay(p, str(first["letter"]), "--body", str(other), status=1)) == {first["letter"]: "still_dead"}
+    assert p.once("replay", p.name, "--all", "--body", str(good)).status == 2
+    assert p.once("replay", p.name, str(first["letter"]), str(second["letter"]), "--body", str(good)).status == 2
+    assert p.once("replay", p.name, str(first["letter"]), "--body", str(tmp_path / "none")).status == 2
+    assert len(letters(p)) == 2 and not audits(p)
+
+    assert verdicts(replay(p, str(first["letter"]), "--body", "-", stdin=good.read_bytes())) == {first["letter"]: "run"}
+    assert len(letters(p)) == 1
+    (act,) = audits(p)
+    assert act["what"] == "replay --body" and act["letter"] == first["letter"] and "body" not in act
+    (act,) = p.once("list", "--audit", "--body", "--json", p.name).json["audit"]
+    assert json.loads(act["body"])["amount"] == 1
+    assert '"amount": 1' in p.once("list", "--audit", "--body", p.name).out.replace('"amount":1', '"amount": 1')
+    p.write()
+    p.run()
+    assert effects(p) == [("a", 42)]
+    # what came first is a conflict now, and the corrected one a duplicate
+    p.write(wrong, right)
+    counts(p.run(status=1), received=2, dead=1, conflicts=1, duplicates=1)
+
+
+def test_a_letter_without_a_key_is_corrected(tmp_path):
+    p = Pipeline(tmp_path, STRICT, GATE)
+    open_gate(p)
+    p.write('{"id": "a", "type": "pay", "amount": 7')
+    counts(p.run(status=1), received=1, dead=1)
+    (letter,) = letters(p)
+    assert letter["kind"] == "malformed"
+    body = json.dumps(pay("a", 7)).encode()
+    assert verdicts(replay(p, str(letter["letter"]), "--body", "-", stdin=body)) == {letter["letter"]: "run"}
+    p.write()
+    counts(p.run(status=0), resumed=1, done=1)
+    assert effects(p) == [("a", 7)]
+
+
+# ---- conflicts ----
+
+
+def test_f26_a_conflict_says_where_the_first_one_came_from(tmp_path):
+    p = Pipeline(tmp_path, STRICT, GATE)
+    open_gate(p)
+    p.write(pay("a", 1), pay("a", 2))
+    counts(p.run(status=1), received=2, done=1, dead=1, conflicts=1)
+    (letter,) = letters(p)
+    reason = letter["reason"]
+    assert re.fullmatch(r"conflict: the key was used before with other content; the first one came from in\.ndjson:1"
+                        r" at \d{4}-\d\d-\d\dT[0-9:.]+Z, seen by \S+@\S+:\d+", reason), reason
+
+
+def test_f26_a_conflict_names_the_fields_where_the_first_body_is_known(tmp_path):
+    """The first one waits in the store, so its body is there."""
+    config = """
+key: "${/id}"
+ack: after_accept
+handler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}
+"""
+    p = Pipeline(tmp_path, config, TABLE)
+    at = now_ms()
+    p.write({"id": "a", "amount": 1, "old": True, "at": at}, {"id": "a", "amount": 2, "new\n": 1, "at": at})
+    assert p.run(status=1)["conflicts"] == 1
+    (letter,) = letters(p)
+    assert "other content: 'amount', 'new?', 'old' differ; the first one came from in.ndjson:1 at " in letter["reason"], letter["reason"]

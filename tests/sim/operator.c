@@ -132,8 +132,58 @@ static bool letter_act(sim_world *world, bool replay)
 
 bool sim_operator_discard(sim_world *world) { return letter_act(world, false); }
 
+/* --- what is shown --- */
+
+typedef struct views {
+    sim_world *world;
+    const once_shelf *shelf;
+    uint64_t n;
+} views;
+
+/* The lease of whatever is shown as under way is not over by the store's own clock. */
+static bool look_at_claimed(void *user, const once_entry *entry)
+{
+    views *v = user;
+    v->n++;
+    if (entry->due_ms <= v->shelf->clock.tenths / 10)
+        sim_violation(v->world, "key %d: shown as under way, and its lease is over",
+                      sim_key_of(v->world, &(once_request){.scope = &entry->scope, .key = entry->key}));
+    return true;
+}
+
+static bool count_one(void *user, const once_entry *entry)
+{
+    (void)entry;
+    ++*(uint64_t *)user;
+    return true;
+}
+
+/* What is listed is what is counted. */
+void sim_operator_look(sim_world *world)
+{
+    desk d;
+    once_error err = {0};
+    once_stats stats;
+    uint64_t waiting = 0, unknown = 0;
+    if (!is_reachable(world) || !desk_open(world, &d)) return;
+    once_store *store = d.store;
+    views v = {world, (const once_shelf *)store, 0};
+    const once_bytes consumer = world->spec->consumer;
+    int rc = store->ops->stats(store, consumer, &stats, &err);
+    if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_CLAIMED, look_at_claimed, &v, &err);
+    if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_WAITING, count_one, &waiting, &err);
+    if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_UNKNOWN, count_one, &unknown, &err);
+    desk_close(&d);
+    if (rc != ONCE_OK) sim_violation(world, "an operator cannot look: %s", err.text);
+    else if (stats.claimed != v.n || stats.waiting != waiting || stats.unknown != unknown)
+        sim_violation(world, "%llu claimed, %llu waiting and %llu unknown are counted, %llu, %llu and %llu listed", (unsigned long long)stats.claimed,
+                      (unsigned long long)stats.waiting, (unsigned long long)stats.unknown, (unsigned long long)v.n, (unsigned long long)waiting,
+                      (unsigned long long)unknown);
+}
+
 void sim_operator_act(sim_world *world)
 {
+    sim_operator_look(world);
     switch (sim_random(world, 6)) {
     case 0:
     case 1: (void)letter_act(world, true); break;

@@ -572,6 +572,8 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     sim_trace(world, -1, "an operator resolves:", once_outcome_name(verdict), key, -1, ONCE_OK);
     if (!sim_record_is_held(world, k)) sim_violation(world, "key %d: the store holds it as unknown, and it is not", key);
     if (k->final) sim_violation(world, "key %d: unknown after it was %s", key, once_outcome_name(k->outcome));
+    for (size_t i = world->flights_from; i < world->flights_n; i++) /* whoever was late with it cannot know that a person has decided */
+        if (world->flights[i].key == key && world->flights[i].air) world->flights[i].excused = true;
     k->unknown = k->open = false;
     k->maybe = true;
     k->final = verdict != ONCE_RETRY;

@@ -22,6 +22,7 @@
 #include <stdio.h>
 
 #include "runtime/executor.h"
+#include "store/engine.h"
 #include "testenv.h"
 
 /* --- faults: each kind is counted when it fired --- */
@@ -382,6 +383,7 @@ void sim_store_crash(sim_world *world);
 
 /* operator.c */
 void sim_operator_act(sim_world *world);     /* any one thing */
+void sim_operator_look(sim_world *world);    /* what is shown fits together */
 bool sim_operator_resolve(sim_world *world); /* any one unknown; false: there is none, or the store cannot be reached */
 bool sim_operator_discard(sim_world *world); /* any one letter with an entry; false: as above */
 uint64_t sim_operator_repeats(sim_world *world); /* as the store has counted them */

@@ -67,6 +67,7 @@ static once_entry entry_in(once_state state, int64_t due_ms)
     e.due_ms = due_ms;
     e.scope = scope;
     e.key = ONCE_BYTES("key");
+    if (state == ONCE_STATE_WAITING) e.expires_ms = NOW + REMEMBER; /* while it has no body */
     if (once_state_finished(state)) {
         e.expires_ms = due_ms; /* for the tables below */
         e.due_ms = ONCE_NEVER;
@@ -1346,6 +1347,28 @@ static void a_discarded_version_is_not_waited_for(void **state)
         }
 }
 
+/* Without anybody having changed it. */
+static void f99_what_every_state_is_at_a_time(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        once_entry e = entry_of(&rows[i]);
+        e.worker = ONCE_BYTES("somebody");
+        const once_entry before = e;
+        const bool lost = strncmp(rows[i].name, "orphan", 6) == 0, expired = strstr(rows[i].name, "expired") != NULL;
+        const once_state is = !lost ? (expired ? ONCE_STATE_ABSENT : rows[i].state) : rows[i].hold ? ONCE_STATE_UNKNOWN : ONCE_STATE_WAITING;
+        assert_string_equal(once_state_name(once_entry_state_at(&e, NOW)), once_state_name(is));
+        once_entry_look(&e, NOW);
+        assert_string_equal(once_state_name(e.state), once_state_name(is));
+        if (!lost && !expired) assert_memory_equal(&e, &before, sizeof e);
+        if (!lost) continue;
+        assert_true(e.changed_ms == NOW); /* when its lease ended */
+        assert_true(e.due_ms == (rows[i].hold ? ONCE_NEVER : NOW));
+        assert_int_equal(e.worker.len, 8);
+        assert_int_equal(once_entry_state_at(&before, NOW - 1), ONCE_STATE_CLAIMED);
+    }
+}
+
 static void resolve_in_every_state(void **state)
 {
     (void)state;
@@ -1358,7 +1381,7 @@ static void resolve_in_every_state(void **state)
             e.run = 77;
             const once_entry before = e;
             const int changed = once_entry_resolve(&e, NULL, outcomes[o], ONCE_BYTES("looked up"), NOW);
-            if (rows[i].state != ONCE_STATE_UNKNOWN) {
+            if (once_entry_state_at(&before, NOW) != ONCE_STATE_UNKNOWN) {
                 assert_int_equal(changed, ONCE_UNCHANGED);
                 assert_memory_equal(&e, &before, sizeof e);
                 continue;
@@ -1380,11 +1403,13 @@ static void resolve_in_every_state(void **state)
         }
 }
 
-static void resolve_without_a_body_cannot_retry(void **state)
+/* There would be a letter without its message, and the source would be told to forget it. */
+static void resolve_without_a_body_is_done_or_nothing(void **state)
 {
     (void)state;
     once_entry e = entry_in(S(UNKNOWN), ONCE_NEVER), before = e;
     assert_int_equal(once_entry_resolve(&e, NULL, ONCE_RETRY, ONCE_BYTES(""), NOW), ONCE_UNCHANGED);
+    assert_int_equal(once_entry_resolve(&e, NULL, ONCE_DEAD, ONCE_BYTES(""), NOW), ONCE_UNCHANGED);
     assert_memory_equal(&e, &before, sizeof e);
     once_lane lane = lane_at(2);
     e.lane = lane_id;
@@ -1580,8 +1605,9 @@ int main(void)
         cmocka_unit_test(exhume_in_every_state),
         cmocka_unit_test(discard_in_every_state),
         cmocka_unit_test(a_discarded_version_is_not_waited_for),
+        cmocka_unit_test(f99_what_every_state_is_at_a_time),
         cmocka_unit_test(resolve_in_every_state),
-        cmocka_unit_test(resolve_without_a_body_cannot_retry),
+        cmocka_unit_test(resolve_without_a_body_is_done_or_nothing),
         cmocka_unit_test(f34_revive_in_every_state),
         cmocka_unit_test(a_revived_one_stands_behind_the_others_of_its_lane),
         cmocka_unit_test(take_of_everything_that_can_be_due),

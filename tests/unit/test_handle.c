@@ -327,6 +327,34 @@ static bool has_three_of_each(void *user, const once_letter *letter)
     return true;
 }
 
+/* Nobody brings them again: what is not finished does not stay for ever. */
+static void what_was_released_is_forgotten_after_remember(void **state)
+{
+    enum { N = 500 };
+    fixture *f = *state;
+    open_timed(f);
+    f->terms.remember_ms = 1000;
+    once_guard *guard = (once_guard *)f->store;
+    once_stats stats;
+    for (int i = 0; i < N; i++) {
+        char key[16];
+        gateway g = {.fail_first = 1, .failure = i % 2 ? ONCE_RELEASE : ONCE_RETRY};
+        snprintf(key, sizeof key, "k%d", i);
+        const once_delivery d = delivery(f, key, "{}");
+        once_verdict v = handle(f, &d, &g);
+        once_verdict_release(&v);
+    }
+    good(f, guard->inner->ops->stats(guard->inner, f->scope.consumer, &stats, &f->err));
+    assert_int_equal(stats.waiting, N);
+    test_env_pass(&f->world, 2000);
+    good(f, guard->inner->ops->stats(guard->inner, f->scope.consumer, &stats, &f->err));
+    assert_int_equal(stats.waiting, 0);
+    uint64_t dropped = 0;
+    for (once_sweep_result step = {.more = true}; step.more; dropped += step.dropped)
+        good(f, guard->inner->ops->sweep(guard->inner, 64, &step, &f->err));
+    assert_int_equal(dropped, N);
+}
+
 static void f31_a_spent_budget_is_one_dead_letter(void **state)
 {
     fixture *f = *state;
@@ -1165,6 +1193,7 @@ int main(void)
         TEST(f63_keys_of_any_bytes_and_an_empty_one),
         TEST(failure_then_retry_then_done),
         TEST(who_handled_it_and_how_each_attempt_ended),
+        TEST(what_was_released_is_forgotten_after_remember),
         TEST(f31_a_spent_budget_is_one_dead_letter),
         TEST(f77_release_counts_no_failure),
         TEST(final_outcomes_suppress),

@@ -736,6 +736,38 @@ static void letters_of_a_batch_share_a_round_trip(void **state)
     assert_int_equal(rows_of("(SELECT FROM once_letter WHERE id - (SELECT min(id) FROM once_letter) = encode(point, 'escape')::int AND length(body) = 1) AS ordered"), 900);
 }
 
+/* Tables as version 1 had them, with an entry that waits without a body. */
+static void f58_version_1_is_brought_up_to_date(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_store *store = open_one();
+    once_error err;
+    once_arena arena = {0};
+    once_entry entry;
+    once_request r = ask(store, "waits", 1);
+    assert_int_equal(claim(store, &r), ONCE_ANSWER_RUN);
+    const once_settlement release = {.request = &r, .outcome = ONCE_RELEASE};
+    bool applied;
+    assert_int_equal(store->ops->settle(store, &release, 1, &applied, &err), ONCE_OK);
+    if (once__pg_exec(((once_postgres *)store)->pg,
+                      "DROP INDEX once_live_expires; ALTER TABLE once_live RENAME COLUMN marks TO flags; ALTER TABLE once_live DROP COLUMN failing_ms; ALTER TABLE once_lane DROP COLUMN record; ALTER TABLE once_audit DROP COLUMN body;"
+                      " UPDATE once_live SET expires_ms = 0; UPDATE once_meta SET value = '1' WHERE name = 'version'",
+                      NULL, &err) != ONCE_OK)
+        fail_msg("%s", err.text);
+    once__store_close(store);
+    store = open_one();
+    assert_int_equal(store->ops->get(store, r.id, &entry, &arena, &err), ONCE_OK);
+    assert_int_equal(entry.state, ONCE_STATE_WAITING);
+    assert_true(entry.expires_ms == entry.changed_ms + r.remember_ms);
+    const once_audit act = {.consumer = scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("forget")};
+    assert_int_equal(store->ops->audit(store, &act, &err), ONCE_OK);
+    once__store_close(store);
+    once__store_close(open_one()); /* it is what it says that it is */
+    once_arena_release(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -743,6 +775,7 @@ int main(void)
         cmocka_unit_test(f48_classes_of_sqlstates),
         cmocka_unit_test(a_finished_entry_comes_back_from_its_detail),
         cmocka_unit_test_setup_teardown(keys_that_are_inserted_ahead_go_with_the_transaction, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f58_version_1_is_brought_up_to_date, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_keys_are_inserted_in_one_order, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_lanes_are_inserted_in_one_order, with_schema, without_schema),

@@ -19,7 +19,7 @@
 #include "testlocale.h"
 
 #ifdef ONCE_WITH_REDIS
-#include "store/redis/link.h"
+#include "store/redis/redis.h"
 #include "store/redis/url.h"
 
 #define LEASE 30000
@@ -510,6 +510,83 @@ static void run_command(fixture *f, const char *words)
     once__redis_link_close(link);
 }
 
+static bool release_bare(fixture *f, const once_request *request)
+{
+    const once_settlement release = {.request = request, .outcome = ONCE_RELEASE};
+    bool applied;
+    assert_ok(f, f->a->ops->settle(f->a, &release, 1, &applied, &f->err));
+    return applied;
+}
+
+static uint64_t waiting_of(fixture *f)
+{
+    once_stats stats;
+    assert_ok(f, f->a->ops->stats(f->a, f->scope.consumer, &stats, &f->err));
+    return stats.waiting;
+}
+
+/* By the server's own clock, which also takes it away; a sweep takes it out of the index. */
+static void what_waits_without_a_body_is_forgotten_by_the_server(void **state)
+{
+    fixture *f = begun(state);
+    once_request shortly = ask(f, "short", NULL), longer = ask(f, "long", NULL);
+    shortly.remember_ms = 50;
+    once_sweep_result swept = {0};
+    assert_int_equal(claim(f, f->a, &shortly), ONCE_ANSWER_RUN);
+    assert_int_equal(claim(f, f->a, &longer), ONCE_ANSWER_RUN);
+    assert_true(release_bare(f, &longer));
+    assert_true(release_bare(f, &shortly));
+    nap(80);
+    assert_int_equal(waiting_of(f), 1);
+    assert_int_equal(state_of(f, shortly.id), ONCE_STATE_ABSENT);
+    assert_int_equal(state_of(f, longer.id), ONCE_STATE_WAITING);
+    assert_ok(f, f->a->ops->sweep(f->a, 10, &swept, &f->err));
+    assert_int_equal(swept.dropped, 1);
+    assert_ok(f, f->a->ops->sweep(f->a, 10, &swept, &f->err));
+    assert_int_equal(swept.dropped, 0);
+    shortly.token.a += 100;
+    assert_int_equal(claim(f, f->b, &shortly), ONCE_ANSWER_RUN);
+    assert_true(settle(f, f->b, &shortly, ONCE_DONE));
+}
+
+/* Format 1 had it in the index by its due time, and for ever. */
+static void f58_format_1_is_brought_up_to_date(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "old", NULL);
+    char words[120];
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+    assert_true(release_bare(f, &r));
+    const char *name = strrchr(f->url, '=') + 1;
+    snprintf(words, sizeof words, "DEL {%s}w", name);
+    run_command(f, words);
+    snprintf(words, sizeof words, "HSET {%s}head format 1", name);
+    run_command(f, words);
+    once_redis *old = (once_redis *)f->a;
+    once__redis_pipe_clear(&old->pipe);
+    once__redis_command(&old->pipe, 4);
+    once__redis_text(&old->pipe, "ZADD");
+    once__redis_put_key(old, "iw", f->scope.consumer.data, f->scope.consumer.len);
+    once__redis_text(&old->pipe, "5");
+    unsigned char id[16];
+    once__redis_id_write(r.id, id);
+    once__redis_arg(&old->pipe, id, sizeof id);
+    once__redis_command(&old->pipe, 2);
+    once__redis_text(&old->pipe, "PERSIST");
+    once__redis_put_id_key(old, "e", r.id);
+    assert_ok(f, once__redis_ask(old, &f->err));
+    assert_int_equal(waiting_of(f), 0);
+    once__store_close(f->b);
+    f->b = open_store(f->url);
+    assert_int_equal(waiting_of(f), 1);
+    once__redis_pipe_clear(&old->pipe);
+    once__redis_command(&old->pipe, 2);
+    once__redis_text(&old->pipe, "PTTL");
+    once__redis_put_id_key(old, "e", r.id);
+    assert_ok(f, once__redis_ask(old, &f->err));
+    assert_true(old->pipe.replies[0]->integer > 0 && old->pipe.replies[0]->integer <= REMEMBER);
+}
+
 static void a_script_that_the_server_forgot(void **state)
 {
     fixture *f = begun(state);
@@ -810,7 +887,7 @@ static void f14_a_group_that_is_touched_while_it_is_settled(void **state)
     assert_true(applied[0] && applied[1]);
     assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
     commit_is_refused(f, f->a); /* as a whole */
-    assert_int_equal(state_of(f, r[0].id), ONCE_STATE_CLAIMED);
+    assert_int_equal(state_of(f, r[0].id), ONCE_STATE_WAITING); /* claimed, and the lease is over */
     settle_all(f, f->a, r, 2, applied);
     assert_true(applied[0] && !applied[1]);
     assert_true(settle(f, f->b, &theirs, ONCE_DONE));
@@ -833,7 +910,7 @@ static void f06_what_was_kept_is_compared_after_a_reconnect(void **state)
     once_bytes fact;
     assert_ok(f, f->a->ops->fact_get(f->a, "any", &fact, &f->arena, &f->err)); /* it connects again */
     assert_int_equal(once_status_class(f->a->ops->commit(f->a, &f->err)), ONCE_CLASS_RETRY);
-    assert_int_equal(state_of(f, r[0].id), ONCE_STATE_CLAIMED);
+    assert_int_equal(state_of(f, r[0].id), ONCE_STATE_WAITING); /* claimed, and the lease is over */
     settle_all(f, f->a, r, 2, applied);
     assert_true(applied[0] && !applied[1]);
 }
@@ -932,6 +1009,8 @@ int main(void)
         WITH(f53_a_server_that_is_killed_has_everything),
         WITH(f06_a_transaction_over_a_restart_is_not_assumed),
         WITH(a_script_that_the_server_forgot),
+        WITH(what_waits_without_a_body_is_forgotten_by_the_server),
+        WITH(f58_format_1_is_brought_up_to_date),
         WITH(f47_a_store_that_was_emptied),
         WITH(f47_settings_that_change_are_noticed_by_the_next_commit),
         WITH(f47_forgotten_commits_are_noticed),

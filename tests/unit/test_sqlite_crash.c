@@ -49,7 +49,7 @@ static once_request request_of(size_t i)
                           .id = id_of(i),
                           .fingerprint = {i + 1, 5},
                           .token = token_of(i),
-                          .lease_ms = 600000,
+                          .lease_ms = INT64_C(1) << 50, /* longer than the test */
                           .remember_ms = i % 3 ? REMEMBER_MS : REMEMBER_MS / 4,
                           .sent_ms = ONCE_NO_TIME,
                           .run = 9,

@@ -371,6 +371,35 @@ static void f58_version_4_keeps_what_it_knew(void **state)
     check_version_4(path);
 }
 
+/* What version 4 wrote. Rows that wait without a body get the moment when they are forgotten; attempts that may have happened are seen in
+ * the history. */
+static void f58_version_4_expires_what_waits_without_a_body(void **state)
+{
+    (void)state;
+    const char *path = path_of("four.db");
+    once_store *store;
+    once_error err = {0};
+    once_arena arena = {0};
+    copy_fixture(4, path);
+    refused(path, false, true, ONCE_E_READONLY, "version 4");
+    sql(path, "UPDATE once_entry SET owned = 0, lane = NULL, remember_ms = 1000, changed_ms = 5000 WHERE key = CAST('waits' AS BLOB);"
+              "DELETE FROM once_body WHERE n = (SELECT n FROM once_entry WHERE key = CAST('waits' AS BLOB))");
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    once__store_close(store);
+    assert_int_equal(ask(path, "SELECT value FROM once_meta WHERE name = 'version'"), ONCE_SQLITE_VERSION);
+    assert_int_equal(ask(path, "SELECT expires_ms FROM once_entry WHERE key = CAST('waits' AS BLOB)"), 6000);
+    assert_int_equal(ask(path, "SELECT flags & 32 FROM once_entry WHERE key = CAST('waits' AS BLOB)"), 0);
+    assert_int_equal(ask(path, "SELECT flags & 32 FROM once_entry WHERE key = CAST('unknown' AS BLOB)"), 32);
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    assert_int_equal(entry_of(store, "slow", "waits", &arena).state, ONCE_STATE_ABSENT);
+    assert_int_equal(entry_of(store, "run", "done-third", &arena).attempt, 3);
+    once_sweep_result swept;
+    assert_int_equal(store->ops->sweep(store, 100, &swept, &err), ONCE_OK);
+    once__store_close(store);
+    once_arena_release(&arena);
+    assert_int_equal(ask(path, "SELECT count(*) FROM once_entry WHERE key = CAST('waits' AS BLOB)"), 0);
+}
+
 static void f58_version_3_gets_who_and_history(void **state)
 {
     (void)state;
@@ -676,6 +705,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(f58_f86_lanes_of_version_4_do_not_know_who_settled, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_3_gets_who_and_history, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_4_keeps_what_it_knew, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_version_4_expires_what_waits_without_a_body, setup, teardown),
         cmocka_unit_test_setup_teardown(f13_kill_during_migration, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_paths, setup, teardown),

@@ -245,7 +245,7 @@ static bool write_entries(once_redis *r)
         if (finished) before = e;
         if (!finished && !absent) once__redis_write_open(&r->value, e, r->stamp);
         once__redis_kept_note(r, e, once_buf_bytes(&r->value));
-        put_value(r, "e", e->id, slot->stored, !absent ? WRITE : slot->stored.len ? DELETE : KEEP, finished ? e->expires_ms : ONCE_NEVER);
+        put_value(r, "e", e->id, slot->stored, !absent ? WRITE : slot->stored.len ? DELETE : KEEP, once_entry_expires(e) ? e->expires_ms : ONCE_NEVER);
     }
     return true;
 }
@@ -282,7 +282,7 @@ static size_t changes_of(const once_redis *r, const once_redis_slot *slot, chang
         out[n++] = (change){slot->index, false, slot->consumer, 0, 0, e};
         if (slot->index == ONCE_REDIS_CLAIMED_BARE) out[n - 1].due_ms = slot->due_ms, out[n - 1].stamp = stamp_of(slot->stored);
     }
-    if (now && (!stays || e->due_ms != slot->due_ms)) {
+    if (now && (!stays || e->due_ms != slot->due_ms || now == ONCE_REDIS_WAITING_BARE)) {
         out[n++] = (change){now, true, e->scope.consumer, 0, 0, e};
         if (now == ONCE_REDIS_CLAIMED_BARE) out[n - 1].due_ms = e->due_ms, out[n - 1].stamp = r->stamp;
     }
@@ -300,10 +300,12 @@ static int by_group(const void *left, const void *right)
     return x->consumer.data == y->consumer.data || x->consumer.len == 0 ? 0 : memcmp(x->consumer.data, y->consumer.data, x->consumer.len);
 }
 
-static void put_score(once_redis *r, int64_t due_ms)
+static void put_score(once_redis *r, const change *c)
 {
-    if (due_ms == ONCE_NEVER) put_text(r, "+inf");
-    else put_number(r, due_ms);
+    const once_entry *e = c->entry;
+    const int64_t when_ms = c->index != ONCE_REDIS_WAITING_BARE ? e->due_ms : once_entry_expires(e) ? e->expires_ms : ONCE_NEVER;
+    if (when_ms == ONCE_NEVER) put_text(r, "+inf");
+    else put_number(r, when_ms);
 }
 
 static void write_claims(once_redis *r, const change *list, size_t n)
@@ -341,6 +343,12 @@ static void write_group(once_redis *r, const change *list, size_t n)
 {
     const char kind[] = {'i', list->index, 0};
     const size_t each = list->enters ? 2 : 1;
+    if (list->enters && list->index == ONCE_REDIS_WAITING_BARE) { /* so that a sweep finds it */
+        once__redis_do(r, 3);
+        put_text(r, "SADD");
+        once__redis_do_key(r, "w", NULL, 0);
+        once__redis_put(r, list->consumer.data, list->consumer.len);
+    }
     for (size_t at = 0; at < n; at += ARGS_MAX / 2) {
         const size_t count = n - at < ARGS_MAX / 2 ? n - at : ARGS_MAX / 2;
         once__redis_do(r, 2 + count * each);
@@ -349,7 +357,7 @@ static void write_group(once_redis *r, const change *list, size_t n)
         for (size_t i = at; i < at + count; i++) {
             unsigned char id[16];
             once__redis_id_write(list[i].entry->id, id);
-            if (list->enters) put_score(r, list[i].entry->due_ms);
+            if (list->enters) put_score(r, &list[i]);
             once__redis_put(r, id, sizeof id);
         }
     }

@@ -115,43 +115,82 @@ static size_t sort_ids(once_hash *ids, size_t n)
     return unique;
 }
 
-/* Entries that may be of the state: they move while we look, and groups of claims also name those that have left. Each once; free *out. */
-static int open_ids(once_redis *r, once_bytes consumer, once_state state, once_hash **out, size_t *n, once_error *err)
+typedef ONCE_REDIS_LIST(once_hash) id_list;
+
+/* Adds the ids in `some`, 16 bytes each. */
+static int add_ids(once_redis *r, id_list *list, once_bytes some, once_error *err)
+{
+    if (some.len == 0 || some.len % 16) return once__redis_damaged(r, "an index", err);
+    for (size_t at = 0; at < some.len; at += 16) {
+        if (!ONCE_REDIS_ROOM(*list)) return once__redis_nomem(err);
+        list->at[list->n++] = once__redis_id_read(some.data + at);
+    }
+    return ONCE_OK;
+}
+
+static int add_all(once_redis *r, id_list *list, const redisReply *reply, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < reply->elements && rc == ONCE_OK; i++) rc = add_ids(r, list, once__redis_bytes(reply->element[i]), err);
+    return rc;
+}
+
+/* Of groups and what was claimed in them: those whose leases end in [from, to]. */
+static int add_groups(once_redis *r, id_list *list, const redisReply *reply, int64_t from_ms, int64_t to_ms, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t i = 0; i + 1 < reply->elements && rc == ONCE_OK; i += 2) {
+        const once_bytes group = once__redis_bytes(reply->element[i]);
+        if (group.len != 16) return once__redis_damaged(r, "an index", err);
+        const int64_t due_ms = once__redis_group_due(group.data);
+        if (due_ms >= from_ms && due_ms <= to_ms) rc = add_ids(r, list, once__redis_bytes(reply->element[i + 1]), err);
+    }
+    return rc;
+}
+
+static void ask_claims(once_redis *r, once_bytes consumer, int64_t from_ms, int64_t to_ms)
+{
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "ZRANGEBYSCORE");
+    once__redis_put_key(r, "iC", consumer.data, consumer.len);
+    once__redis_number(&r->pipe, from_ms);
+    if (to_ms == ONCE_NEVER) once__redis_text(&r->pipe, "+inf");
+    else once__redis_number(&r->pipe, to_ms);
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "HGETALL");
+    once__redis_put_key(r, "g", consumer.data, consumer.len);
+}
+
+/* Entries that may be of the state at that time: they move while we look, and groups of claims also name those that have left. Each once;
+ * free *out. A claim whose lease is over is unknown or waiting, which only its value tells. */
+static int open_ids(once_redis *r, once_bytes consumer, once_state state, int64_t now_ms, once_hash **out, size_t *n, once_error *err)
 {
     static const struct {
         once_state state;
         const char indexes[3];
     } where[] = {{ONCE_STATE_WAITING, {ONCE_REDIS_WAITING, ONCE_REDIS_WAITING_BARE}},
-                 {ONCE_STATE_CLAIMED, {ONCE_REDIS_CLAIMED}},
                  {ONCE_STATE_UNKNOWN, {ONCE_REDIS_UNKNOWN}},
                  {ONCE_STATE_DEAD, {ONCE_REDIS_DEAD}}};
+    const bool claimed = state == ONCE_STATE_CLAIMED, claims = claimed || state == ONCE_STATE_WAITING || state == ONCE_STATE_UNKNOWN;
+    const int64_t from_ms = claimed && now_ms ? now_ms + 1 : 0, to_ms = claimed ? ONCE_NEVER : now_ms;
+    id_list list = {0};
     once__redis_pipe_clear(&r->pipe);
     for (size_t i = 0; i < sizeof where / sizeof *where; i++)
         for (const char *index = where[i].indexes; where[i].state == state && *index; index++) ask_range(r, *index, consumer, 0, -1);
-    if (state == ONCE_STATE_CLAIMED) {
-        once__redis_command(&r->pipe, 2);
-        once__redis_text(&r->pipe, "HVALS");
-        once__redis_put_key(r, "g", consumer.data, consumer.len);
-    }
+    const size_t indexes = r->pipe.n;
+    if (claims) ask_claims(r, consumer, from_ms, to_ms);
     assert(r->pipe.n > 0);
-    const int rc = once__redis_ask(r, err);
+    int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    size_t room = 1, count = 0;
-    for (size_t i = 0; i < r->pipe.n; i++)
-        for (size_t k = 0; k < r->pipe.replies[i]->elements; k++) {
-            const size_t len = once__redis_bytes(r->pipe.replies[i]->element[k]).len;
-            if (len == 0 || len % 16) return once__redis_damaged(r, "an index", err);
-            room += len / 16;
-        }
-    once_hash *ids = calloc(room, sizeof *ids);
-    if (!ids) return once__redis_nomem(err);
-    for (size_t i = 0; i < r->pipe.n; i++)
-        for (size_t k = 0; k < r->pipe.replies[i]->elements; k++) {
-            const once_bytes some = once__redis_bytes(r->pipe.replies[i]->element[k]);
-            for (size_t at = 0; at < some.len; at += 16) ids[count++] = once__redis_id_read(some.data + at);
-        }
-    *out = ids;
-    *n = sort_ids(ids, count);
+    redisReply *const *reply = r->pipe.replies;
+    for (size_t i = 0; i < indexes + claims && rc == ONCE_OK; i++) rc = add_all(r, &list, reply[i], err);
+    if (rc == ONCE_OK && claims) rc = add_groups(r, &list, reply[indexes + 1], from_ms, to_ms, err);
+    if (rc != ONCE_OK) {
+        free(list.at);
+        return rc;
+    }
+    *out = list.at;
+    *n = sort_ids(list.at, list.n);
     return ONCE_OK;
 }
 
@@ -175,7 +214,7 @@ int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_
     ONCE_REDIS_LIST(claim) found = {0};
     once_hash *ids = NULL;
     size_t n_ids = 0;
-    int rc = open_ids(r, consumer, ONCE_STATE_CLAIMED, &ids, &n_ids, err);
+    int rc = open_ids(r, consumer, ONCE_STATE_CLAIMED, 0, &ids, &n_ids, err); /* whether or not its lease is over */
     *n = 0;
     for (size_t at = 0; at < n_ids && rc == ONCE_OK; at += PAGE) {
         const size_t count = n_ids - at < PAGE ? n_ids - at : PAGE;
@@ -237,7 +276,8 @@ static int show(listing *list, const once_hash *ids, size_t n, once_error *err)
         once_entry entry;
         if (!values[i].len) continue;
         rc = once__redis_read_value(r, values[i], ids[i], &entry, &arena, err);
-        if (rc != ONCE_OK || entry.state != list->state || once_entry_expired(&entry, list->now_ms)) continue;
+        once_entry_look(&entry, list->now_ms);
+        if (rc != ONCE_OK || entry.state != list->state) continue;
         if (entry.scope.consumer.len != list->consumer.len || memcmp(entry.scope.consumer.data, list->consumer.data, list->consumer.len) != 0) continue;
         if (!list->visit(list->user, &entry)) list->ended = true;
     }
@@ -249,28 +289,29 @@ static int list_open(listing *list, once_error *err)
 {
     once_hash *ids = NULL;
     size_t n = 0;
-    int rc = open_ids(list->r, list->consumer, list->state, &ids, &n, err);
+    int rc = open_ids(list->r, list->consumer, list->state, list->now_ms, &ids, &n, err);
     for (size_t at = 0; at < n && rc == ONCE_OK && !list->ended; at += PAGE) rc = show(list, ids + at, n - at < PAGE ? n - at : PAGE, err);
     free(ids);
     return rc;
 }
 
 /* Finished entries are in no index: the key space is walked. The server may name a key twice. */
-static bool pattern_of(const once_redis *r, char out[2 * ONCE_REDIS_NAME + 40])
+static void pattern_of(const once_redis *r, const char *kind, char out[2 * ONCE_REDIS_NAME + 40])
 {
     size_t n = 0;
     for (const char *c = r->prefix; *c; c++) {
         if (strchr("[]*?\\^-", *c)) out[n++] = '\\';
         out[n++] = *c;
     }
-    memcpy(out + n, "e*", 3);
-    return true;
+    memcpy(out + n, kind, strlen(kind));
+    memcpy(out + n + strlen(kind), "*", 2);
 }
 
-static int scan(once_redis *r, char cursor[24], once_hash *ids, size_t max, size_t *n, once_error *err)
+/* A page of the keys of a kind, as the second element of the pipe's first reply. */
+static int scan_keys(once_redis *r, const char *kind, char cursor[24], once_error *err)
 {
     char pattern[2 * ONCE_REDIS_NAME + 40];
-    pattern_of(r, pattern);
+    pattern_of(r, kind, pattern);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, 6);
     once__redis_text(&r->pipe, "SCAN");
@@ -284,6 +325,14 @@ static int scan(once_redis *r, char cursor[24], once_hash *ids, size_t max, size
     const redisReply *reply = r->pipe.replies[0];
     if (reply->elements != 2) return once__redis_damaged(r, "a reply", err);
     (void)snprintf(cursor, 24, "%s", reply->element[0]->str);
+    return ONCE_OK;
+}
+
+static int scan(once_redis *r, char cursor[24], once_hash *ids, size_t max, size_t *n, once_error *err)
+{
+    const int rc = scan_keys(r, "e", cursor, err);
+    if (rc != ONCE_OK) return rc;
+    const redisReply *reply = r->pipe.replies[0];
     const size_t prefix = strlen(r->prefix) + 1;
     *n = 0;
     for (size_t i = 0; i < reply->element[1]->elements && *n < max; i++) {
@@ -408,12 +457,26 @@ static void ask_card(once_redis *r, const char *kind, once_bytes consumer)
     once__redis_put_key(r, kind, consumer.data, consumer.len);
 }
 
-static void ask_first(once_redis *r, const char *kind, once_bytes consumer)
+static void ask_count_above(once_redis *r, const char *kind, once_bytes consumer, int64_t score)
 {
+    char above[32];
+    (void)snprintf(above, sizeof above, "(%lld", (long long)score);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "ZCOUNT");
+    once__redis_put_key(r, kind, consumer.data, consumer.len);
+    once__redis_text(&r->pipe, above);
+    once__redis_text(&r->pipe, "+inf");
+}
+
+/* The first one that is due after `above_ms`, or at any time: ONCE_NO_TIME. */
+static void ask_first(once_redis *r, const char *kind, once_bytes consumer, int64_t above_ms)
+{
+    char above[32] = "-inf";
+    if (above_ms != ONCE_NO_TIME) (void)snprintf(above, sizeof above, "(%lld", (long long)above_ms);
     once__redis_command(&r->pipe, 8);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
     once__redis_put_key(r, kind, consumer.data, consumer.len);
-    once__redis_text(&r->pipe, "-inf");
+    once__redis_text(&r->pipe, above);
     once__redis_text(&r->pipe, "+inf");
     once__redis_text(&r->pipe, "WITHSCORES");
     once__redis_text(&r->pipe, "LIMIT");
@@ -428,6 +491,88 @@ static int64_t first_due(const redisReply *reply)
     return isinf(due) || due >= 9.2e18 ? ONCE_NEVER : (int64_t)due;
 }
 
+/* A claim whose lease is over, if it is still there; stamp 0: whatever its stamp. */
+typedef struct lost_claim {
+    once_hash id;
+    uint64_t stamp;
+} lost_claim;
+
+typedef ONCE_REDIS_LIST(lost_claim) lost_list;
+
+static int add_lost(once_redis *r, lost_list *list, once_bytes ids, uint64_t stamp, once_error *err)
+{
+    if (ids.len == 0 || ids.len % 16) return once__redis_damaged(r, "an index", err);
+    for (size_t at = 0; at < ids.len; at += 16) {
+        if (!ONCE_REDIS_ROOM(*list)) return once__redis_nomem(err);
+        list->at[list->n++] = (lost_claim){once__redis_id_read(ids.data + at), stamp};
+    }
+    return ONCE_OK;
+}
+
+/* Whether they wait or are unknown stands in the first bytes of their values. They are few: whoever works comes back in time. */
+static int count_lost(once_redis *r, const lost_list *list, once_stats *out, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t from = 0; from < list->n && rc == ONCE_OK; from += PAGE) {
+        const size_t n = list->n - from < PAGE ? list->n - from : PAGE;
+        once__redis_pipe_clear(&r->pipe);
+        for (size_t i = from; i < from + n; i++) {
+            once__redis_command(&r->pipe, 4);
+            once__redis_text(&r->pipe, "GETRANGE");
+            once__redis_put_id_key(r, "e", list->at[i].id);
+            once__redis_number(&r->pipe, 0);
+            once__redis_number(&r->pipe, ONCE_REDIS_HEAD - 1);
+        }
+        rc = once__redis_ask(r, err);
+        for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+            once_redis_open_head head;
+            const uint64_t stamp = list->at[from + i].stamp;
+            if (!once__redis_read_head(once__redis_bytes(r->pipe.replies[i]), &head) || head.state != ONCE_STATE_CLAIMED) continue;
+            if (stamp && head.stamp != stamp) continue; /* claimed anew, and in another group */
+            if (head.hold) out->unknown++;
+            else out->waiting++;
+            if (!head.hold && head.has_message) out->wait_ms = 0;
+        }
+    }
+    return rc;
+}
+
+/* Claims without a body: those whose lease is not over count as such. */
+static int count_groups(once_redis *r, once_bytes consumer, const redisReply *groups, int64_t now_ms, once_stats *out, int64_t *next_ms, lost_list *lost, once_error *err)
+{
+    ONCE_REDIS_LIST(once_bytes) over = {0};
+    int rc = ONCE_OK;
+    for (size_t i = 0; i + 1 < groups->elements && rc == ONCE_OK; i += 2) {
+        once_bytes group = once__redis_bytes(groups->element[i]);
+        if (group.len != 16) {
+            rc = once__redis_damaged(r, "an index", err);
+            break;
+        }
+        const int64_t due_ms = once__redis_group_due(group.data);
+        if (due_ms <= now_ms) {
+            if (!ONCE_REDIS_ROOM(over) || !once_arena_copy(&r->arena, group, &group)) rc = once__redis_nomem(err);
+            else over.at[over.n++] = group;
+            continue;
+        }
+        out->claimed += strtoull(groups->element[i + 1]->str, NULL, 10);
+        if (due_ms < *next_ms) *next_ms = due_ms;
+    }
+    if (rc == ONCE_OK && over.n) {
+        once__redis_pipe_clear(&r->pipe);
+        once__redis_command(&r->pipe, over.n + 2);
+        once__redis_text(&r->pipe, "HMGET");
+        once__redis_put_key(r, "g", consumer.data, consumer.len);
+        for (size_t i = 0; i < over.n; i++) once__redis_arg(&r->pipe, over.at[i].data, over.at[i].len);
+        rc = once__redis_ask(r, err);
+        for (size_t i = 0; i < over.n && rc == ONCE_OK; i++) {
+            const once_bytes ids = once__redis_bytes(r->pipe.replies[0]->element[i]);
+            if (ids.len) rc = add_lost(r, lost, ids, once__redis_group_stamp(over.at[i].data), err);
+        }
+    }
+    free(over.at);
+    return rc;
+}
+
 int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err)
 {
     once_redis *r = (once_redis *)store;
@@ -436,12 +581,13 @@ int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, o
     if (rc != ONCE_OK) return rc;
     once__redis_pipe_clear(&r->pipe);
     ask_card(r, "iW", consumer);
-    ask_card(r, "iw", consumer);
-    ask_card(r, "iC", consumer);
+    ask_count_above(r, "iw", consumer, now_ms);
+    ask_count_above(r, "iC", consumer, now_ms);
     ask_card(r, "iu", consumer);
     ask_card(r, "d", consumer);
-    ask_first(r, "iW", consumer);
-    ask_first(r, "iC", consumer);
+    ask_first(r, "iW", consumer, ONCE_NO_TIME);
+    ask_first(r, "iC", consumer, now_ms);
+    ask_due(r, ONCE_REDIS_CLAIMED, consumer, now_ms, INT32_MAX);
     once__redis_command(&r->pipe, 5);
     once__redis_text(&r->pipe, "ZRANGE");
     once__redis_put_key(r, "c", consumer.data, consumer.len);
@@ -461,16 +607,15 @@ int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, o
     int64_t next_ms = ONCE_NEVER;
     for (size_t i = 5; i < 7; i++)
         if (first_due(reply[i]) < next_ms) next_ms = first_due(reply[i]);
-    for (size_t i = 0; i + 1 < reply[7]->elements; i += 2) { /* a claim without a body counts until its lease is over */
-        const once_bytes group = once__redis_bytes(reply[7]->element[i]);
-        if (group.len != 16) return once__redis_damaged(r, "an index", err);
-        const int64_t due_ms = once__redis_group_due(group.data);
-        if (due_ms <= now_ms) continue;
-        out->claimed += strtoull(reply[7]->element[i + 1]->str, NULL, 10);
-        if (due_ms < next_ms) next_ms = due_ms;
-    }
+    lost_list lost = {0};
+    for (size_t i = 0; i + 1 < reply[7]->elements && rc == ONCE_OK; i += 2)
+        rc = add_lost(r, &lost, once__redis_bytes(reply[7]->element[i]), 0, err);
+    if (rc == ONCE_OK) rc = count_groups(r, consumer, reply[8], now_ms, out, &next_ms, &lost, err);
     if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > now_ms ? next_ms - now_ms : 0;
-    return ONCE_OK;
+    if (rc == ONCE_OK) rc = count_lost(r, &lost, out, err);
+    free(lost.at);
+    if (!r->shelf.in_tx) once_arena_reset(&r->arena);
+    return rc;
 }
 
 /* --- sweep --- */
@@ -509,13 +654,114 @@ static int sweep_by_hand(once_redis *r, size_t limit, once_sweep_result *out, on
 }
 #endif
 
-/* The server drops what has expired by itself. */
+/* Of a sorted set by time: what is over, up to so many. One script, because somebody may bring such an entry back between two commands. */
+static void trim(once_redis *r, once_bytes consumer, int64_t now_ms, size_t max)
+{
+    static const char script[] = "local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])\n"
+                                 "if #over > 0 then redis.call('ZREM', KEYS[1], unpack(over)) end\n"
+                                 "return #over\n";
+    once__redis_command(&r->pipe, 6);
+    once__redis_text(&r->pipe, "EVAL");
+    once__redis_text(&r->pipe, script);
+    once__redis_text(&r->pipe, "1");
+    once__redis_put_key(r, "iw", consumer.data, consumer.len);
+    once__redis_number(&r->pipe, now_ms);
+    once__redis_number(&r->pipe, (int64_t)max);
+}
+
+/* The server drops by itself what has expired, but for the place of what waited without a body in its index. */
+static int sweep_index(once_redis *r, size_t limit, once_sweep_result *out, once_error *err)
+{
+    enum { MOST = 1000 };
+    const size_t max = limit < MOST ? limit : MOST;
+    int64_t now_ms;
+    once_arena arena = {0};
+    int rc = now_of(r, &now_ms, err);
+    if (rc != ONCE_OK) return rc;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "SMEMBERS");
+    once__redis_put_key(r, "w", NULL, 0);
+    rc = once__redis_ask(r, err);
+    const size_t n = rc == ONCE_OK ? r->pipe.replies[0]->elements : 0;
+    once_bytes *consumers = once_arena_new(&arena, once_bytes, n + 1);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++)
+        if (!consumers || !once_arena_copy(&arena, once__redis_bytes(r->pipe.replies[0]->element[i]), &consumers[i])) rc = once__redis_nomem(err);
+    if (rc == ONCE_OK && n) {
+        once__redis_pipe_clear(&r->pipe);
+        for (size_t i = 0; i < n; i++) trim(r, consumers[i], now_ms, max);
+        rc = once__redis_ask(r, err);
+        for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+            out->dropped += (uint64_t)r->pipe.replies[i]->integer;
+            out->more |= (size_t)r->pipe.replies[i]->integer == max;
+        }
+    }
+    once_arena_release(&arena);
+    return rc;
+}
+
 int once__redis_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
 {
+    once_redis *r = (once_redis *)store;
     *out = (once_sweep_result){0};
 #ifdef ONCE_TEST_BUILD
-    if (((once_redis *)store)->test_clock) return sweep_by_hand((once_redis *)store, limit, out, err);
+    if (r->test_clock) return sweep_by_hand(r, limit, out, err);
 #endif
-    (void)store, (void)limit, (void)err;
-    return ONCE_OK;
+    return sweep_index(r, limit, out, err);
+}
+
+/* --- older formats --- */
+
+/* Writes them anew, as they are written today. */
+static int rewrite(once_redis *r, const once_hash *ids, size_t n, once_error *err)
+{
+    int rc = r->shelf.shelf->begin(&r->shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        once_redis_slot *slot;
+        rc = once__redis_slot(r, ids[i], &slot, err);
+        if (rc == ONCE_OK && slot->index == ONCE_REDIS_WAITING_BARE) rc = r->shelf.shelf->save(&r->shelf, &slot->entry, err);
+    }
+    if (rc == ONCE_OK) return r->shelf.shelf->commit(&r->shelf, err);
+    r->shelf.shelf->rollback(&r->shelf);
+    return rc;
+}
+
+static int rewrite_waiting(once_redis *r, once_bytes consumer, once_error *err)
+{
+    enum { TRIES = 20 };
+    id_list list = {0};
+    once__redis_pipe_clear(&r->pipe);
+    ask_range(r, ONCE_REDIS_WAITING_BARE, consumer, 0, -1);
+    int rc = once__redis_ask(r, err);
+    if (rc == ONCE_OK) rc = add_all(r, &list, r->pipe.replies[0], err);
+    for (size_t at = 0; at < list.n && rc == ONCE_OK; at += PAGE)
+        for (int i = 0; i < TRIES; i++) {
+            rc = rewrite(r, list.at + at, list.n - at < PAGE ? list.n - at : PAGE, err);
+            if (rc != ONCE_E_ABORTED) break;
+        }
+    free(list.at);
+    return rc;
+}
+
+int once__redis_upgrade(once_redis *r, once_error *err)
+{
+    once_arena arena = {0};
+    ONCE_REDIS_LIST(once_bytes) consumers = {0};
+    const size_t prefix = strlen(r->prefix) + 2;
+    char cursor[24] = "0";
+    int rc = ONCE_OK;
+    do {
+        rc = scan_keys(r, "iw", cursor, err);
+        for (size_t i = 0; rc == ONCE_OK && i < r->pipe.replies[0]->element[1]->elements; i++) {
+            once_bytes key = once__redis_bytes(r->pipe.replies[0]->element[1]->element[i]);
+            key = (once_bytes){key.data + prefix, key.len - prefix};
+            if (!ONCE_REDIS_ROOM(consumers) || !once_arena_copy(&arena, key, &key)) rc = once__redis_nomem(err);
+            else consumers.at[consumers.n++] = key;
+        }
+    } while (rc == ONCE_OK && strcmp(cursor, "0") != 0);
+    for (size_t i = 0; i < consumers.n && rc == ONCE_OK; i++) rc = rewrite_waiting(r, consumers.at[i], err);
+    free(consumers.at);
+    once_arena_release(&arena);
+    return rc;
 }

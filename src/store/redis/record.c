@@ -43,6 +43,13 @@ int64_t once__redis_group_due(const void *group)
     return (int64_t)be64toh(word);
 }
 
+uint64_t once__redis_group_stamp(const void *group)
+{
+    uint64_t word;
+    memcpy(&word, (const char *)group + 8, sizeof word);
+    return le64toh(word);
+}
+
 /* --- writing --- */
 
 static void put_byte(once_buf *to, unsigned value)
@@ -197,6 +204,7 @@ void once__redis_write_audit(once_buf *to, const once_audit *a)
     put_bytes(to, a->what);
     put_bytes(to, a->key);
     put_bytes(to, a->note);
+    put_bytes(to, a->body);
 }
 
 void once__redis_write_scope(once_buf *to, const once_scope *scope)
@@ -382,6 +390,8 @@ static bool read_open(once_bytes value, once_entry *e)
     e->history = get_bytes(&in);
     if (e->has_message) e->message = get_message(&in);
     if (!at_end(&in)) e->failing_ms = get_signed(&in); /* values of format 1 end here */
+    if (once_entry_expires(e) && e->expires_ms == 0) /* format 1 did not say when */
+        e->expires_ms = e->remember_ms < INT64_MAX - e->changed_ms ? e->changed_ms + e->remember_ms : INT64_MAX;
     return at_end(&in) && e->state > ONCE_STATE_ABSENT && e->state < ONCE_STATE_DONE;
 }
 
@@ -390,6 +400,17 @@ bool once__redis_read_entry(once_bytes value, once_hash id, once_entry *out, onc
     *out = (once_entry){.id = id};
     *names = (once_redis_finished){0};
     return once__redis_is_finished(value) ? read_finished(value, out, names) : read_open(value, out);
+}
+
+bool once__redis_read_head(once_bytes value, once_redis_open_head *out)
+{
+    reader in = open_value(value, 'O');
+    out->stamp = get_word(&in);
+    out->state = (once_state)(get_byte(&in) & ~(unsigned)(BLOCK | OPEN_NEW_KEY));
+    const unsigned flags = get_byte(&in);
+    out->hold = flags & HOLD;
+    out->has_message = flags & HAS_MESSAGE;
+    return in.ok;
 }
 
 bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out)
@@ -435,6 +456,7 @@ bool once__redis_read_audit(once_bytes value, once_audit *out)
     out->what = get_bytes(&in);
     out->key = get_bytes(&in);
     out->note = get_bytes(&in);
+    out->body = at_end(&in) ? (once_bytes){0} : get_bytes(&in); /* format 1 had none */
     return at_end(&in);
 }
 

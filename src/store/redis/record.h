@@ -36,12 +36,21 @@ typedef struct once_redis_lane_record {
 } once_redis_lane_record;
 
 enum { ONCE_REDIS_STAMPED = 9 }; /* bytes that hold kind and stamp */
+enum { ONCE_REDIS_HEAD = 11 };   /* and state and flags of an open entry */
+
+/* The beginning of an open entry. */
+typedef struct once_redis_open_head {
+    uint64_t stamp;
+    once_state state;
+    bool hold, has_message;
+} once_redis_open_head;
 
 void once__redis_id_write(once_hash id, unsigned char out[16]);
 once_hash once__redis_id_read(const void *in);
 
 void once__redis_group_write(int64_t due_ms, uint64_t stamp, unsigned char out[16]);
 int64_t once__redis_group_due(const void *group);
+uint64_t once__redis_group_stamp(const void *group);
 
 /* All writers append; a failure shows in the buffer. */
 void once__redis_write_finished(once_buf *to, const once_entry *entry, once_redis_finished names);
@@ -55,6 +64,7 @@ void once__redis_write_origin(once_buf *to, once_bytes place, uint64_t run, once
 /* False: damaged. Bytes point into `value`. Of a finished entry scope, place, run and who are set by whoever knows the names. */
 bool once__redis_is_finished(once_bytes value);
 bool once__redis_read_entry(once_bytes value, once_hash id, once_entry *out, once_redis_finished *names);
+bool once__redis_read_head(once_bytes value, once_redis_open_head *out); /* false: it is not that of an open entry */
 bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out);
 bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique);
 bool once__redis_read_audit(once_bytes value, once_audit *out);

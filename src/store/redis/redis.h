@@ -10,6 +10,7 @@
  *   {NAME}o ID           sorted set of a lane's unfinished entries: order (8, big-endian) and id, all with score 0
  *   {NAME}L NUMBER       a letter                      {NAME}U      hash: what makes a letter the same one -> its number
  *   {NAME}i KIND CONSUMER sorted set of open entries by due time; the kinds are below
+ *   {NAME}w              set of consumers that have, or had, entries waiting without a body
  *   {NAME}c CONSUMER     sorted set of groups of claims without a body, with how many are left of each; a group is what one
  *                        commit claimed with one due time: due (8, big-endian) and stamp (8)
  *   {NAME}g CONSUMER     hash: group -> ids of those that were claimed in it, of which some may have left it
@@ -30,7 +31,7 @@
 enum once_redis_index {
     ONCE_REDIS_NOWHERE = 0,
     ONCE_REDIS_WAITING = 'W',      /* with a body: for take */
-    ONCE_REDIS_WAITING_BARE = 'w', /* without one */
+    ONCE_REDIS_WAITING_BARE = 'w', /* without one; not by due time but by when it expires */
     ONCE_REDIS_CLAIMED = 'C',
     ONCE_REDIS_CLAIMED_BARE = 'c', /* in groups: many come and go together, and nobody takes them by time */
     ONCE_REDIS_UNKNOWN = 'u',
@@ -267,6 +268,8 @@ int once__redis_list(once_store *store, once_bytes consumer, once_state state, o
 int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
 int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
 int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
+/* From format 1, where what waits without a body was indexed by its due time and stayed for ever. */
+int once__redis_upgrade(once_redis *r, once_error *err);
 int once__redis_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err);
 
 #endif

@@ -338,8 +338,11 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
         rc = make_head(r, err);
         if (rc == ONCE_OK) rc = read_head(r, &there, err);
     }
-    if (rc == ONCE_OK && r->format < FORMAT && !(options && options->readonly)) rc = raise_format(r, err);
     if (rc == ONCE_OK) rc = once__redis_load_script(r, err);
+    if (rc == ONCE_OK && r->format < FORMAT && !(options && options->readonly)) {
+        rc = once__redis_upgrade(r, err);
+        if (rc == ONCE_OK) rc = raise_format(r, err); /* who is killed before that does it once more */
+    }
     r->connections = r->link ? once__redis_connections(r->link) : 0;
     return rc;
 }
@@ -397,7 +400,7 @@ static void redis_describe(once_store *store, char *out, size_t size)
         .accept = redis_accept, .take = redis_take, .begin = once__engine_begin, .commit = once__engine_commit,       \
         .rollback = once__engine_rollback, .describe = redis_describe, .bury = redis_bury, .exhume = redis_exhume,    \
         .forget = redis_forget, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
-        .discard = redis_discard, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
+        .discard = redis_discard, .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
         .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
         .look = once__engine_look, .why = once__engine_why,                                                             \
         .letters = once__redis_letters, .stats = once__redis_stats, .time = once__engine_time, .fact_get = redis_fact_get,                       \

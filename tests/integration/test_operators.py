@@ -701,7 +701,7 @@ def test_f99_an_attempt_that_died_is_shown_and_can_be_resolved(tmp_path):
 
 def test_f99_a_run_does_not_wait_for_what_only_the_source_can_bring(tmp_path):
     """A run to its end, beside an attempt of another message that died: it ends, and says that something is unknown."""
-    work = Fenced(tmp_path, n=1, unknown="hold", lease="100ms")
+    work = Fenced(tmp_path, n=1, unknown="hold", lease="300ms")
     assert work.p.try_run(failpoint="commit_after:kill").killed
     work.p.write({"id": "other"})
     until(lambda: standing(work.p)["unknown"] == 1, what="the end of the lease")

@@ -47,8 +47,9 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_DATA_VERSION] = "PRAGMA data_version",
     [SQL_HEAD_GET] = "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run, doubted,"
-                     " unsealed_recent, unsealed_run, runs_sum, entries_sum, lanes_sum, facts_sum, sum FROM once_head WHERE id = 1",
-    [SQL_HEAD_SET] = "UPDATE once_head SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
+                     " unsealed_recent, unsealed_run, runs_sum, entries_sum, lanes_sum, facts_sum, sum,"
+                     " (SELECT value FROM once_meta WHERE name = 'version') FROM once_store WHERE id = 1",
+    [SQL_HEAD_SET] = "UPDATE once_store SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
                      " last_recent = ?6, last_run = ?7, doubted = ?8, unsealed_recent = ?9, unsealed_run = ?10, runs_sum = ?11,"
                      " entries_sum = ?12, lanes_sum = ?13, facts_sum = ?14, sum = ?15 WHERE id = 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
@@ -126,8 +127,11 @@ static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
     sqlite3_stmt *stmt = q->sql[SQL_HEAD_GET];
     const int code = sqlite3_step(stmt);
     int rc = ONCE_OK;
-    if (code == SQLITE_ROW && !head_is_whole(q, stmt)) {
-        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_head is damaged; restore it from a backup", q->db->path);
+    if (code == SQLITE_ROW && sqlite3_column_int64(stmt, HEAD_COLUMNS + 1) > ONCE_SQLITE_VERSION) {
+        rc = once_fail(err, ONCE_E_NEWER, "file '%s': a newer once has brought its tables up to date (version %lld, this one knows %d); upgrade once",
+                       q->db->path, (long long)sqlite3_column_int64(stmt, HEAD_COLUMNS + 1), ONCE_SQLITE_VERSION);
+    } else if (code == SQLITE_ROW && !head_is_whole(q, stmt)) {
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_store is damaged; restore it from a backup", q->db->path);
     } else if (code == SQLITE_ROW) {
         q->stored_clock = (once_clock){.tenths = sqlite3_column_int64(stmt, 0),
                                        .boot_ms = sqlite3_column_int64(stmt, 1),
@@ -143,7 +147,7 @@ static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
                                     .unsummed = q->unsummed};
         for (int i = 0; i < PRESENTS; i++) q->present[i] = q->present_stored[i] = (uint64_t)sqlite3_column_int64(stmt, HEAD_PRESENT + i);
     } else if (code == SQLITE_DONE) {
-        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_head is empty; restore it from a backup", q->db->path);
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_store is empty; restore it from a backup", q->db->path);
     } else {
         rc = once__sqlite_fail(q->db, code, err);
     }

@@ -5,10 +5,13 @@
  *   version 2   finished entries are not rows any more but records (sqlite_settled.c); once_name
  *   version 3   once_audit
  *   version 4   who, worker and history; records have who and history (sqlite_record.h)
- *   version 5   once_head says whether its time is in doubt; lanes say more than their version (lane_record.h); sums (sqlite_sum.h);
- *               since when an entry fails. What
- *               was there before them is taken as it is: rows of once_recent and runs up to the ids in once_head have no seals, and
- *               disappear by merging with time; what waits without a body expires; audits keep a body that was replaced
+ *   version 5   once_head is once_store, which stops older programs that still run; it says whether its time is in doubt; lanes say
+ *               more than their version (lane_record.h); sums (sqlite_sum.h); since when an entry fails. What was there before them
+ *               is taken as it is: rows of once_recent and runs up to the ids in once_store have no seals, and disappear by merging
+ *               with time; what waits without a body expires; audits keep a body that was replaced
+ *
+ * A program looks at the version again whenever another connection has written (sqlite.c), so from version 5 on it stops and says
+ * why when a newer one has brought the tables up to date.
  *
  * A file is ours when it has a table once_meta(name, value) that says format = 'once'. A user's own database gets our
  * tables beside its own and is otherwise left as it is: journal mode and application_id stay. Everything here runs in one
@@ -76,7 +79,10 @@
     "  n INTEGER PRIMARY KEY,        -- as in once_entry\n"                                                           \
     "  type BLOB NOT NULL, headers BLOB NOT NULL, body BLOB NOT NULL, sent_ms INTEGER,\n"                             \
     "  place BLOB NOT NULL, point BLOB NOT NULL\n"                                                                    \
-    ");\n"                                                                                                            \
+    ");\n"
+
+/* Until version 5; then once_store. */
+#define HEAD_1                                                                                                       \
     "CREATE TABLE once_head(        -- one row, written with every commit\n"                                          \
     "  id INTEGER PRIMARY KEY CHECK (id = 1),\n"                                                                      \
     "  clock_tenths INTEGER NOT NULL, boot_ms INTEGER NOT NULL, boot_id INTEGER NOT NULL,\n"                          \
@@ -121,17 +127,30 @@
     "ALTER TABLE once_entry ADD COLUMN history BLOB NOT NULL DEFAULT x'';  -- how its attempts ended\n"               \
     "ALTER TABLE once_letter ADD COLUMN history BLOB NOT NULL DEFAULT x'';\n"
 
+/* once_head under another name, so that no older program that still runs can go on: each of its transactions reads or writes that table. */
+#define STORE_5                                                                                                       \
+    "CREATE TABLE once_store(       -- one row, written with every commit\n"                                          \
+    "  id INTEGER PRIMARY KEY CHECK (id = 1),\n"                                                                      \
+    "  clock_tenths INTEGER NOT NULL, boot_ms INTEGER NOT NULL, boot_id INTEGER NOT NULL,\n"                          \
+    "  generation INTEGER NOT NULL, flushed INTEGER NOT NULL, last_recent INTEGER NOT NULL, last_run INTEGER NOT NULL,\n" \
+    "  doubted INTEGER NOT NULL DEFAULT 0,         -- 1: the wall clock was not believed\n"                           \
+    "  unsealed_recent INTEGER NOT NULL DEFAULT 0, -- up to here they have no seals\n"                                \
+    "  unsealed_run INTEGER NOT NULL DEFAULT 0,\n"                                                                    \
+    "  runs_sum INTEGER NOT NULL DEFAULT 0,        -- of all rows of once_run\n"                                      \
+    "  entries_sum INTEGER NOT NULL DEFAULT 0,     -- of their ids: which rows there are\n"                           \
+    "  lanes_sum INTEGER NOT NULL DEFAULT 0,\n"                                                                       \
+    "  facts_sum INTEGER NOT NULL DEFAULT 0,\n"                                                                       \
+    "  sum INTEGER                                 -- of this row\n"                                                  \
+    ");\n"
+
+#define FROM_HEAD                                                                                                     \
+    "INSERT INTO once_store(id, clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run, unsealed_recent, unsealed_run)" \
+    " SELECT id, clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run, last_recent, last_run FROM once_head;" \
+    "DROP TABLE once_head;"
+
 #define TABLES_5                                                                                                      \
-    "ALTER TABLE once_head ADD COLUMN doubted INTEGER NOT NULL DEFAULT 0;  -- 1: the wall clock was not believed\n" \
     "ALTER TABLE once_lane ADD COLUMN record BLOB NOT NULL DEFAULT x'';    -- who settled the version, what it waits for\n" \
     "ALTER TABLE once_entry ADD COLUMN failing_ms INTEGER NOT NULL DEFAULT 0;  -- its first failure; 0: none, or not known\n" \
-    "ALTER TABLE once_head ADD COLUMN unsealed_recent INTEGER NOT NULL DEFAULT 0; -- up to here they have no seals\n" \
-    "ALTER TABLE once_head ADD COLUMN unsealed_run INTEGER NOT NULL DEFAULT 0;\n"                                   \
-    "ALTER TABLE once_head ADD COLUMN runs_sum INTEGER NOT NULL DEFAULT 0; -- of all rows of once_run\n"             \
-    "ALTER TABLE once_head ADD COLUMN entries_sum INTEGER NOT NULL DEFAULT 0; -- of their ids: which rows there are\n" \
-    "ALTER TABLE once_head ADD COLUMN lanes_sum INTEGER NOT NULL DEFAULT 0;\n"                                       \
-    "ALTER TABLE once_head ADD COLUMN facts_sum INTEGER NOT NULL DEFAULT 0;\n"                                       \
-    "ALTER TABLE once_head ADD COLUMN sum INTEGER;                        -- of this row\n"                          \
     "ALTER TABLE once_name ADD COLUMN sum INTEGER;\n"                                                                \
     "ALTER TABLE once_entry ADD COLUMN sum INTEGER;  -- of all columns but n\n"                                      \
     "ALTER TABLE once_body ADD COLUMN sum INTEGER;\n"                                                                \
@@ -150,7 +169,7 @@
 const char *once__sqlite_schema(void)
 {
     return "-- Tables of a once store, version 5. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
-        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3 TABLES_4 TABLES_5;
+        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3 TABLES_4 STORE_5 TABLES_5;
 }
 
 /* ---- settings ---- */
@@ -290,7 +309,7 @@ static int make(once_sqlite_db *db, const once_env *env, once_error *err)
     int rc = tables_in_file(db, &tables, err);
     if (rc == ONCE_OK) rc = once__sqlite_exec(db, once__sqlite_schema(), err);
     snprintf(sql, sizeof sql, "INSERT INTO once_meta VALUES ('format', 'once'), ('version', %d);"
-             "INSERT INTO once_head(id, clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run)"
+             "INSERT INTO once_store(id, clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run)"
              " VALUES (1, 0, 0, 0, 0, 0, 0, 0)", ONCE_SQLITE_VERSION);
     if (rc == ONCE_OK) rc = once__sqlite_exec(db, sql, err);
     if (rc != ONCE_OK) return rc;
@@ -311,7 +330,7 @@ static int make(once_sqlite_db *db, const once_env *env, once_error *err)
 
 static int migrate_0_to_1(once_sqlite_db *db, once_error *err)
 {
-    int rc = once__sqlite_exec(db, "ALTER TABLE once_entry RENAME TO once_old;" TABLES_1, err);
+    int rc = once__sqlite_exec(db, "ALTER TABLE once_entry RENAME TO once_old;" TABLES_1 HEAD_1, err);
     if (rc != ONCE_OK) return rc;
     if (ONCE_FAIL_AT(migrate_between)) return once_fail(err, ONCE_E_IO, "failpoint migrate_between");
     return once__sqlite_exec(
@@ -348,9 +367,9 @@ int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error 
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
     if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
     if (rc == ONCE_OK && version < 4) rc = once__sqlite_exec(db, TABLES_4, err);
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, TABLES_5, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, STORE_5 FROM_HEAD TABLES_5, err);
     if (rc == ONCE_OK) rc = migrate_4_to_5(db, err);
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, SUM_UP "; UPDATE once_head SET unsealed_recent = last_recent, unsealed_run = last_run", err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, SUM_UP, err);
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
 }
 

@@ -11,7 +11,7 @@
  *   once_filter(id = run << 32 | chunk, blocks)             one Bloom block per bucket, CHUNK buckets a row
  *
  * Sums (sqlite_sum.h). Records, tails and blocks are sealed, unless they come from version 4. Rows of once_recent are numbered without
- * gaps, the rows of once_run have a sum of their own in once_head, and a bucket has a row exactly when its filter block is not
+ * gaps, the rows of once_run have a sum of their own in once_store, and a bucket has a row exactly when its filter block is not
  * zero: so what is missing is noticed like what has changed. (A bucket that was swept empty stays as a seal without records.)
  *
  * Newest wins. The order from new to old is: recent rows by falling id, then runs by rising level and falling id.

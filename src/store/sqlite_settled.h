@@ -25,7 +25,7 @@ typedef struct once_settled_limits {
 
 extern const once_settled_limits once__settled_defaults;
 
-/* The part of the once_head row that belongs to us. The store reads it at begin and writes it at commit. */
+/* The part of the once_store row that belongs to us. The store reads it at begin and writes it at commit. */
 typedef struct once_settled_head {
     int64_t generation; /* changes whenever once_run does */
     int64_t flushed;    /* once_recent rows up to this id have been flushed */

@@ -67,13 +67,13 @@ enum once_present { PRESENT_ENTRIES, PRESENT_LANES, PRESENT_FACTS, PRESENTS };
 typedef struct once_sqlite {
     once_shelf shelf;
     uint64_t present[PRESENTS];        /* as the tables are now ... */
-    uint64_t present_stored[PRESENTS]; /* ... and as once_head says */
+    uint64_t present_stored[PRESENTS]; /* ... and as once_store says */
     bool present_checked[PRESENTS];    /* since the file was opened */
     once_sqlite_db *db;
     sqlite3_stmt *sql[SQL_STATEMENTS];
     once_settled *settled;
     once_names *names;
-    once_clock stored_clock; /* as in once_head */
+    once_clock stored_clock; /* as in once_store */
     int64_t data_version;    /* of the last transaction; another one: others have written */
     bool unsummed;           /* the tables have no sums yet: they are being made, or brought up to date */
     bool fresh;              /* nothing has been read yet, or what was read is not to be trusted */

@@ -202,7 +202,7 @@ def test_f13_f58_killed_at_migrate_between(tmp_path, hit):
     p = work.p
     assert p.value("PRAGMA integrity_check") == "ok"
     assert p.value("SELECT value FROM once_meta WHERE name = 'version'") == 0, "old or new, never half"
-    assert not p.rows("SELECT 1 FROM sqlite_schema WHERE name IN ('once_body', 'once_head', 'once_recent', 'once_old')")
+    assert not p.rows("SELECT 1 FROM sqlite_schema WHERE name IN ('once_body', 'once_head', 'once_store', 'once_recent', 'once_old')")
     assert p.value("SELECT count(*) FROM once_entry") == 102
     finish_migrated(work)
 

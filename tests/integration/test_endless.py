@@ -121,7 +121,7 @@ init: |
 handler: {{sql: ["INSERT INTO t VALUES (:id, 0)"]}}
 """, "CREATE TABLE x(x);")
     with p.start() as running:
-        until(lambda: p.has_table("once_head"))
+        until(lambda: p.has_table("once_store"))
         until(lambda: is_locked(p), what="init")
         running.send(signal.SIGTERM)
         ended = running.end()
@@ -146,10 +146,10 @@ def test_f94_readers_do_not_wait_for_the_write_lock(tmp_path, verb, init):
     p = pipeline(tmp_path, "INSERT INTO t VALUES (:id, :n)", init)
     p.write({"id": 1, "n": 1}, {"id": 2})
     counts(p.run(status=1), received=2, done=1, dead=1)
-    head = p.rows("SELECT * FROM once_head")
+    head = p.rows("SELECT * FROM once_store")
     writer = sqlite3.connect(p.database, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
-    writer.execute("UPDATE once_head SET generation = generation")
+    writer.execute("UPDATE once_store SET generation = generation")
     try:
         ended = once(*arguments, cwd=tmp_path)
         assert ended.status == status, ended  # who wants the lock gives up after 10 s, with status 3
@@ -157,7 +157,7 @@ def test_f94_readers_do_not_wait_for_the_write_lock(tmp_path, verb, init):
         writer.execute("ROLLBACK")
         writer.close()
     assert once(*arguments, cwd=tmp_path).status == status
-    assert p.rows("SELECT * FROM once_head") == head, "not even the clock is written"
+    assert p.rows("SELECT * FROM once_store") == head, "not even the clock is written"
 
 
 def test_f94_status_while_a_statement_runs(tmp_path):

@@ -333,8 +333,8 @@ def test_f58_f75_f82_an_old_store_may_begin_with_a_salt(old):
 
 
 def test_f58_f82_programs_of_before_stop_at_what_is_made_now(tmp_path):
-    """One that still runs would give such a message an old key. It knows neither the column in PostgreSQL nor the state in Redis, and takes
-    a row of SQLite for damaged (above)."""
+    """One that still runs would give such a message an old key. It knows neither the column in PostgreSQL nor the state in Redis; for SQLite
+    see f58_a_program_of_version_4_that_still_runs_is_fenced_out."""
     pgpipeline.need_postgres()
     url = postgres.shared().database(pgpipeline.new_name())
     old_postgres(tmp_path / "pg", url)

@@ -271,7 +271,7 @@ def test_f28_time_without_a_run_is_not_waited(tmp_path):
         assert entry["reason"].startswith("version 2 is missing; "), entry
         running.send(15)
         running.end()
-    p.edit("UPDATE once_head SET clock_tenths = clock_tenths + 36000000")
+    p.edit("UPDATE once_store SET clock_tenths = clock_tenths + 36000000")
     with p.start() as running:
         until(p.is_running, what="it runs")
         due = p.value("SELECT due_ms FROM once_entry WHERE state = 2")

@@ -79,7 +79,7 @@ static void f78_refused_statements(void **state)
     refused("SELECT value FROM (SELECT * FROM once_meta)", ONCE_E_CONFIG, "belongs to once");
     refused("UPDATE orders SET status = (SELECT max(id) FROM once_recent)", ONCE_E_CONFIG, "belongs to once");
     refused("INSERT INTO once_fact VALUES ('a', 'b')", ONCE_E_CONFIG, "belongs to once");
-    refused("DROP TABLE once_head", ONCE_E_CONFIG, "belongs to once");
+    refused("DROP TABLE once_store", ONCE_E_CONFIG, "belongs to once");
     refused("CREATE TABLE once_mine(n)", ONCE_E_CONFIG, "belongs to once");
     refused("CREATE INDEX i ON once_entry(id)", ONCE_E_CONFIG, "belongs to once");
     refused("ALTER TABLE once_entry ADD COLUMN x", ONCE_E_CONFIG, "belongs to once");

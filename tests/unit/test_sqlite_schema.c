@@ -361,6 +361,139 @@ static void check_version_4(const char *path)
     check_known(path, known, sizeof known / sizeof *known, true);
 }
 
+/* What programs of version 4 execute in a transaction between its begin and its end, word for word. */
+#define HEAD_GET_4 "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run FROM once_head WHERE id = 1"
+#define HEAD_SET_4                                                                                                    \
+    "UPDATE once_head SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5, last_recent = ?6, last_run = ?7 WHERE id = 1"
+static const char *const writes_4[] = {
+    "INSERT INTO once_entry(n, id, state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms, remember_ms, flags, run, seen_ms,"
+    " changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation, key, place, point, result, reason, who, worker, history)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
+    " ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)",
+    "UPDATE once_entry SET (state, owned, token, attempt, failures, fingerprint, lane, ord, gap_ms,"
+    " remember_ms, flags, run, seen_ms, changed_ms, due_ms, expires_ms, keep_ms, tenant, consumer, operation,"
+    " key, place, point, result, reason, who, worker, history) = (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,"
+    " ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30) WHERE n = ?1",
+    "DELETE FROM once_entry WHERE n = ?1",
+    "INSERT OR REPLACE INTO once_body(n, type, headers, body, sent_ms, place, point) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    "DELETE FROM once_body WHERE n = ?1",
+    "INSERT INTO once_lane(id, version, expires_ms) VALUES (?1, ?2, ?3) ON CONFLICT(id) DO UPDATE SET"
+    " version = excluded.version, expires_ms = excluded.expires_ms",
+    "DELETE FROM once_lane WHERE id = ?1",
+    "INSERT OR IGNORE INTO once_letter(entry, tenant, consumer, operation, key, kind, reason, attempt, failures,"
+    " seen_ms, buried_ms, type, headers, body, sent_ms, place, point, same, history)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+    "DELETE FROM once_letter WHERE id = ?1",
+    "INSERT INTO once_audit(time_ms, consumer, who, what, key, letter, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    "INSERT INTO once_fact(name, value) VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE SET value = excluded.value",
+    "DELETE FROM once_fact WHERE name = ?1",
+    "INSERT INTO once_recent(id, records, tails) VALUES (?1, ?2, ?3)",
+    "DELETE FROM once_recent WHERE id <= ?1",
+    "INSERT INTO once_run(id, level, state, cursor, records, min_keep_ms, max_keep_ms, created_ms, swept_ms)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    "UPDATE once_run SET level = ?2, state = ?3, cursor = ?4, records = ?5, min_keep_ms = ?6,"
+    " max_keep_ms = ?7, created_ms = ?8, swept_ms = ?9 WHERE id = ?1",
+    "DELETE FROM once_run WHERE id = ?1",
+    "INSERT INTO once_bucket(id, records, tails) VALUES (?1, ?2, ?3)",
+    "UPDATE once_bucket SET records = ?2, tails = ?3 WHERE id = ?1",
+    "DELETE FROM once_bucket WHERE id = ?1",
+    "DELETE FROM once_bucket WHERE id >= ?1 AND id < ?2",
+    "INSERT INTO once_filter(id, blocks) VALUES (?1, ?2)",
+    "DELETE FROM once_filter WHERE id >= ?1 AND id < ?2",
+    "INSERT INTO once_name(name) VALUES (?1)",
+};
+enum { WRITES_4 = sizeof writes_4 / sizeof *writes_4 };
+
+/* A program of version 4, its statements prepared and used when the tables were its own. */
+typedef struct old_program {
+    sqlite3 *db;
+    sqlite3_stmt *head_get, *head_set, *writes[WRITES_4];
+} old_program;
+
+static int step(sqlite3_stmt *stmt)
+{
+    const int code = sqlite3_step(stmt);
+    sqlite3_reset(stmt);
+    return code;
+}
+
+static void bind_all(sqlite3_stmt *stmt) /* whatever goes into any column */
+{
+    for (int i = 1; i <= sqlite3_bind_parameter_count(stmt); i++) sqlite3_bind_int(stmt, i, 1000 + i);
+}
+
+/* A transaction of it: what it writes, and the head that every one of them writes at last. Whether it could commit. */
+static bool old_transaction(old_program *old, sqlite3_stmt *write)
+{
+    assert_int_equal(sqlite3_exec(old->db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    const bool wrote = step(write) == SQLITE_DONE && step(old->head_set) == SQLITE_DONE;
+    assert_int_equal(sqlite3_exec(old->db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    return wrote;
+}
+
+static void old_open(old_program *old, const char *path)
+{
+    assert_int_equal(sqlite3_open(path, &old->db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(old->db, HEAD_GET_4, -1, &old->head_get, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(old->db, HEAD_SET_4, -1, &old->head_set, NULL), SQLITE_OK);
+    bind_all(old->head_set);
+    assert_int_equal(step(old->head_get), SQLITE_ROW);
+    for (int i = 0; i < WRITES_4; i++) {
+        if (sqlite3_prepare_v2(old->db, writes_4[i], -1, &old->writes[i], NULL) != SQLITE_OK) fail_msg("%s: %s", writes_4[i], sqlite3_errmsg(old->db));
+        bind_all(old->writes[i]);
+        if (!old_transaction(old, old->writes[i])) fail_msg("%s: %s", writes_4[i], sqlite3_errmsg(old->db));
+    }
+}
+
+static void old_close(old_program *old)
+{
+    sqlite3_finalize(old->head_get);
+    sqlite3_finalize(old->head_set);
+    for (int i = 0; i < WRITES_4; i++) sqlite3_finalize(old->writes[i]);
+    assert_int_equal(sqlite3_close(old->db), SQLITE_OK);
+}
+
+/* A program of version 4 never looks at the version again. One that still runs while the tables are brought up to date must not write
+ * another byte: it knows no sums. SQLite prepares its statements anew, and they fail. */
+static void f58_a_program_of_version_4_that_still_runs_is_fenced_out(void **state)
+{
+    (void)state;
+    const char *path = path_of("four.db");
+    once_store *store;
+    once_error err = {0};
+    old_program old;
+    copy_fixture(4, path);
+    old_open(&old, path);
+    assert_int_equal(open_at(path, false, false, &store, &err), ONCE_OK);
+    assert_int_equal(step(old.head_get), SQLITE_ERROR); /* so it does not even begin */
+    assert_string_equal(sqlite3_errmsg(old.db), "no such table: once_head");
+    assert_int_equal(step(old.head_set), SQLITE_ERROR);
+    for (int i = 0; i < WRITES_4; i++)
+        if (old_transaction(&old, old.writes[i])) fail_msg("it could commit: %s", writes_4[i]);
+    old_close(&old);
+    once_stats stats;
+    assert_int_equal(store->ops->stats(store, ONCE_BYTES("pay"), &stats, &err), ONCE_OK);
+    once__store_close(store);
+    check_version_4(path);
+}
+
+/* And this one looks, as soon as somebody else has written. */
+static void f58_a_program_that_still_runs_stops_when_the_tables_are_newer(void **state)
+{
+    (void)state;
+    const char *path = path_of("newer.db");
+    once_store *store;
+    once_error err = {0};
+    assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
+    assert_int_equal(store->ops->fact_set(store, "name", ONCE_BYTES("before"), &err), ONCE_OK);
+    sql(path, "UPDATE once_meta SET value = value + 1 WHERE name = 'version'");
+    assert_int_equal(store->ops->fact_set(store, "name", ONCE_BYTES("after"), &err), ONCE_E_NEWER);
+    assert_non_null(strstr(err.text, path));
+    assert_non_null(strstr(err.text, "upgrade once"));
+    once__store_close(store);
+    assert_int_equal(ask(path, "SELECT value = CAST('before' AS BLOB) FROM once_fact WHERE name = 'name'"), 1);
+}
+
 static void f58_version_4_keeps_what_it_knew(void **state)
 {
     (void)state;
@@ -705,6 +838,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(f58_f86_lanes_of_version_4_do_not_know_who_settled, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_3_gets_who_and_history, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_4_keeps_what_it_knew, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_a_program_of_version_4_that_still_runs_is_fenced_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(f58_a_program_that_still_runs_stops_when_the_tables_are_newer, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_4_expires_what_waits_without_a_body, setup, teardown),
         cmocka_unit_test_setup_teardown(f13_kill_during_migration, setup, teardown),
         cmocka_unit_test_setup_teardown(f52_not_ours, setup, teardown),

@@ -66,7 +66,7 @@ static void begin(view *v)
     sqlite3_stmt *stmt;
     once_settled_head head;
     assert_int_equal(once__sqlite_exec(v->db, "BEGIN IMMEDIATE", &err), ONCE_OK);
-    assert_int_equal(once__sqlite_prepare(v->db, "SELECT generation, flushed, last_recent, last_run, runs_sum FROM once_head", &stmt, &err), ONCE_OK);
+    assert_int_equal(once__sqlite_prepare(v->db, "SELECT generation, flushed, last_recent, last_run, runs_sum FROM once_store", &stmt, &err), ONCE_OK);
     assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
     head = (once_settled_head){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2),
                                sqlite3_column_int64(stmt, 3), .runs_sum = (uint64_t)sqlite3_column_int64(stmt, 4)};
@@ -80,7 +80,7 @@ static void end(world *w, view *v, bool commit)
     if (commit) {
         char sql[300];
         const once_settled_head *head = once__settled_head(v->settled);
-        snprintf(sql, sizeof sql, "UPDATE once_head SET generation = %lld, flushed = %lld, last_recent = %lld, last_run = %lld, runs_sum = %lld",
+        snprintf(sql, sizeof sql, "UPDATE once_store SET generation = %lld, flushed = %lld, last_recent = %lld, last_run = %lld, runs_sum = %lld",
                  (long long)head->generation, (long long)head->flushed, (long long)head->last_recent, (long long)head->last_run,
                  (long long)head->runs_sum);
         assert_int_equal(once__sqlite_exec(v->db, sql, &err), ONCE_OK);

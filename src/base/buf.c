@@ -101,9 +101,7 @@ bool once_buf_printf(once_buf *buf, const char *format, ...)
     return true;
 }
 
-/* The length of the well-formed UTF-8 sequence at `at`; or, negated, of the bytes that one U+FFFD stands for: the
- * longest start of a sequence that broke off, as Unicode recommends. */
-static int utf8_sequence(const unsigned char *at, size_t left)
+int once_utf8_sequence(const unsigned char *at, size_t left)
 {
     unsigned char first = at[0];
     if (first < 0x80) return 1;
@@ -150,7 +148,7 @@ bool once_buf_json(once_buf *buf, once_bytes text)
     const unsigned char *data = (const unsigned char *)text.data;
     size_t at = 0, plain = 0; /* text[plain, at) can be copied as it is */
     while (at < text.len) {
-        int length = utf8_sequence(data + at, text.len - at);
+        int length = once_utf8_sequence(data + at, text.len - at);
         if (length > 0 && !needs_escape(data + at)) {
             at += (size_t)length;
             continue;

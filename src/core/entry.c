@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/buf.h"
 #include "base/duration.h"
 #include "core/plant.h"
 
@@ -203,6 +204,25 @@ static void start(once_entry *entry, once_token token, int64_t lease_ms, bool or
 
 /* --- what a lane has to say --- */
 
+/* A key is any bytes; a reason is UTF-8. What is not, and what moves a terminal (U+0080 to U+009F included), becomes a question mark. */
+static size_t show_plainly(char *text, size_t len)
+{
+    size_t out = 0;
+    for (size_t at = 0; at < len;) {
+        const unsigned char *in = (const unsigned char *)text + at;
+        const int n = once_utf8_sequence(in, len - at);
+        const size_t size = (size_t)(n < 0 ? -n : n);
+        if (n < 0 || *in < 0x20 || *in == 0x7f || (*in == 0xc2 && in[1] < 0xa0)) text[out++] = '?';
+        else {
+            memmove(text + out, in, size);
+            out += size;
+        }
+        at += size;
+    }
+    text[out] = '\0';
+    return out;
+}
+
 __attribute__((format(printf, 2, 3))) static once_bytes say(once_lane *lane, const char *format, ...)
 {
     va_list args;
@@ -210,11 +230,7 @@ __attribute__((format(printf, 2, 3))) static once_bytes say(once_lane *lane, con
     const int n = vsnprintf(lane->words, sizeof lane->words, format, args);
     va_end(args);
     const size_t len = n < 0 ? 0 : (size_t)n < sizeof lane->words ? (size_t)n : sizeof lane->words - 1;
-    for (size_t i = 0; i < len; i++) { /* a key is any bytes; what moves a terminal is not shown, U+0080 to U+009F included */
-        const unsigned char c = (unsigned char)lane->words[i], before = i ? (unsigned char)lane->words[i - 1] : 0;
-        if (c < 0x20 || c == 0x7f || (before == 0xc2 && c >= 0x80 && c < 0xa0)) lane->words[i] = '?';
-    }
-    return (once_bytes){lane->words, len};
+    return (once_bytes){lane->words, show_plainly(lane->words, len)};
 }
 
 /* A name ends at its first zero: only people look at it here. */
@@ -227,11 +243,25 @@ static once_bytes say_settled(once_lane *lane, const char *more)
     return say(lane, "version %lld of this lane was settled by key '%.*s'%s", version, text_length(lane->key), lane->key.len ? lane->key.data : "", more);
 }
 
+/* As much of a name as a lane keeps: no character is left without its end. */
+static once_bytes cut(once_bytes name)
+{
+    if (name.len <= ONCE_LANE_NAME) return name;
+    size_t len = ONCE_LANE_NAME;
+    while (len > ONCE_LANE_NAME - 3 && ((unsigned char)name.data[len] & 0xc0) == 0x80) len--;
+    return (once_bytes){name.data, ((unsigned char)name.data[len] & 0xc0) == 0x80 ? ONCE_LANE_NAME : len};
+}
+
+static bool is_same_operation(const once_lane *lane, const once_scope *scope)
+{
+    const once_bytes ours = cut(scope->operation);
+    return ours.len == lane->operation.len && (ours.len == 0 || memcmp(ours.data, lane->operation.data, ours.len) == 0);
+}
+
 static once_bytes say_conflict(once_lane *lane, const once_scope *scope)
 {
     if (once_hash_is_zero(lane->by)) return say_settled(lane, " and with which content");
-    if (lane->operation.len != scope->operation.len || (lane->operation.len && memcmp(lane->operation.data, scope->operation.data, lane->operation.len) != 0))
-        return say_settled(lane, " of another operation");
+    if (!is_same_operation(lane, scope)) return say_settled(lane, " of another operation");
     return say_settled(lane, once_hash_is_zero(lane->content) ? ", with which content is not known" : " with other content");
 }
 
@@ -262,7 +292,8 @@ static bool blocks(const once_lane *lane, int64_t order)
     return is_blocked(lane) && order >= lane->blocked_order && !ONCE_PLANTED(block_ignored);
 }
 
-static bool is_lost(const once_lane *lane, int64_t order) { return lane->has_lost && order <= lane->lost_to; }
+/* Versions were given up, and this one is among them or before them: whoever comes with it now is too late. */
+static bool is_passed(const once_lane *lane, int64_t order) { return lane->has_lost && order <= lane->lost_to; }
 
 /* The versions before it were given up for this one to go on, and it has not died since. */
 static bool was_waited_for(const once_lane *lane, const once_entry *entry)
@@ -280,7 +311,7 @@ static once_answer lane_answer(const once_lane *lane, bool is_new, bool natural,
         if (order == lane->version && !natural) return ONCE_ANSWER_DUPLICATE;
         if (order < lane->version && !ONCE_PLANTED(stale_runs)) return ONCE_ANSWER_STALE;
     }
-    if (versioned && is_new && is_lost(lane, order) && !(lane->has_version && order == lane->version)) return ONCE_ANSWER_STALE;
+    if (versioned && is_new && is_passed(lane, order) && !(lane->has_version && order == lane->version)) return ONCE_ANSWER_STALE;
     const bool others = lane->tail >= 0;
     if (lane->claimed || blocks(lane, order) || (others && (lane->head < order || (is_new && lane->head == order)))) return ONCE_ANSWER_LATER;
     return versioned && gap_ms >= 0 && has_gap(lane, order) ? ONCE_ANSWER_GAP : ONCE_ANSWER_RUN;
@@ -294,8 +325,7 @@ static once_answer judge_equal(const once_lane *lane, once_hash id, const once_s
     if (once_hash_is_zero(lane->by)) return ONCE_ANSWER_CONFLICT;
     if (once_hash_equal(lane->by, id))
         return known && asked && !once_hash_equal(lane->content, fingerprint) ? ONCE_ANSWER_CONFLICT : ONCE_ANSWER_DUPLICATE;
-    const size_t len = scope->operation.len < ONCE_LANE_NAME ? scope->operation.len : ONCE_LANE_NAME;
-    if (len != lane->operation.len || (len && memcmp(scope->operation.data, lane->operation.data, len) != 0)) return ONCE_ANSWER_CONFLICT;
+    if (!is_same_operation(lane, scope)) return ONCE_ANSWER_CONFLICT;
     if (!asked) return ONCE_ANSWER_DUPLICATE;
     return known && once_hash_equal(lane->content, fingerprint) ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_CONFLICT;
 }
@@ -392,7 +422,12 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
 
 static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
 
-static once_bytes cut(once_bytes name) { return (once_bytes){name.data, name.len < ONCE_LANE_NAME ? name.len : ONCE_LANE_NAME}; }
+/* The end of what is kept of a lane. A blocked one has none: what waits for the letter waits as long as the letter. */
+static void keep_until(once_lane *lane, int64_t expires_ms)
+{
+    assert(!is_blocked(lane) || lane->expires_ms == ONCE_FOREVER);
+    if (!is_blocked(lane)) lane->expires_ms = expires_ms;
+}
 
 /* After it finished, with whatever but stale: later versions need not wait for this one any more. */
 static int advance_lane(const once_entry *entry, once_lane *lane)
@@ -407,7 +442,7 @@ static int advance_lane(const once_entry *entry, once_lane *lane)
     lane->content = entry->fingerprint;
     lane->operation = cut(entry->scope.operation);
     lane->key = cut(entry->key);
-    if (lane->tail < 0 || lane->expires_ms != ONCE_FOREVER) lane->expires_ms = entry->expires_ms;
+    if (lane->tail < 0 || lane->expires_ms != ONCE_FOREVER) keep_until(lane, entry->expires_ms);
     return ONCE_LANE_CHANGED;
 }
 
@@ -427,7 +462,7 @@ static int pass_dead(const once_entry *entry, once_lane *lane, int64_t now_ms)
     const int64_t keep_ms = later_than(now_ms, entry->remember_ms);
     lane->has_next = true;
     lane->next = one_more(entry->order);
-    if (keep_ms > lane->expires_ms) lane->expires_ms = keep_ms;
+    if (keep_ms > lane->expires_ms) keep_until(lane, keep_ms);
     return ONCE_LANE_CHANGED;
 }
 
@@ -453,8 +488,9 @@ static int leave(once_entry *entry, once_lane *lane, bool natural)
 
 static once_bytes say_stale(once_lane *lane, int64_t order)
 {
-    if (lane && is_lost(lane, order)) return say(lane, "version %lld was given up before it came", (long long)order);
-    return ONCE_BYTES("a newer version came first");
+    if (lane && is_passed(lane, order) && order >= lane->lost_from) return say(lane, "version %lld was given up before it came", (long long)order);
+    if (!lane || (lane->has_version && order < lane->version)) return ONCE_BYTES("a newer version came first");
+    return say(lane, "the lane has gone on without version %lld", (long long)order);
 }
 
 static int become_stale(once_entry *entry, once_lane *lane, once_token token, bool natural, int64_t remember_ms, int64_t sent_ms,
@@ -480,11 +516,10 @@ static int begin_stale(once_entry *entry, once_lane *lane, const once_request *r
 }
 
 /* Its version settled under another key, with the same content: recorded, so that everybody can see why it did not run. */
-static int become_already(once_entry *entry, once_lane *lane, once_token token, int64_t remember_ms, int64_t sent_ms, int64_t now_ms,
-                          once_decision *out)
+static int become_already(once_entry *entry, once_lane *lane, int64_t remember_ms, int64_t sent_ms, int64_t now_ms, once_decision *out)
 {
     finish(entry, ONCE_STATE_ALREADY, remember_ms, sent_ms, now_ms);
-    entry->token = token;
+    entry->token = (once_token){0}; /* its lane settled it, no claim did: whoever asks again is told a duplicate again */
     const bool compared = !once_hash_is_zero(entry->fingerprint);
     entry->reason = out->reason = say_settled(lane, compared ? "" : "; contents are not compared");
     out->answer = ONCE_ANSWER_DUPLICATE;
@@ -496,7 +531,7 @@ static int become_already(once_entry *entry, once_lane *lane, once_token token, 
 static int begin_already(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
 {
     entry_begin(entry, lane, r, now_ms);
-    return become_already(entry, lane, r->token, r->remember_ms, r->sent_ms, now_ms, out);
+    return become_already(entry, lane, r->remember_ms, r->sent_ms, now_ms, out);
 }
 
 static void refuse(once_lane *lane, const once_scope *scope, once_decision *out)
@@ -524,7 +559,7 @@ static void count_wait(once_lane *lane, int64_t gap_ms, int64_t now_ms)
     else if (passed_ms > 0) lane->waited_ms += passed_ms < most_ms || ONCE_PLANTED(gap_while_down) ? passed_ms : most_ms;
     lane->waits = true;
     lane->counted_ms = now_ms;
-    lane->expires_ms = ONCE_FOREVER; /* the wait and the version must be there when it is over; once_lane_rest */
+    keep_until(lane, ONCE_FOREVER); /* the wait and the version must be there when it is over; once_lane_rest */
 }
 
 /* The entry is the lowest of its lane, and waits. It is looked at again after a step. */
@@ -576,7 +611,7 @@ int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms)
 {
     if (lane->expires_ms != ONCE_FOREVER || is_blocked(lane) || entry->remember_ms == ONCE_FOREVER) return ONCE_UNCHANGED;
     stop_waiting(lane);
-    lane->expires_ms = entry->expires_ms > now_ms ? entry->expires_ms : later_than(now_ms, entry->remember_ms);
+    keep_until(lane, entry->expires_ms > now_ms ? entry->expires_ms : later_than(now_ms, entry->remember_ms));
     return ONCE_LANE_CHANGED;
 }
 
@@ -662,8 +697,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     bool by_lane;
     once_answer answer = answer_to_known(entry, lane, r, now_ms, &by_lane);
     if (answer == ONCE_ANSWER_CONFLICT && by_lane && entry->has_message) answer = ONCE_ANSWER_LATER; /* take makes it a letter */
-    /* What only its lane settled was never claimed. */
-    out->own = again && entry->attempt && (answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_DEAD) && !by_lane;
+    out->own = again && (answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_DEAD) && !by_lane;
     const bool claimed = entry->state == ONCE_STATE_CLAIMED;
     int changed = ONCE_UNCHANGED;
     if (answer == ONCE_ANSWER_GAP) {
@@ -673,7 +707,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     if (entry->state == ONCE_STATE_WAITING && !again && answer != ONCE_ANSWER_LATER && answer != ONCE_ANSWER_GAP && by_lane)
         out->left_by = entry->run;
     if (answer == ONCE_ANSWER_STALE) return become_stale(entry, lane, r->token, r->natural, r->remember_ms, r->sent_ms, now_ms, out);
-    if (answer == ONCE_ANSWER_DUPLICATE && by_lane) return become_already(entry, lane, r->token, r->remember_ms, r->sent_ms, now_ms, out);
+    if (answer == ONCE_ANSWER_DUPLICATE && by_lane) return become_already(entry, lane, r->remember_ms, r->sent_ms, now_ms, out);
     if (answer == ONCE_ANSWER_CONFLICT && by_lane) { /* without a body: what was delivered now becomes the letter */
         refuse(lane, r->scope, out);
         return once_entry_forget(entry, lane);
@@ -702,7 +736,7 @@ static int begin_waiting(once_entry *entry, once_lane *lane, const once_request 
     entry_begin(entry, lane, r, now_ms);
     entry_move(entry, ONCE_STATE_WAITING, answer == ONCE_ANSWER_RUN ? now_ms : ONCE_NEVER, now_ms);
     if (lane && lane->has_next && !lane->has_version && lane->expires_ms != ONCE_FOREVER) { /* it has just begun */
-        lane->expires_ms = ONCE_FOREVER;
+        keep_until(lane, ONCE_FOREVER);
         changed |= ONCE_LANE_CHANGED;
     }
     if (answer == ONCE_ANSWER_GAP) {
@@ -853,7 +887,7 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
     case ONCE_ANSWER_STALE:
         return become_stale(entry, lane, token, entry->natural, entry->remember_ms, entry->message.sent_ms, now_ms, out);
     case ONCE_ANSWER_DUPLICATE:
-        return become_already(entry, lane, token, entry->remember_ms, entry->message.sent_ms, now_ms, out);
+        return become_already(entry, lane, entry->remember_ms, entry->message.sent_ms, now_ms, out);
     case ONCE_ANSWER_CONFLICT:
         refuse(lane, &entry->scope, out);
         entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);

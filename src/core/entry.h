@@ -136,7 +136,7 @@ typedef struct once_decision {
                            * (`maybe`), or an unknown is tried again */
     bool maybe;           /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
     bool old_key;         /* the entry keeps the idempotency key of before (core/outward.h) */
-    bool gap_over;        /* RUN from take: the missing version did not come in time */
+    bool gap_over;        /* RUN: it waited for a missing version that did not come in time */
     bool lane;            /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
     once_outcome outcome; /* DUPLICATE: how it ended */
     bool own;             /* DUPLICATE, DEAD: settled by this very token; RUN to a claim: claimed by it. The reply to that had been
@@ -144,7 +144,8 @@ typedef struct once_decision {
     once_bytes result;    /* DUPLICATE: what it left */
     once_bytes reason;    /* STALE, gap_over, and what `lane` says: in words; otherwise empty */
     once_first first;     /* CONFLICT: the message with the other content; set by the store */
-    uint64_t left_by;     /* RUN, STALE to a claim: the run that had left it waiting and counts it so; 0: none */
+    uint64_t left_by;     /* to a claim: RUN, STALE, and DUPLICATE and CONFLICT by its lane: the run that had left it waiting and counts
+                           * it so; 0: none */
     int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
 } once_decision;
 
@@ -244,7 +245,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 int once_entry_extend(once_entry *entry, const once_request *request, int64_t now_ms, bool *ours);
 
 /* For an entry that is due. Sets out->answer to RUN (claimed with `token`), to STALE, DUPLICATE or CONFLICT (it is settled, or dead;
- * hand it out for counting), or to UNKNOWN, LATER or BUSY when it must not be handed out after all. */
+ * hand it out for counting), or to UNKNOWN or LATER when it must not be handed out after all. */
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out);
 
 /* Nothing is known about the key any more; expires_ms stays, for drivers that must cover an older record. */

@@ -80,7 +80,7 @@ typedef struct once_audit {
     int64_t time_ms;     /* the store's time; set by the store */
     once_bytes consumer;
     once_bytes who;      /* "user@host:pid" */
-    once_bytes what;     /* "replay", "replay --force", "replay --body", "discard", "resolve", "forget" */
+    once_bytes what;     /* "replay" (with "--force", "--body" or both), "discard", "resolve", "forget", "confirm-clock" */
     once_bytes key;      /* may be empty */
     uint64_t letter;     /* 0: none */
     once_bytes note;

@@ -403,6 +403,28 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(fixture *f)
     }
 }
 
+/* A lane that is blocked stays so, also when an older version finishes and nobody waits meanwhile. */
+static void f33_a_blocked_lane_does_not_expire(fixture *f)
+{
+    once_request five = ask_lane(f, "5", "lane", 5, -1), six = ask_lane(f, "6", "lane", 6, -1);
+    five.lane.block = six.lane.block = true;
+    assert_answer(do_accept(f, &five), WAITING);
+    assert_string_equal(work(f, ONCE_DEAD), "5");
+    accept_lane(f, "4", 4, -1);
+    assert_string_equal(work(f, ONCE_DONE), "4");
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    pass(f, REMEMBER * 3);
+    sweep_all(f, 100);
+    assert_answer(do_claim(f, &six), LATER);
+    assert_answer(do_accept(f, &six), WAITING);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    once_letter letter;
+    bool found;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+    assert_string_equal(work(f, ONCE_DONE), "6");
+}
+
 /* Two gaps end at once; the higher one is parked, and there is a gap again when the lower one is settled. */
 static void f28_two_gaps_that_end_together(fixture *f)
 {
@@ -541,6 +563,7 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(f86_an_equal_version_under_another_key_is_recorded, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f86_an_equal_version_waits_for_the_first_and_is_judged_then, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f33_a_dead_one_that_blocks_holds_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f33_a_blocked_lane_does_not_expire, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_two_gaps_that_end_together, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(equals_in_a_lane_do_not_wait_for_each_other, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(what_comes_back_from_the_dead_does_not_block_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),

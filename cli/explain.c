@@ -144,7 +144,10 @@ static void as_text(const once_explanation *e)
     if (source_has_it) printf("  Only its source has its message: the store waits until that brings it again, and then it may run.\n");
     for (size_t i = 0; i < sizeof sentences / sizeof *sentences && !source_has_it; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
-    if (strcmp(e->state, "absent") == 0) return;
+    if (strcmp(e->state, "absent") == 0) {
+        if (e->reason.len) say("  But ", e->reason, ".\n");
+        return;
+    }
     printf("  Its idempotency key is %s.\n", e->idempotency_key);
     tell_first(e);
     tell_attempts(e);
@@ -152,6 +155,11 @@ static void as_text(const once_explanation *e)
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");
     else if (e->expires_ms != ONCE_NO_TIME) printf("  Forgotten after %s%s.\n", cli_when(e->expires_ms, time), source_has_it ? ", unless it comes before" : "");
+    if (strcmp(e->state, "unknown") == 0 && !e->has_body) {
+        printf("  It is not forgotten before somebody decides: once resolve FILE KEY done, or, when its source has brought its message again,"
+               " retry or dead.\n");
+        return;
+    }
     for (size_t i = 0; i < sizeof kept / sizeof *kept && e->expires_ms == ONCE_NO_TIME; i++)
         if (strcmp(kept[i].state, e->state) == 0) printf("  %s\n", kept[i].sentence);
 }

@@ -28,7 +28,7 @@ static once_outcome charge_card(void *user, const once_call *call, once_reply *r
      * after a crash is one charge. */
     if (id.len == 2 && memcmp(id.data, "p3", 2) == 0 && call->failures == 0) {
         once_reply_reason(reply, "gateway answered 503");
-        return ONCE_RETRY; /* counted, and tried again after a backoff; after 5 failures a dead letter */
+        return ONCE_RETRY; /* counted, and tried again after a backoff; after 12 failures a dead letter */
     }
     if (strlen(call->idempotency_key) != 32) return ONCE_DEAD;
 

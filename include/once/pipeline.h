@@ -116,7 +116,7 @@ typedef struct once_explanation {
     int64_t due_ms;     /* claimed: end of the lease; waiting: not before */
     int64_t expires_ms; /* forgotten then; ONCE_FOREVER: never; ONCE_NO_TIME: not by time */
     bool has_body;      /* the store has its message: it can hand it out again, or keeps it for a person */
-    once_bytes reason, result;
+    once_bytes reason, result; /* reason of an absent one, if not empty: which dead letter has the key */
     once_bytes who;    /* first saw it: "user@host:pid"; empty when that is not known */
     once_bytes worker; /* claimed: whose claim it is; otherwise, if not empty: whose lease ran out, and who has not reported */
     const once_attempt *attempts; /* that have ended and are kept, oldest first: the last ten or so */

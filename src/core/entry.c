@@ -1049,6 +1049,14 @@ static void show_long(once_bytes key, char out[71])
     }
 }
 
+bool once_key_looks_long(once_bytes shown)
+{
+    if (shown.len != 71 || memcmp(shown.data, "sha256:", 7) != 0) return false;
+    for (size_t i = 7; i < shown.len; i++)
+        if (!((shown.data[i] >= '0' && shown.data[i] <= '9') || (shown.data[i] >= 'a' && shown.data[i] <= 'f'))) return false;
+    return true;
+}
+
 once_hash once_long_key_id(once_secret secret, const once_scope *scope, once_bytes shown)
 {
     return identity(secret, 'H', (const once_bytes[]){scope->tenant, scope->consumer, scope->operation, shown}, 4);

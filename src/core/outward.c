@@ -4,8 +4,6 @@
 
 #include "base/banned.h"
 
-#define LONG_TEXT 71u /* "sha256:" and 64 digits */
-
 static void put_hex(const unsigned char *bytes, once_outward out)
 {
     static const char hex[] = "0123456789abcdef";
@@ -16,17 +14,13 @@ static void put_hex(const unsigned char *bytes, once_outward out)
     out[32] = 0;
 }
 
-static int digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static unsigned digit(char c) { return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10); }
 
 /* Whether the key is shown as long ones are; then its digest. */
 static bool read_digest(once_bytes key, unsigned char out[32])
 {
-    if (key.len != LONG_TEXT || memcmp(key.data, "sha256:", 7) != 0) return false;
-    for (size_t i = 0; i < 32; i++) {
-        const int high = digit(key.data[7 + 2 * i]), low = digit(key.data[8 + 2 * i]);
-        if (high < 0 || low < 0) return false;
-        out[i] = (unsigned char)(high << 4 | low);
-    }
+    if (!once_key_looks_long(key)) return false;
+    for (size_t i = 0; i < 32; i++) out[i] = (unsigned char)(digit(key.data[7 + 2 * i]) << 4 | digit(key.data[8 + 2 * i]));
     return true;
 }
 

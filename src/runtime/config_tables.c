@@ -278,6 +278,7 @@ static const once_config_scope statement_scope = {
             "double, printed, is the same number again (12.75 is, 12345678901234567.89 is not). Otherwise, and for larger integers, the\n"
             "message is a dead letter whose reason names the field. `:{/amount as text}` binds the exact text on both, `:{/amount? as text}`\n"
             "also when it may be absent; in SQLite keep it in a TEXT column, because one of type NUMERIC or REAL makes a double of it again.\n"
+            "A column of type REAL makes doubles of integers, too: beyond 2^53 that is another number.\n"
             "\n"
             "Names that begin with `once_` are not fields: `:once_key` is the key, as `once explain` wants it, `:once_idempotency_key`\n"
             "32 hexadecimal digits that are the same for every attempt at this key, and `:once_attempt` is 1, 2, 3..., higher each\n"

@@ -726,7 +726,7 @@ static int find_entry(once_pipeline *pipeline, once_store *store, once_bytes ten
         if (once_spec_handler_by_operation(spec, scope.operation) != &spec->handlers[i]) continue; /* shares its keys */
         if (operation.len && !same(operation, scope.operation)) continue;
         once_entry entry;
-        const int rc = store->ops->get(store, once_key_id(store->secret, &scope, key), &entry, arena, err);
+        const int rc = once__entry_by_key(store, &scope, key, &entry, arena, err);
         if (rc != ONCE_OK) return rc;
         if (entry.state == ONCE_STATE_ABSENT) continue;
         if (known++)

@@ -363,11 +363,34 @@ static bool remembers(const once_spec *spec, const once_handler_spec *h)
     return h->effect != ONCE_EFFECT_DEAD && (!h->natural || spec->version);
 }
 
+/* "12 attempts", "attempts for 1h", or both. */
+static const char *budget_of(const once_retry *retry, char *out, size_t size)
+{
+    char time[ONCE_DURATION_TEXT];
+    if (retry->for_ms > 0) once_duration_format(retry->for_ms, time);
+    if (retry->attempts == ONCE_ANY_ATTEMPTS) snprintf(out, size, "attempts for %s", time);
+    else if (retry->for_ms > 0) snprintf(out, size, "%u attempts, for %s at most", retry->attempts, time);
+    else snprintf(out, size, "%u attempts", retry->attempts);
+    return out;
+}
+
+/* How long all retries of a message may take: until the number of attempts or their time is over, whichever comes first. */
+static int64_t horizon_of(const once_retry *retry)
+{
+    int64_t horizon_ms = 0, bound_ms = retry->min_ms, until_ms = INT64_MAX;
+    if (retry->for_ms > 0 && __builtin_add_overflow(retry->for_ms, retry->max_ms, &until_ms)) until_ms = INT64_MAX;
+    for (uint32_t k = 1; k < retry->attempts && horizon_ms < until_ms; k++) {
+        if (__builtin_add_overflow(horizon_ms, bound_ms, &horizon_ms)) return INT64_MAX;
+        bound_ms = bound_ms > retry->max_ms / 2 ? retry->max_ms : bound_ms * 2;
+    }
+    return horizon_ms < until_ms ? horizon_ms : until_ms;
+}
+
 static void find_handlers(const once_spec *spec, once_parts *parts, once_finding *report, void *user)
 {
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *h = &spec->handlers[i];
-        char topic[120], text[900], promise[300], external[300], lease[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
+        char topic[120], text[900], promise[300], external[300], budget[80], lease[ONCE_DURATION_TEXT], remember[ONCE_DURATION_TEXT];
         const once_bytes name = h->type.len ? h->type : ONCE_BYTES("(all)");
         const once_bytes key = once_template_text(h->key);
         const bool kept = remembers(spec, h);
@@ -377,10 +400,10 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
         } else {
             promise_of(spec, h, promise, sizeof promise);
             describe_external(h, external, sizeof external);
-            snprintf(text, sizeof text, "%s; %soperation %.*s, key %.*s, %s%s%slease %s, %u attempts", promise, external,
+            snprintf(text, sizeof text, "%s; %soperation %.*s, key %.*s, %s%s%slease %s, %s", promise, external,
                      (int)h->operation.len, h->operation.data, key.len < 120 ? (int)key.len : 120, key.data,
                      kept ? "remember " : "", kept ? once_duration_format(h->remember_ms, remember) : "", kept ? ", " : "",
-                     once_duration_format(h->lease_ms, lease), h->retry.attempts);
+                     once_duration_format(h->lease_ms, lease), budget_of(&h->retry, budget, sizeof budget));
         }
         report(user, topic, text, false);
         find_other_database(h, topic, parts, report, user);
@@ -405,11 +428,7 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
         const once_handler_spec *h = &spec->handlers[i];
         if (!remembers(spec, h) || h->remember_ms == ONCE_FOREVER) continue;
         any = true;
-        int64_t horizon = 0, bound = h->retry.min_ms;
-        for (uint32_t k = 1; k < h->retry.attempts; k++) {
-            horizon += bound;
-            bound = bound > h->retry.max_ms / 2 ? h->retry.max_ms : bound * 2;
-        }
+        const int64_t horizon = horizon_of(&h->retry);
         if (h->remember_ms < horizon) {
             snprintf(text, sizeof text, "remember (%s) is shorter than all retries may take (%s); a redelivery after that would run again",
                      once_duration_format(h->remember_ms, a), once_duration_format(horizon, b));
@@ -480,6 +499,13 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
 
 /* --- explain --- */
 
+int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena, once_error *err)
+{
+    const int rc = store->ops->get(store, once_key_id(store->secret, scope, key), out, arena, err);
+    if (rc != ONCE_OK || out->state != ONCE_STATE_ABSENT || !once_key_looks_long(key)) return rc;
+    return store->ops->get(store, once_long_key_id(store->secret, scope, key), out, arena, err);
+}
+
 /* The reason of an entry: its own, and what it waits for in its lane, or its lane for it. */
 static int explain_lane(once_store *store, once_entry *entry, once_arena *arena, once_error *err)
 {
@@ -527,6 +553,45 @@ static void explain_entry(const once_keying *keying, const once_entry *entry, on
     visit(user, &explanation);
 }
 
+typedef struct letter_of_key {
+    once_scope scope;
+    once_bytes key;
+    once_arena *arena;
+    uint64_t id; /* of the last one; 0: none */
+    once_bytes reason;
+    bool failed;
+} letter_of_key;
+
+static bool same_bytes(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+static bool is_of_key(void *user, const once_letter *letter)
+{
+    letter_of_key *s = user;
+    if (!same_bytes(letter->key, s->key) || !same_bytes(letter->scope.tenant, s->scope.tenant)) return true;
+    s->id = letter->id;
+    s->failed = !once_arena_copy(s->arena, letter->reason, &s->reason);
+    return !s->failed;
+}
+
+/* No entry knows the key. A letter may: of a message that was refused before it could have one (too old, below the first version). */
+static int explain_letter_or_nothing(once_store *store, const once_keying *keying, once_scope scope, once_bytes key, once_arena *arena,
+                                     once_explain_visit *visit, void *user, once_error *err)
+{
+    char reason[400];
+    letter_of_key s = {.scope = scope, .key = key, .arena = arena};
+    once_entry absent = {.scope = scope, .key = key};
+    const int rc = store->ops->letters(store, scope.consumer, 0, is_of_key, &s, err);
+    if (rc != ONCE_OK) return rc;
+    if (s.failed) return once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
+    if (s.id) {
+        const int n = snprintf(reason, sizeof reason, "dead letter %llu has this key: %.*s", (unsigned long long)s.id,
+                               s.reason.len < 300 ? (int)s.reason.len : 300, s.reason.data ? s.reason.data : "");
+        absent.reason = (once_bytes){reason, (size_t)n};
+    }
+    explain_entry(keying, &absent, key, visit, user);
+    return ONCE_OK;
+}
+
 int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit, void *user, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
@@ -548,7 +613,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         const once_scope scope = {tenant, spec->consumer, spec->handlers[i].operation};
         if (once_spec_handler_by_operation(spec, scope.operation) != &spec->handlers[i]) continue; /* shares its keys */
         once_entry entry;
-        rc = store->ops->get(store, once_key_id(store->secret, &scope, key), &entry, &arena, err);
+        rc = once__entry_by_key(store, &scope, key, &entry, &arena, err);
         if (rc != ONCE_OK || entry.state == ONCE_STATE_ABSENT) continue;
         entry.scope = scope; /* finished entries may keep less than they were made with */
         entry.key = key;
@@ -556,10 +621,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, visit, user);
         known++;
     }
-    if (rc == ONCE_OK && known == 0) {
-        const once_entry absent = {.scope = {tenant, spec->consumer, {0}}, .key = key};
-        explain_entry(&keying, &absent, shown, visit, user);
-    }
+    if (rc == ONCE_OK && known == 0) rc = explain_letter_or_nothing(store, &keying, (once_scope){tenant, spec->consumer, {0}}, shown, &arena, visit, user, err);
     once_arena_release(&arena);
     once__store_close(store);
     return rc;

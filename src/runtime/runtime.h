@@ -80,4 +80,7 @@ void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size
 
 int once__memory_run_ended(once_pipeline *pipeline, once_store *store, uint64_t run, once_error *err);
 
+/* The entry of a key as an operator names it: whole, or, when it is a long one, as it is shown. */
+int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena, once_error *err);
+
 #endif

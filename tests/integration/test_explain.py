@@ -235,3 +235,48 @@ def test_bodies_are_not_told(tmp_path, mode):
     for verb in (["explain", p.name, "a"], ["list", p.name]):
         told = once(*verb, *(["--json"] if mode == "json" else []), cwd=p.folder)
         assert told.status == 0 and "4111" not in told.out + told.err
+
+
+def test_f63_f99_a_long_key_is_found_by_the_name_that_is_shown(tmp_path):
+    p = pipeline(str(tmp_path), "import sys; sys.exit(70)\n")
+    key = "k" * 1200
+    p.write({"id": key})
+    run(p, 1)
+    shown = p.once("list", "--unknown", "--json", p.name).json["messages"][0]["key"]
+    assert shown.startswith("sha256:") and len(shown) == 71
+    by_name, whole = explain(p, shown)[1], explain(p, key)[1]
+    assert by_name["state"] == whole["state"] == "unknown"
+    assert by_name["idempotency_key"] == whole["idempotency_key"]
+    told = p.once("explain", p.name, "--message", "in.ndjson:1")
+    assert "absent" not in told.out and "unknown" in told.out, told
+    assert p.once("resolve", p.name, shown, "done").status == 0
+    assert explain(p, key)[1]["state"] == "done"
+
+
+def test_a_letter_without_an_entry_is_found_by_its_key(tmp_path):
+    p = pipeline(str(tmp_path), "", head='key: "${/id}"\norder: "${/lane}"\nversion: {from: "${/v}", first: 1}\n')
+    p.write({"id": "a0", "lane": "x", "v": 0})
+    run(p, 1)
+    lines, entry = explain(p, "a0")
+    assert entry["state"] == "absent"
+    assert any(line.startswith("  But dead letter 1 has this key: ") for line in lines), lines
+    assert len(explain(p, "a1")[0]) == 2  # nothing knows that one
+
+
+@pytest.mark.parametrize("retry, told", [("{for: 1h}", "attempts for 1h"), ("{attempts: 3, for: 1h}", "3 attempts, for 1h at most"),
+                                         ("{attempts: 3}", "3 attempts")])
+def test_check_tells_the_budget_of_retries(tmp_path, retry, told):
+    p = pipeline(str(tmp_path), "", head='key: "${/id}"\nremember: 10m\nretry: ' + retry + "\n")
+    checked = p.once("check", p.name)
+    assert checked.status == 0 and f", {told}\n" in checked.out, checked
+    assert ("is shorter than all retries may take" in checked.out) == (retry == "{for: 1h}"), checked
+
+
+def test_what_cannot_be_done_without_a_body_is_not_offered(tmp_path):
+    p = pipeline(str(tmp_path), "import os, signal; os.kill(os.getppid(), signal.SIGKILL)\n", more="  lease: 300ms\n")
+    p.write({"id": "k"})
+    with Running(["run", p.name], p.folder) as running:
+        running.process.wait()
+    until(lambda: explain(p, "k")[1]["state"] == "unknown", what="the lease to be over")
+    lines = explain(p, "k")[0]
+    assert any("when its source has brought its message again" in line for line in lines), lines

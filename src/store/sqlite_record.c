@@ -233,7 +233,7 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
     out->token = get_id(&in);
     if (head & HAS_FINGERPRINT) out->fingerprint = get_id(&in);
     out->changed_ms = get_time(&in);
-    out->seen_ms = out->changed_ms - unzigzag(get_varint(&in));
+    if (__builtin_sub_overflow(out->changed_ms, unzigzag(get_varint(&in)), &out->seen_ms)) return false;
     out->attempt = (uint32_t)get_varint(&in);
     out->failures = (uint32_t)get_varint(&in);
     out->scope = get_varint(&in);
@@ -245,6 +245,7 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
         const uint64_t len = get_varint(&in);
         reader text = in;
         if (head & TEXT_APART) {
+            if (len == 0) return false; /* nobody writes an empty tail */
             if (ref->tail_len == SIZE_MAX) {
                 out->result.len = (size_t)len;
                 return in.ok && in.at == in.end && len < SIZE_MAX;

@@ -380,6 +380,38 @@ static void test_records_survive_writing_and_reading(void **state)
     once_buf_release(&tails);
 }
 
+/* Records that nobody writes, with sizes that are right. */
+static void test_records_with_impossible_values_are_damaged(void **state)
+{
+    (void)state;
+    enum { HEAD_AT = 1 + 16, LIVED_AT = HEAD_AT + 1 + 6 + 16 + 6, REST = 7 };
+    once_record read;
+    once_record_ref seen;
+    char bytes[100] = {0};
+    const once_bytes records = {bytes, LIVED_AT + 10 + REST};
+    bytes[0] = (char)(records.len - 1);
+    bytes[HEAD_AT] = ONCE_STATE_DONE - 4;
+    memset(bytes + LIVED_AT, 0xff, 9); /* lived since before the beginning of 64 bits */
+    bytes[LIVED_AT] = (char)0xff;
+    bytes[LIVED_AT + 9] = 1;
+    assert_true(once__record_look(records, 0, 0, &seen));
+    assert_false(once__record_read(records, &seen, (once_bytes){0}, &read));
+    bytes[LIVED_AT] = (char)0xfe; /* changed - INT64_MAX, which is a number */
+    assert_true(once__record_read(records, &seen, (once_bytes){0}, &read));
+
+    bytes[LIVED_AT] = 0;
+    bytes[HEAD_AT] = (char)((ONCE_STATE_DONE - 4) | 0x40 | 0x80); /* a text apart that has no bytes */
+    memset(bytes + LIVED_AT, 0, sizeof bytes - LIVED_AT);
+    const once_bytes apart = {bytes, LIVED_AT + 1 + REST + 1};
+    bytes[0] = (char)(apart.len - 1);
+    assert_false(once__record_look(apart, 0, 0, &seen));
+    seen = (once_record_ref){.len = apart.len};
+    assert_false(once__record_read(apart, &seen, (once_bytes){0}, &read));
+    bytes[apart.len - 1] = 3;
+    assert_true(once__record_look(apart, 0, 0, &seen));
+    assert_int_equal(seen.tail_len, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +419,7 @@ int main(void)
         cmocka_unit_test(f23_expired_is_dropped_in_bounded_steps),
         cmocka_unit_test(f23_a_record_is_kept_until_its_last_millisecond),
         cmocka_unit_test(test_records_survive_writing_and_reading),
+        cmocka_unit_test(test_records_with_impossible_values_are_damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,11 +7,13 @@
 #include "base/banned.h"
 
 enum { FIELDS_MAX = 8, NAME_MAX_BYTES = 64, REASON_MAX_BYTES = 4096 };
+enum { LOOKUPS_COST_MAX = 1000000 }; /* members passed while searching: a store may be locked meanwhile, and anybody may send wide objects */
 
 /* Names that differ, up to some. */
 typedef struct differing {
     once_bytes names[FIELDS_MAX];
     size_t n; /* may be more than there is room for */
+    bool cut; /* there may be others: not everything was compared */
 } differing;
 
 static void note(differing *to, once_bytes name)
@@ -26,14 +28,41 @@ static bool same_value(once_json *x, once_json_value in_x, once_json *y, once_js
     return in_x.type == ONCE_JSON_ABSENT || once_hash_equal(once_json_fingerprint(x, in_x, 0), once_json_fingerprint(y, in_y, 0));
 }
 
-/* Members of `x` that `y` does not have so; with `missing` only those that it does not have at all. */
+static size_t count_members(const once_json *json)
+{
+    size_t n = 0;
+    for (once_json_iter it = once_json_each(json, once_json_root(json)); once_json_next(&it);) n++;
+    return n;
+}
+
+/* The member of `y` of that name. Mostly it stands at the same place as in the other object; searching for it costs as many steps as `y` has
+ * members, and there are so many steps in all. False: they are used up. */
+static bool find_member(once_json *y, once_json_iter *beside, size_t members, size_t *steps, once_bytes name, once_json_value *out)
+{
+    if (once_json_next(beside) && once_json_string_is(beside->key, name)) {
+        *out = beside->value;
+        return true;
+    }
+    if (*steps < members) return false;
+    *steps -= members;
+    *out = once_json_member(y, once_json_root(y), name);
+    return true;
+}
+
+/* Members of `x` that `y` does not have so; with `missing` only those that it does not have at all. Stops when there are more than can be told. */
 static bool compare_members(once_json *x, once_json *y, bool missing, once_arena *arena, differing *out)
 {
-    once_json_iter it = once_json_each(x, once_json_root(x));
-    while (once_json_next(&it)) {
+    const size_t members = count_members(y);
+    size_t steps = LOOKUPS_COST_MAX / 2;
+    once_json_iter it = once_json_each(x, once_json_root(x)), beside = once_json_each(y, once_json_root(y));
+    while (out->n <= FIELDS_MAX && once_json_next(&it)) {
         once_bytes name;
+        once_json_value other;
         if (!once_json_string(it.key, arena, &name)) return false;
-        const once_json_value other = once_json_member(y, once_json_root(y), name);
+        if (!find_member(y, &beside, members, &steps, name, &other)) {
+            out->cut = true;
+            return true;
+        }
         if (missing ? other.type == ONCE_JSON_ABSENT : !same_value(x, it.value, y, other)) note(out, name);
     }
     return true;
@@ -65,16 +94,36 @@ static bool find_fields(once_bytes first, once_bytes now, const once_fingerprint
     return fine;
 }
 
-/* Control characters do not get into a reason. */
+/* What moves a terminal or turns the direction of a line: U+0080 to U+009F, U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
+static bool steers(const unsigned char *at, int n)
+{
+    if (n == 1) return *at < 0x20 || *at == 0x7f;
+    if (n == 2) return (at[0] == 0xc2 && at[1] < 0xa0) || (at[0] == 0xd8 && at[1] == 0x9c);
+    if (n != 3 || at[0] != 0xe2) return false;
+    return (at[1] == 0x80 && (at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae))) || (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
+}
+
+/* Whole characters, and none that steers. */
+static void put_plain(once_buf *to, once_bytes text, size_t max)
+{
+    size_t at = 0;
+    while (at < text.len) {
+        const unsigned char *in = (const unsigned char *)text.data + at;
+        const int n = once_utf8_sequence(in, text.len - at);
+        const size_t step = (size_t)(n < 0 ? -n : n);
+        if (at + step > max) break;
+        if (n < 0 || steers(in, n)) once_buf_puts(to, "?");
+        else once_buf_append(to, in, step);
+        at += step;
+    }
+    if (at < text.len) once_buf_puts(to, "...");
+}
+
 static void put_name(once_buf *to, once_bytes name)
 {
     once_buf_puts(to, "'");
-    const size_t len = name.len < NAME_MAX_BYTES ? name.len : NAME_MAX_BYTES;
-    for (size_t i = 0; i < len; i++) {
-        const char c = (unsigned char)name.data[i] < 0x20 || name.data[i] == 0x7f ? '?' : name.data[i];
-        once_buf_append(to, &c, 1);
-    }
-    once_buf_puts(to, len < name.len ? "...'" : "'");
+    put_plain(to, name, NAME_MAX_BYTES);
+    once_buf_puts(to, "'");
 }
 
 static void put_fields(once_buf *to, const differing *fields)
@@ -86,7 +135,8 @@ static void put_fields(once_buf *to, const differing *fields)
         put_name(to, fields->names[i]);
     }
     if (fields->n > FIELDS_MAX) once_buf_puts(to, " and others");
-    once_buf_puts(to, fields->n == 1 ? " differs" : " differ");
+    else if (fields->cut) once_buf_puts(to, " and perhaps others");
+    once_buf_puts(to, fields->n == 1 && !fields->cut ? " differs" : " differ");
 }
 
 static void put_origin(once_buf *to, const once_first *first)
@@ -95,9 +145,9 @@ static void put_origin(once_buf *to, const once_first *first)
     once_buf_puts(to, "; the first one came ");
     if (first->at.place.len) {
         once_buf_puts(to, "from ");
-        once_buf_append(to, first->at.place.data, first->at.place.len < 400 ? first->at.place.len : 400);
+        put_plain(to, first->at.place, 400);
         once_buf_puts(to, ":");
-        once_buf_append(to, first->at.point.data, first->at.point.len < 100 ? first->at.point.len : 100);
+        put_plain(to, first->at.point, 100);
         once_buf_puts(to, " ");
     }
     once_buf_puts(to, "at ");

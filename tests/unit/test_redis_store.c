@@ -549,6 +549,167 @@ static void what_waits_without_a_body_is_forgotten_by_the_server(void **state)
     assert_true(settle(f, f->b, &shortly, ONCE_DONE));
 }
 
+/* The head as programs of format 1 wrote it. */
+static void make_format_1(fixture *f)
+{
+    once_redis *r = (once_redis *)f->a;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 6);
+    once__redis_text(&r->pipe, "HSET");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, "format");
+    once__redis_text(&r->pipe, "1");
+    once__redis_text(&r->pipe, "secret");
+    once__redis_arg(&r->pipe, &f->a->secret, sizeof f->a->secret);
+    once__redis_command(&r->pipe, 3);
+    once__redis_text(&r->pipe, "HDEL");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, "key_secret");
+    assert_ok(f, once__redis_ask(r, &f->err));
+}
+
+/* The first thing that the commit and the begin of format 1 ask. */
+static bool format_1_may_commit(fixture *f)
+{
+    once_redis *r = (once_redis *)f->a;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 5);
+    once__redis_text(&r->pipe, "EVAL");
+    once__redis_text(&r->pipe, "if redis.call('HGET', KEYS[1], 'secret') ~= ARGV[1] then return 2 end return 3");
+    once__redis_text(&r->pipe, "1");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_arg(&r->pipe, &f->a->secret, sizeof f->a->secret);
+    assert_ok(f, once__redis_ask(r, &f->err));
+    return r->pipe.replies[0]->integer == 3;
+}
+
+static long field_of_head(fixture *f, const char *field, char *out, size_t size)
+{
+    once_redis *r = (once_redis *)f->a;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 3);
+    once__redis_text(&r->pipe, "HGET");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, field);
+    assert_ok(f, once__redis_ask(r, &f->err));
+    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
+    snprintf(out, size, "%.*s", (int)value.len, value.len ? value.data : "");
+    return (long)value.len;
+}
+
+/* A program of format 1 that still runs does nothing any more from the moment on in which another one brings the store up to date. */
+static void f58_a_running_program_of_format_1_is_shut_out(void **state)
+{
+    fixture *f = begun(state);
+    char text[64];
+    assert_false(format_1_may_commit(f)); /* in a new store as well */
+    const once_request r = ask(f, "k", NULL);
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+    assert_true(settle(f, f->a, &r, ONCE_DONE));
+    make_format_1(f);
+    assert_true(format_1_may_commit(f));
+    once__store_close(f->b);
+    f->b = open_store(f->url);
+    assert_false(format_1_may_commit(f));
+    assert_int_equal(field_of_head(f, "secret", text, sizeof text), sizeof(once_secret)); /* one that starts reads on to the format */
+    field_of_head(f, "format", text, sizeof text);
+    assert_string_equal(text, "2");
+    assert_memory_equal(&f->a->secret, &f->b->secret, sizeof(once_secret));
+    const once_request again = ask(f, "k", NULL);
+    assert_int_equal(claim(f, f->b, &again), ONCE_ANSWER_DUPLICATE);
+}
+
+static void f58_an_upgrade_that_was_killed_is_done_by_the_next(void **state)
+{
+    fixture *f = begun(state);
+    char words[120], text[64];
+    snprintf(words, sizeof words, "HSET {%s}head upgrading 1", strrchr(f->url, '=') + 1);
+    run_command(f, words);
+    once__store_close(f->b);
+    f->b = open_store(f->url);
+    assert_int_equal(field_of_head(f, "upgrading", text, sizeof text), 0);
+    /* A head of a newer format without its secret is not taken for an empty store. */
+    snprintf(words, sizeof words, "HDEL {%s}head key_secret", strrchr(f->url, '=') + 1);
+    run_command(f, words);
+    once_store *store = NULL;
+    const once_store_options options = {.size = sizeof options, .create = true};
+    assert_int_equal(once__store_open(f->url, &options, &store, &f->err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(f->err.text, "the head"));
+}
+
+/* How format 1 read a lane: everything behind the end was ids. */
+static bool format_1_reads_lane(once_bytes value, size_t *n_claimed)
+{
+    enum { FIXED = 1 + 8 + 1 + 8 + 8 };
+    if (value.len < FIXED || value.data[0] != 'N') return false;
+    *n_claimed = (value.len - FIXED) / 16;
+    return (value.len - FIXED) % 16 == 0;
+}
+
+static once_bytes stored_lane(fixture *f, once_hash id)
+{
+    once_redis *r = (once_redis *)f->a;
+    once_bytes value;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "GET");
+    once__redis_put_id_key(r, "l", id);
+    assert_ok(f, once__redis_ask(r, &f->err));
+    assert_true(once_arena_copy(&f->arena, once__redis_bytes(r->pipe.replies[0]), &value));
+    return value;
+}
+
+static void f58_format_1_refuses_a_lane_with_a_record(void **state)
+{
+    fixture *f = begun(state);
+    size_t n;
+    for (size_t len = 1; len <= 32; len++) { /* with every rest that a length may have */
+        char key[33], lane[40];
+        memset(key, 'k', len);
+        key[len] = '\0';
+        snprintf(lane, sizeof lane, "lane %zu", len);
+        once_request r = ask(f, key, lane);
+        r.lane.versioned = true;
+        r.lane.version = 1;
+        assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+        assert_true(format_1_reads_lane(stored_lane(f, r.lane.id), &n)); /* nothing in it that they would not understand */
+        assert_int_equal(n, 1);
+        assert_true(settle(f, f->a, &r, ONCE_DONE));
+        assert_false(format_1_reads_lane(stored_lane(f, r.lane.id), &n));
+        once_request older = ask(f, "older", lane);
+        older.lane.versioned = true;
+        assert_int_equal(claim(f, f->b, &older), len == 1 ? ONCE_ANSWER_STALE : ONCE_ANSWER_DUPLICATE);
+    }
+}
+
+/* Format 1 wrote a version, and nothing of who settled it. */
+static void f58_a_lane_of_format_1_is_read(void **state)
+{
+    fixture *f = begun(state);
+    once_request old = ask(f, "old", "lane"), equal = ask(f, "equal", "lane"), next = ask(f, "next", "lane");
+    old.lane.versioned = equal.lane.versioned = next.lane.versioned = true;
+    old.lane.version = 6;
+    equal.lane.version = 7;
+    next.lane.version = 8;
+    once_buf value;
+    once_buf_init(&value, 1000);
+    const once_redis_lane_record record = {.stamp = 5, .has_version = true, .version = 7, .expires_ms = INT64_MAX};
+    once__redis_write_lane(&value, &record);
+    size_t n;
+    assert_true(format_1_reads_lane(once_buf_bytes(&value), &n) && n == 0);
+    once_redis *r = (once_redis *)f->a;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 3);
+    once__redis_text(&r->pipe, "SET");
+    once__redis_put_id_key(r, "l", old.lane.id);
+    once__redis_arg(&r->pipe, value.data, value.len);
+    assert_ok(f, once__redis_ask(r, &f->err));
+    once_buf_release(&value);
+    assert_int_equal(claim(f, f->a, &old), ONCE_ANSWER_STALE);
+    assert_int_equal(claim(f, f->a, &equal), ONCE_ANSWER_CONFLICT);
+    assert_int_equal(claim(f, f->a, &next), ONCE_ANSWER_RUN);
+}
+
 /* Format 1 had it in the index by its due time, and for ever. */
 static void f58_format_1_is_brought_up_to_date(void **state)
 {
@@ -559,8 +720,6 @@ static void f58_format_1_is_brought_up_to_date(void **state)
     assert_true(release_bare(f, &r));
     const char *name = strrchr(f->url, '=') + 1;
     snprintf(words, sizeof words, "DEL {%s}w", name);
-    run_command(f, words);
-    snprintf(words, sizeof words, "HSET {%s}head format 1", name);
     run_command(f, words);
     once_redis *old = (once_redis *)f->a;
     once__redis_pipe_clear(&old->pipe);
@@ -576,6 +735,7 @@ static void f58_format_1_is_brought_up_to_date(void **state)
     once__redis_put_id_key(old, "e", r.id);
     assert_ok(f, once__redis_ask(old, &f->err));
     assert_int_equal(waiting_of(f), 0);
+    make_format_1(f);
     once__store_close(f->b);
     f->b = open_store(f->url);
     assert_int_equal(waiting_of(f), 1);
@@ -1011,6 +1171,10 @@ int main(void)
         WITH(a_script_that_the_server_forgot),
         WITH(what_waits_without_a_body_is_forgotten_by_the_server),
         WITH(f58_format_1_is_brought_up_to_date),
+        WITH(f58_a_running_program_of_format_1_is_shut_out),
+        WITH(f58_an_upgrade_that_was_killed_is_done_by_the_next),
+        WITH(f58_format_1_refuses_a_lane_with_a_record),
+        WITH(f58_a_lane_of_format_1_is_read),
         WITH(f47_a_store_that_was_emptied),
         WITH(f47_settings_that_change_are_noticed_by_the_next_commit),
         WITH(f47_forgotten_commits_are_noticed),

@@ -21,7 +21,7 @@
 static const char script[] =
     "local head, a, i = KEYS[1], ARGV, 2\n"
     "local call, find, min = redis.call, string.find, math.min\n"
-    "if call('HGET', head, 'secret') ~= a[1] then return 2 end\n"
+    "if call('HGET', head, 'key_secret') ~= a[1] then return 2 end\n"
     "local function count() i = i + 1 return tonumber(a[i - 1]) end\n"
     "local n = count()\n"
     "local small = n - count()\n"

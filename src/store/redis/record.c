@@ -12,7 +12,7 @@ enum { VERSIONED = 1, GAP = 2, HOLD = 4, NATURAL = 8, SILENT = 16, HAS_MESSAGE =
 /* In the byte of the state of an open entry, so that programs which do not know it refuse the value: they would give its message an old
  * idempotency key. */
 enum { OPEN_NEW_KEY = 0x10 };
-enum { LANE_VERSION = 1, LANE_RECORD = 2 };
+enum { LANE = 'N', LANE_WITH_RECORD = 'M' }; /* two kinds: who does not know of records would take them for ids */
 enum { BLOCK = 0x80 }; /* in the byte of the state */
 
 #define TIME_FOREVER ((INT64_C(1) << 48) - 1)
@@ -168,9 +168,9 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
 
 void once__redis_write_lane(once_buf *to, const once_redis_lane_record *lane)
 {
-    put_byte(to, 'N');
+    put_byte(to, lane->kept.len ? LANE_WITH_RECORD : LANE);
     put_word(to, lane->stamp);
-    put_byte(to, (lane->has_version ? LANE_VERSION : 0u) | (lane->kept.len ? LANE_RECORD : 0u));
+    put_byte(to, lane->has_version);
     put_signed(to, lane->version);
     put_signed(to, lane->expires_ms);
     if (lane->kept.len) put_bytes(to, lane->kept);
@@ -415,16 +415,17 @@ bool once__redis_read_head(once_bytes value, once_redis_open_head *out)
 
 bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out)
 {
-    reader in = open_value(value, 'N');
+    const bool with_record = value.len > 0 && value.data[0] == LANE_WITH_RECORD;
+    reader in = open_value(value, with_record ? LANE_WITH_RECORD : LANE);
     out->stamp = get_word(&in);
-    const unsigned flags = get_byte(&in);
-    out->has_version = flags & LANE_VERSION;
+    const unsigned has_version = get_byte(&in);
+    out->has_version = has_version;
     out->version = get_signed(&in);
     out->expires_ms = get_signed(&in);
-    out->kept = flags & LANE_RECORD ? get_bytes(&in) : (once_bytes){0};
+    out->kept = with_record ? get_bytes(&in) : (once_bytes){0};
     out->claimed = in.at;
     out->n_claimed = in.ok ? (size_t)(in.end - in.at) / 16 : 0;
-    return in.ok && (size_t)(in.end - in.at) % 16 == 0;
+    return in.ok && has_version <= 1 && (size_t)(in.end - in.at) % 16 == 0;
 }
 
 bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique)

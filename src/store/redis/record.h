@@ -4,8 +4,8 @@
  *                    attempt, failures (varints), scope name (8), origin name (8), point (varint + bytes),
  *                    [result (varint + bytes), reason (varint + bytes)], [history (varint + bytes)]
  *   open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key), flags (1), then all fields of once_entry; claimed, waiting, unknown and dead
- *   lane             N, stamp (8), flags (1): 1 version, 2 record; version (8), expires (8), [record (varint + bytes; lane_record.h)],
- *                    ids of those that occupy it (16 each)
+ *   lane             N, or M when it has a record; stamp (8), whether it has a version (1), version (8), expires (8), [record (varint +
+ *                    bytes; lane_record.h)], ids of those that occupy it (16 each)
  *   letter           L, unique (16), then all fields of once_letter but its id
  *   audit            A, then all fields of once_audit
  *   name             a scope (tenant, consumer, operation), or an origin (run, place, who saw it first), each text varint + bytes

@@ -4,7 +4,8 @@
  * copies, and applies all changes with one script, which first compares what was read with what is there: everything is
  * written, or nothing. What is written together is in one slot of a cluster, because all keys begin with {NAME}:
  *
- *   {NAME}head           hash: secret, format, letters (the last letter's number), commits (how many there were, or more)
+ *   {NAME}head           hash: key_secret, format, letters (the last letter's number), commits (how many there were, or more), upgrading;
+ *                        `secret`, which programs of format 1 compare with every transaction, is another one
  *   {NAME}e ID           an entry                      {NAME}n      hash: names
  *   {NAME}l ID           a lane                        {NAME}f      hash: facts
  *   {NAME}o ID           sorted set of a lane's unfinished entries: order (8, big-endian) and id, all with score 0
@@ -128,7 +129,8 @@ typedef struct once_redis {
     bool durable;                     /* the server keeps what it acknowledges; told by its settings, with every commit */
     char durability[200];             /* in words */
     int wait_ms;                      /* how long replicas may take */
-    int format;                       /* of the values, as it was when we came */
+    int format;                       /* of the values; an older one only for who does not write */
+    bool upgrading;                   /* from an older format, and not to its end */
     uint64_t commits;                 /* the number of the last one that we have seen: it never gets smaller */
     bool writes;                      /* the transaction may */
     bool conflict;                    /* the last commit met something that had changed */

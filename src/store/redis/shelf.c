@@ -93,7 +93,7 @@ static void ask_head(once_redis *r)
     once__redis_command(&r->pipe, 4);
     once__redis_text(&r->pipe, "HMGET");
     once__redis_put_key(r, "head", NULL, 0);
-    once__redis_text(&r->pipe, "secret");
+    once__redis_text(&r->pipe, r->format < 2 ? "secret" : "key_secret");
     once__redis_text(&r->pipe, "commits");
 }
 

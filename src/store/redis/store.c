@@ -12,6 +12,11 @@
 
 enum { FORMAT = 2, TIMEOUT_MS = 10000, RACES = 100 };
 
+/* What programs of format 1 find where they look for the secret, with every transaction: none of them does anything in this store. As
+ * long as a secret, so that one that starts says which format this is. */
+#define NO_SECRET "format 2 or more"
+_Static_assert(sizeof NO_SECRET == sizeof(once_secret) + 1, "as long as a secret");
+
 #define MAKE_DURABLE "say 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
 
 /* On a server whose settings do not promise to keep what it acknowledges, the store grants less. */
@@ -230,23 +235,29 @@ static int look_at_server(once_redis *r, once_error *err)
 static int read_head(once_redis *r, bool *there, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 5);
+    once__redis_command(&r->pipe, 7);
     once__redis_text(&r->pipe, "HMGET");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, "secret");
     once__redis_text(&r->pipe, "format");
     once__redis_text(&r->pipe, "commits");
+    once__redis_text(&r->pipe, "key_secret");
+    once__redis_text(&r->pipe, "upgrading");
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];
-    if (reply->elements != 3) return once__redis_damaged(r, "a reply", err);
-    const once_bytes secret = once__redis_bytes(reply->element[0]), format = once__redis_bytes(reply->element[1]);
-    *there = secret.len > 0;
+    if (reply->elements != 5) return once__redis_damaged(r, "a reply", err);
+    once_bytes secret = once__redis_bytes(reply->element[0]);
+    const once_bytes format = once__redis_bytes(reply->element[1]), new_secret = once__redis_bytes(reply->element[3]);
+    *there = secret.len > 0 || new_secret.len > 0;
     if (!*there) return ONCE_OK;
-    if (secret.len != sizeof r->shelf.store.secret || format.len == 0) return once__redis_damaged(r, "the head", err);
+    if (format.len == 0) return once__redis_damaged(r, "the head", err);
     r->format = (int)strtol(format.data, NULL, 10);
+    r->upgrading = once__redis_bytes(reply->element[4]).len > 0;
     if (r->format > FORMAT)
         return once_fail(err, ONCE_E_NEWER, "the redis store '%s' has format %.*s, newer than this program's %d", r->url.name, (int)format.len, format.data, FORMAT);
+    if (r->format >= 2) secret = new_secret;
+    if (secret.len != sizeof r->shelf.store.secret) return once__redis_damaged(r, "the head", err);
     memcpy(&r->shelf.store.secret, secret.data, secret.len);
     const once_bytes commits = once__redis_bytes(reply->element[2]);
     r->commits = commits.len ? strtoull(commits.data, NULL, 10) : 0;
@@ -271,34 +282,59 @@ int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, o
     return ONCE_OK;
 }
 
-/* Two who make it at once agree: the first secret stays. */
-static int make_head(once_redis *r, once_error *err)
+/* Runs a script on the head, all at once, with the format, the secret and what older programs find instead of it. */
+static int change_head(once_redis *r, const char *script, once_secret secret, once_error *err)
 {
-    once_secret secret;
-    once_env_random(r->shelf.store.env, &secret, sizeof secret);
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 4);
-    once__redis_text(&r->pipe, "HSETNX");
+    once__redis_command(&r->pipe, 7);
+    once__redis_text(&r->pipe, "EVAL");
+    once__redis_text(&r->pipe, script);
+    once__redis_text(&r->pipe, "1");
     once__redis_put_key(r, "head", NULL, 0);
-    once__redis_text(&r->pipe, "format");
     once__redis_number(&r->pipe, FORMAT);
-    once__redis_command(&r->pipe, 4);
-    once__redis_text(&r->pipe, "HSETNX");
-    once__redis_put_key(r, "head", NULL, 0);
-    once__redis_text(&r->pipe, "secret");
     once__redis_arg(&r->pipe, &secret, sizeof secret);
+    once__redis_text(&r->pipe, NO_SECRET);
     return once__redis_ask(r, err);
 }
 
-/* Values of format 1 are read as they are; from here on older programs would not understand what is written. */
+/* Two who make it at once agree: the first secret stays. */
+static int make_head(once_redis *r, once_error *err)
+{
+    static const char script[] = "if redis.call('HEXISTS', KEYS[1], 'secret') == 0 and redis.call('HEXISTS', KEYS[1], 'key_secret') == 0 then\n"
+                                 "  redis.call('HSET', KEYS[1], 'format', ARGV[1], 'key_secret', ARGV[2], 'secret', ARGV[3])\n"
+                                 "end\n"
+                                 "return 0\n";
+    once_secret secret;
+    once_env_random(r->shelf.store.env, &secret, sizeof secret);
+    return change_head(r, script, secret, err);
+}
+
+/* Values of format 1 are read as they are. Older programs would misread what is written from here on, and write what nobody finds: they
+ * are shut out first, whether they start or are running, and with what they have begun. */
 static int raise_format(once_redis *r, once_error *err)
 {
+    static const char script[] = "if redis.call('HEXISTS', KEYS[1], 'key_secret') == 0 then\n"
+                                 "  redis.call('HSET', KEYS[1], 'format', ARGV[1], 'key_secret', ARGV[2], 'secret', ARGV[3], 'upgrading', '1')\n"
+                                 "end\n"
+                                 "return 0\n";
+    const int rc = change_head(r, script, r->shelf.store.secret, err);
+    if (rc != ONCE_OK) return rc;
+    r->format = FORMAT;
+    r->upgrading = true;
+    return ONCE_OK;
+}
+
+/* Who is killed before the end leaves it to the next one. */
+static int upgrade(once_redis *r, once_error *err)
+{
+    int rc = r->format < FORMAT ? raise_format(r, err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = once__redis_upgrade(r, err);
+    if (rc != ONCE_OK) return rc;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 4);
-    once__redis_text(&r->pipe, "HSET");
+    once__redis_command(&r->pipe, 3);
+    once__redis_text(&r->pipe, "HDEL");
     once__redis_put_key(r, "head", NULL, 0);
-    once__redis_text(&r->pipe, "format");
-    once__redis_number(&r->pipe, FORMAT);
+    once__redis_text(&r->pipe, "upgrading");
     return once__redis_ask(r, err);
 }
 
@@ -339,10 +375,7 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
         if (rc == ONCE_OK) rc = read_head(r, &there, err);
     }
     if (rc == ONCE_OK) rc = once__redis_load_script(r, err);
-    if (rc == ONCE_OK && r->format < FORMAT && !(options && options->readonly)) {
-        rc = once__redis_upgrade(r, err);
-        if (rc == ONCE_OK) rc = raise_format(r, err); /* who is killed before that does it once more */
-    }
+    if (rc == ONCE_OK && (r->format < FORMAT || r->upgrading) && !(options && options->readonly)) rc = upgrade(r, err);
     r->connections = r->link ? once__redis_connections(r->link) : 0;
     return rc;
 }

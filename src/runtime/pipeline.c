@@ -481,6 +481,14 @@ static void on_damage(void *user, const char *text)
     v->report(v->user, "damage", text, true);
 }
 
+/* What may be said when nothing was found. */
+static const char *verified(const once_store_ops *ops)
+{
+    if (ops->verify) return "all of it was read and is whole";
+    if (strcmp(ops->scheme, "memory") == 0) return "is in memory; there is nothing to read";
+    return "was not read: it has no checksums of ours, its server checks its own pages";
+}
+
 int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
 {
     const once_store_options options = {.size = sizeof options, .env = pipeline->env};
@@ -489,11 +497,12 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
     once_error why;
     int rc = once__store_open(pipeline->store_url, &options, &store, &why);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
-    if (store->ops->verify) rc = store->ops->verify(store, on_damage, &v, err);
-    else report(user, "store", "has no checksums of ours; its server looks after its own", false);
+    const once_store_ops *ops = store->ops;
+    if (ops->verify) rc = ops->verify(store, on_damage, &v, err);
     once__store_close(store);
-    if (rc == ONCE_OK && v.n) return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %zu places; restore it from a backup", v.n);
-    if (rc == ONCE_OK) report(user, "store", "all of it was read and is whole", false);
+    if (rc == ONCE_OK && v.n)
+        return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %zu place%s; restore it from a backup", v.n, v.n == 1 ? "" : "s");
+    if (rc == ONCE_OK) report(user, "store", verified(ops), false);
     return rc;
 }
 

@@ -34,6 +34,7 @@ enum { BUSY_MS_DEFAULT = 10000 };
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
     " body, sent_ms, place, point, history, sum = " LETTER_SUM
 #define LETTER_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19"
+#define AUDIT_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
 
 /* What a row is at a time, as once_entry_state_at says it: claimed until its lease is over, then unknown (flag 4, `hold`) or waiting. */
 #define EXPIRES "state = 2 AND owned = 0 AND lane IS NULL AND flags & 40 = 0" /* once_entry_expires; flags silent and maybe */
@@ -47,11 +48,12 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_DATA_VERSION] = "PRAGMA data_version",
     [SQL_HEAD_GET] = "SELECT clock_tenths, boot_ms, boot_id, generation, flushed, last_recent, last_run, doubted,"
-                     " unsealed_recent, unsealed_run, runs_sum, entries_sum, lanes_sum, facts_sum, sum,"
+                     " unsealed_recent, unsealed_run, runs_sum, entries_sum, lanes_sum, facts_sum,"
+                     " letters_sum, audits_sum, sum,"
                      " (SELECT value FROM once_meta WHERE name = 'version') FROM once_store WHERE id = 1",
     [SQL_HEAD_SET] = "UPDATE once_store SET clock_tenths = ?1, boot_ms = ?2, boot_id = ?3, generation = ?4, flushed = ?5,"
                      " last_recent = ?6, last_run = ?7, doubted = ?8, unsealed_recent = ?9, unsealed_run = ?10, runs_sum = ?11,"
-                     " entries_sum = ?12, lanes_sum = ?13, facts_sum = ?14, sum = ?15 WHERE id = 1",
+                     " entries_sum = ?12, lanes_sum = ?13, facts_sum = ?14, letters_sum = ?15, audits_sum = ?16, sum = ?17 WHERE id = 1",
     [SQL_ENTRY_GET] = "SELECT " ENTRY_COLUMNS " FROM once_entry WHERE id = ?1",
     [SQL_ENTRY_INSERT] = "INSERT INTO once_entry(n, " ENTRY_SUMMED ", sum) VALUES (?1, " ENTRY_BOUND ", " SUM_OF("e", ENTRY_BOUND) ")",
     /* Not the id, which never changes: to name it would rewrite a page of its index. */
@@ -82,8 +84,8 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
-    [SQL_AUDIT_PUT] = "INSERT INTO once_audit(time_ms, consumer, who, what, key, letter, note, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    [SQL_AUDITS] = "SELECT time_ms, consumer, who, what, key, letter, note, body FROM once_audit WHERE consumer = ?1 ORDER BY id",
+    [SQL_AUDIT_PUT] = "INSERT INTO once_audit(" AUDIT_SUMMED ", sum) VALUES (" AUDIT_BOUND ", " SUM_OF("a", AUDIT_BOUND) ")",
+    [SQL_AUDITS] = "SELECT " AUDIT_SUMMED ", sum = " AUDIT_SUM " FROM once_audit WHERE consumer = ?1 ORDER BY id",
     [SQL_STATS] = "SELECT " STATE_AT("?2") " AS is_now, count(*), min(CASE WHEN owned = 1 OR (state = 1 AND due_ms > ?2) THEN due_ms END)"
                   " FROM once_entry WHERE consumer = ?1 AND state < 4 AND " LIVE_AT("?2") " GROUP BY is_now",
     [SQL_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = ?1",
@@ -163,7 +165,8 @@ static int write_head(once_sqlite *q, once_error *err)
                                            head->flushed, head->last_recent, head->last_run, q->shelf.clock.doubted,
                                            head->unsealed_recent, head->unsealed_run, (int64_t)head->runs_sum,
                                            (int64_t)q->present[PRESENT_ENTRIES], (int64_t)q->present[PRESENT_LANES],
-                                           (int64_t)q->present[PRESENT_FACTS]};
+                                           (int64_t)q->present[PRESENT_FACTS], (int64_t)q->present[PRESENT_LETTERS],
+                                           (int64_t)q->present[PRESENT_AUDITS]};
     for (int i = 0; i < HEAD_COLUMNS; i++) sqlite3_bind_int64(stmt, i + 1, columns[i]);
     sqlite3_bind_int64(stmt, HEAD_COLUMNS + 1, head_sum(columns));
     return once__sqlite_step(q->db, stmt, err);
@@ -444,6 +447,7 @@ static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash 
     const int rc = once__sqlite_step(q->db, stmt, err);
     if (rc != ONCE_OK) return rc;
     *fresh = sqlite3_changes64(q->db->handle) > 0;
+    if (*fresh) once__present_change_row(q, PRESENT_LETTERS, sqlite3_last_insert_rowid(q->db->handle), false);
     q->wrote = true;
     return ONCE_OK;
 }
@@ -478,7 +482,7 @@ static int sqlite_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, b
     if (*found) rc = read_letter(q, stmt, arena, out, err);
     else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
-    return rc;
+    return rc == ONCE_OK && !*found ? once__present_check(q, PRESENT_LETTERS, PRESENT_LIMIT, err) : rc;
 }
 
 static int sqlite_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
@@ -486,7 +490,9 @@ static int sqlite_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     once_sqlite *q = once__sqlite_of(shelf);
     sqlite3_bind_int64(q->sql[SQL_LETTER_DROP], 1, (int64_t)id);
     q->wrote = true;
-    return once__sqlite_step(q->db, q->sql[SQL_LETTER_DROP], err);
+    const int rc = once__sqlite_step(q->db, q->sql[SQL_LETTER_DROP], err);
+    if (rc == ONCE_OK && sqlite3_changes64(q->db->handle) > 0) once__present_change_row(q, PRESENT_LETTERS, (int64_t)id, true);
+    return rc;
 }
 
 static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
@@ -508,6 +514,7 @@ static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     once_arena_release(&arena);
+    if (rc == ONCE_OK && go_on) rc = once__present_check(q, PRESENT_LETTERS, PRESENT_LIMIT, err); /* those that are there were shown */
     return ask_end(q, rc, err);
 }
 
@@ -532,7 +539,9 @@ static int sqlite_audit_put(once_shelf *shelf, const once_audit *audit, once_err
     bind_text(stmt, 7, audit->note);
     once__bind_bytes(stmt, 8, audit->body);
     q->wrote = true;
-    return once__sqlite_step(q->db, stmt, err);
+    const int rc = once__sqlite_step(q->db, stmt, err);
+    if (rc == ONCE_OK) once__present_change_row(q, PRESENT_AUDITS, sqlite3_last_insert_rowid(q->db->handle), false);
+    return rc;
 }
 
 static int sqlite_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
@@ -547,7 +556,9 @@ static int sqlite_audits(once_store *store, once_bytes consumer, once_audit_visi
     while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         once_audit audit = {.time_ms = sqlite3_column_int64(stmt, 0), .letter = (uint64_t)sqlite3_column_int64(stmt, 5)};
         once_arena_reset(&arena);
-        if (!once__column_copy(stmt, 1, &arena, &audit.consumer) || !once__column_copy(stmt, 2, &arena, &audit.who) ||
+        if (!sqlite3_column_int(stmt, 8))
+            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_audit is damaged; restore it from a backup", q->db->path);
+        else if (!once__column_copy(stmt, 1, &arena, &audit.consumer) || !once__column_copy(stmt, 2, &arena, &audit.who) ||
             !once__column_copy(stmt, 3, &arena, &audit.what) || !once__column_copy(stmt, 4, &arena, &audit.key) ||
             !once__column_copy(stmt, 6, &arena, &audit.note) || !once__column_copy(stmt, 7, &arena, &audit.body))
             rc = no_memory(err);
@@ -556,6 +567,7 @@ static int sqlite_audits(once_store *store, once_bytes consumer, once_audit_visi
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     once_arena_release(&arena);
+    if (rc == ONCE_OK && go_on) rc = once__present_check(q, PRESENT_AUDITS, PRESENT_LIMIT, err);
     return ask_end(q, rc, err);
 }
 
@@ -855,27 +867,39 @@ static int verify_pages(once_sqlite *q, damage_told *damage, void *user, once_er
 static void verify_rows(once_sqlite *q, damage_told *damage, void *user)
 {
     static const struct {
-        const char *table, *sql;
-    } sums[] = {
-        {"once_entry", "SELECT count(*) FROM once_entry WHERE sum IS NOT " ENTRY_SUM}, {"once_body", "SELECT count(*) FROM once_body WHERE sum IS NOT " BODY_SUM},
-        {"once_lane", "SELECT count(*) FROM once_lane WHERE sum IS NOT " LANE_SUM},    {"once_letter", "SELECT count(*) FROM once_letter WHERE sum IS NOT " LETTER_SUM},
-        {"once_fact", "SELECT count(*) FROM once_fact WHERE sum IS NOT " FACT_SUM},
+        const char *what, *where;
+    } bad[] = {
+        {"damaged", "once_entry WHERE sum IS NOT " ENTRY_SUM},   {"damaged", "once_body WHERE sum IS NOT " BODY_SUM},
+        {"damaged", "once_lane WHERE sum IS NOT " LANE_SUM},     {"damaged", "once_letter WHERE sum IS NOT " LETTER_SUM},
+        {"damaged", "once_fact WHERE sum IS NOT " FACT_SUM},     {"damaged", "once_name WHERE sum IS NOT " NAME_SUM},
+        {"damaged", "once_audit WHERE sum IS NOT " AUDIT_SUM},
+        {"without its row in once_body", "once_entry WHERE owned = 1 AND n NOT IN (SELECT n FROM once_body)"},
     };
-    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
-        char text[200];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char sql[1500], text[200];
         once_error why = {0};
         int64_t n = 0;
-        if (once__sqlite_integer(q->db, sums[i].sql, 0, &n, &why) != ONCE_OK) damage(user, why.text);
-        snprintf(text, sizeof text, "table %s: %lld rows are damaged", sums[i].table, (long long)n);
+        snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", bad[i].where);
+        if (once__sqlite_integer(q->db, sql, 0, &n, &why) != ONCE_OK) damage(user, why.text);
+        snprintf(text, sizeof text, "table %.*s: %lld row%s %s", (int)strcspn(bad[i].where, " "), bad[i].where, (long long)n, n == 1 ? " is" : "s are",
+                 bad[i].what);
         if (n) damage(user, text);
     }
 }
 
-static bool go_on(void *user, const once_record *record)
+typedef struct names_seen {
+    once_sqlite *q;
+    int rc;
+    once_error *err;
+} names_seen;
+
+/* A record is whole only with the names that it refers to. */
+static bool has_its_names(void *user, const once_record *record)
 {
-    (void)user;
-    (void)record;
-    return true;
+    names_seen *seen = user;
+    once_entry entry;
+    seen->rc = once__live_from_record(seen->q, record, &entry, seen->err);
+    return seen->rc == ONCE_OK;
 }
 
 static int sqlite_verify(once_store *store, damage_told *damage, void *user, once_error *err)
@@ -895,7 +919,8 @@ static int sqlite_verify(once_store *store, damage_told *damage, void *user, onc
         q->present_checked[i] = false;
         if (once__present_check(q, (enum once_present)i, INT64_MAX - 1, &why) != ONCE_OK) damage(user, why.text);
     }
-    if (once__settled_each(q->settled, INT64_MIN, go_on, NULL, &why) != ONCE_OK) damage(user, why.text);
+    names_seen seen = {.q = q, .err = &why};
+    if (once__settled_each(q->settled, INT64_MIN, has_its_names, &seen, &why) != ONCE_OK || seen.rc != ONCE_OK) damage(user, why.text);
     return ask_end(q, ONCE_OK, err);
 }
 
@@ -1002,7 +1027,6 @@ static int sum_up(once_sqlite *q, once_error *err)
     }
     if (rc == ONCE_OK) rc = write_head(q, err);
     memcpy(q->present_stored, q->present, sizeof q->present);
-    if (rc == ONCE_OK) rc = once__names_sum_up(q->names, err);
     if (rc == ONCE_OK) rc = once__sqlite_sum_meta(q->db, err);
     q->unsummed = false;
     return rc;

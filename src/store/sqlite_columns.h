@@ -15,6 +15,9 @@
     "entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers,"     \
     " body, sent_ms, place, point, same, history"
 #define FACT_SUMMED "name, value"
+#define NAME_SUMMED "id, name"
+/* Without the id, likewise. */
+#define AUDIT_SUMMED "time_ms, consumer, who, what, key, letter, note, body"
 
 #define SUM_OF(letter, columns) "once_sum('" letter "', " columns ")"
 #define ENTRY_SUM SUM_OF("e", ENTRY_SUMMED)
@@ -22,5 +25,7 @@
 #define LANE_SUM SUM_OF("l", LANE_SUMMED)
 #define LETTER_SUM SUM_OF("d", LETTER_SUMMED)
 #define FACT_SUM SUM_OF("f", FACT_SUMMED)
+#define NAME_SUM SUM_OF("n", NAME_SUMMED)
+#define AUDIT_SUM SUM_OF("a", AUDIT_SUMMED)
 
 #endif

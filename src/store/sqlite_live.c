@@ -16,7 +16,6 @@
 
 enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128 };
 enum { LIVE_KNOWN_MAX = 4096 };
-enum { PRESENT_LIMIT = 200000 }; /* rows that are gone over when a file is opened: a tenth of a second */
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
 
@@ -134,7 +133,7 @@ static int join_lane(once_sqlite *q, once_slot *slot, once_error *err)
 
 /* ---- which rows there are ---- */
 
-static const char *const present_tables[PRESENTS] = {"once_entry", "once_lane", "once_fact"};
+static const char *const present_tables[PRESENTS] = {"once_entry", "once_lane", "once_fact", "once_letter", "once_audit"};
 
 static uint64_t present_sum(enum once_present which, once_bytes id) { return once__sum('p', which, 0, id) | 1; }
 
@@ -144,11 +143,17 @@ void once__present_change(once_sqlite *q, enum once_present which, once_bytes id
     q->present[which] += gone ? -sum : sum;
 }
 
+void once__present_change_row(once_sqlite *q, enum once_present which, int64_t id, bool gone)
+{
+    once__present_change(q, which, (once_bytes){(const char *)&id, sizeof id}, gone);
+}
+
 /* By the index that they are looked up by, because that is what must find them. */
 int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all, once_error *err)
 {
     static const char *const sql[PRESENTS] = {"SELECT id FROM once_entry ORDER BY id LIMIT ?1", "SELECT id FROM once_lane LIMIT ?1",
-                                              "SELECT CAST(name AS BLOB) FROM once_fact LIMIT ?1"};
+                                              "SELECT CAST(name AS BLOB) FROM once_fact LIMIT ?1",
+                                              "SELECT id FROM once_letter ORDER BY consumer, id LIMIT ?1", "SELECT id FROM once_audit LIMIT ?1"};
     sqlite3_stmt *stmt;
     int code, rc = once__sqlite_prepare(q->db, sql[which], &stmt, err);
     if (rc != ONCE_OK) return rc;
@@ -156,8 +161,10 @@ int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, 
     *out = 0;
     sqlite3_bind_int64(stmt, 1, limit + 1);
     while ((code = sqlite3_step(stmt)) == SQLITE_ROW && ++n <= limit) {
-        const void *id = sqlite3_column_blob(stmt, 0);
-        *out += present_sum(which, (once_bytes){id, (size_t)sqlite3_column_bytes(stmt, 0)});
+        const bool numbered = sqlite3_column_type(stmt, 0) == SQLITE_INTEGER;
+        const int64_t row = numbered ? sqlite3_column_int64(stmt, 0) : 0;
+        const void *id = numbered ? &row : sqlite3_column_blob(stmt, 0);
+        *out += present_sum(which, (once_bytes){id, numbered ? sizeof row : (size_t)sqlite3_column_bytes(stmt, 0)});
     }
     *all = code == SQLITE_DONE;
     if (code != SQLITE_DONE && code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);
@@ -312,12 +319,14 @@ static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
     if (!filter_may_have(&q->live, slot->entry.id)) return ONCE_OK;
     unsigned char key[16];
     sqlite3_stmt *stmt = q->sql[SQL_ENTRY_GET];
-    once__id_write(slot->entry.id, key);
+    const once_hash id = slot->entry.id;
+    once__id_write(id, key);
     once__bind_id(stmt, 1, key);
     const int code = sqlite3_step(stmt);
     int rc = ONCE_OK;
     if (code == SQLITE_ROW) {
         rc = once__live_read_row(q, stmt, &q->arena, &slot->entry, &slot->row, &slot->keep_ms, err);
+        if (rc == ONCE_OK && !once_hash_equal(slot->entry.id, id)) rc = damaged(q, "the index of once_entry", err); /* another entry's row */
         slot->body_stored = slot->entry.has_message;
         if (rc == ONCE_OK) note_own(slot);
         if (rc == ONCE_OK) rc = join_lane(q, slot, err);

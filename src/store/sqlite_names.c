@@ -6,9 +6,14 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "store/sqlite_sum.h"
+#include "store/sqlite_columns.h"
 
 #include "base/banned.h"
+
+/* With the number that SQLite would give it, because the sum covers it. */
+#define NAME_INSERT                                                                                                   \
+    "INSERT INTO once_name(" NAME_SUMMED ", sum) SELECT id, ?1, " SUM_OF("n", "id, ?1")                                 \
+    " FROM (SELECT coalesce(max(id), 0) + 1 AS id FROM once_name)"
 
 enum { KEEP_MAX = 4096 }; /* names that may stay in memory between transactions */
 
@@ -168,27 +173,9 @@ once_name *once__names_run(once_names *names, uint64_t run)
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a name"); }
 
-static int64_t name_sum(const char *text, size_t len) { return (int64_t)once__sum('n', 0, 0, (once_bytes){text, len}); }
-
 static int damaged(once_names *names, once_error *err)
 {
     return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_name is damaged; restore it from a backup", names->db->path);
-}
-
-int once__names_sum_up(once_names *names, once_error *err)
-{
-    sqlite3_stmt *all, *set = NULL;
-    int rc = once__sqlite_prepare(names->db, "SELECT id, name FROM once_name WHERE sum IS NULL", &all, err), code = SQLITE_DONE;
-    if (rc == ONCE_OK) rc = once__sqlite_prepare(names->db, "UPDATE once_name SET sum = ?2 WHERE id = ?1", &set, err);
-    while (rc == ONCE_OK && (code = sqlite3_step(all)) == SQLITE_ROW) {
-        sqlite3_bind_int64(set, 1, sqlite3_column_int64(all, 0));
-        sqlite3_bind_int64(set, 2, name_sum(sqlite3_column_blob(all, 1), (size_t)sqlite3_column_bytes(all, 1)));
-        rc = once__sqlite_step(names->db, set, err);
-    }
-    if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(names->db, code, err);
-    sqlite3_finalize(all);
-    sqlite3_finalize(set);
-    return rc;
 }
 
 int once__names_number(once_names *names, once_name *name, uint64_t *out, once_error *err)
@@ -197,12 +184,12 @@ int once__names_number(once_names *names, once_name *name, uint64_t *out, once_e
     if (!name->number) {
         sqlite3_bind_blob64(names->find, 1, name->text, name->len, SQLITE_STATIC);
         const int code = sqlite3_step(names->find);
-        if (code == SQLITE_ROW) name->number = (uint64_t)sqlite3_column_int64(names->find, 0);
+        if (code == SQLITE_ROW && !sqlite3_column_int(names->find, 1)) rc = damaged(names, err); /* its index led to another row */
+        else if (code == SQLITE_ROW) name->number = (uint64_t)sqlite3_column_int64(names->find, 0);
         else if (code != SQLITE_DONE) rc = once__sqlite_fail(names->db, code, err);
         sqlite3_reset(names->find);
         if (rc == ONCE_OK && !name->number) {
             sqlite3_bind_blob64(names->insert, 1, name->text, name->len, SQLITE_STATIC);
-            sqlite3_bind_int64(names->insert, 2, name_sum(name->text, name->len));
             rc = once__sqlite_step(names->db, names->insert, err);
             if (rc == ONCE_OK) {
                 name->number = (uint64_t)sqlite3_last_insert_rowid(names->db->handle);
@@ -224,7 +211,7 @@ int once__names_find(once_names *names, uint64_t number, char kind, const once_n
         const int code = sqlite3_step(names->get);
         if (code == SQLITE_ROW) {
             const size_t len = (size_t)sqlite3_column_bytes(names->get, 0);
-            if (name_sum(sqlite3_column_blob(names->get, 0), len) != sqlite3_column_int64(names->get, 1)) {
+            if (!sqlite3_column_int(names->get, 1)) {
                 sqlite3_reset(names->get);
                 return damaged(names, err);
             }
@@ -271,9 +258,9 @@ int once__names_open(once_sqlite_db *db, once_names **out, once_error *err)
     once_names *names = calloc(1, sizeof *names);
     if (!names) return no_memory(err);
     names->db = db;
-    int rc = once__sqlite_prepare(db, "SELECT id FROM once_name WHERE name = ?1", &names->find, err);
-    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "INSERT INTO once_name(name, sum) VALUES (?1, ?2)", &names->insert, err);
-    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "SELECT name, sum FROM once_name WHERE id = ?1", &names->get, err);
+    int rc = once__sqlite_prepare(db, "SELECT id, sum = " NAME_SUM " FROM once_name WHERE name = ?1", &names->find, err);
+    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, NAME_INSERT, &names->insert, err);
+    if (rc == ONCE_OK) rc = once__sqlite_prepare(db, "SELECT name, sum = " NAME_SUM " FROM once_name WHERE id = ?1", &names->get, err);
     if (rc != ONCE_OK) {
         once__names_close(names);
         return rc;

@@ -26,9 +26,6 @@ typedef struct once_name {
 int once__names_open(once_sqlite_db *db, once_names **out, once_error *err);
 void once__names_close(once_names *names);
 
-/* Gives names of version 4 their sums. */
-int once__names_sum_up(once_names *names, once_error *err);
-
 /* Called when no transaction is open: keeps memory bounded. Names given out before are gone. */
 void once__names_trim(once_names *names);
 /* The transaction is over. */

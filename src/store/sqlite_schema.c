@@ -140,6 +140,8 @@
     "  entries_sum INTEGER NOT NULL DEFAULT 0,     -- of their ids: which rows there are\n"                           \
     "  lanes_sum INTEGER NOT NULL DEFAULT 0,\n"                                                                       \
     "  facts_sum INTEGER NOT NULL DEFAULT 0,\n"                                                                       \
+    "  letters_sum INTEGER NOT NULL DEFAULT 0,\n"                                                                     \
+    "  audits_sum INTEGER NOT NULL DEFAULT 0,\n"                                                                      \
     "  sum INTEGER                                 -- of this row\n"                                                  \
     ");\n"
 
@@ -158,13 +160,15 @@
     "ALTER TABLE once_letter ADD COLUMN sum INTEGER; -- of all columns but the id\n"                                 \
     "ALTER TABLE once_fact ADD COLUMN sum INTEGER;\n"\
     "CREATE INDEX once_entry_expires ON once_entry(expires_ms) WHERE state = 2 AND owned = 0;  -- what a sweep looks for\n"\
-    "ALTER TABLE once_audit ADD COLUMN body BLOB NOT NULL DEFAULT x'';          -- what was replaced\n"
+    "ALTER TABLE once_audit ADD COLUMN body BLOB NOT NULL DEFAULT x'';          -- what was replaced\n"\
+    "ALTER TABLE once_audit ADD COLUMN sum INTEGER;  -- of all columns but the id\n"
 
 /* Rows that were there before. */
 #define SUM_UP                                                                                                        \
     "UPDATE once_entry SET sum = " ENTRY_SUM "; UPDATE once_body SET sum = " BODY_SUM ";"                              \
     "UPDATE once_lane SET sum = " LANE_SUM "; UPDATE once_letter SET sum = " LETTER_SUM ";"                            \
-    "UPDATE once_fact SET sum = " FACT_SUM
+    "UPDATE once_fact SET sum = " FACT_SUM "; UPDATE once_name SET sum = " NAME_SUM ";"                                \
+    "UPDATE once_audit SET sum = " AUDIT_SUM
 
 const char *once__sqlite_schema(void)
 {

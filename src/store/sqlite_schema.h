@@ -27,7 +27,7 @@ int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, boo
 /* Creates the tables that `version` (1 or later) does not have yet, and says so in once_meta. */
 int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error *err);
 
-/* The statements that give all live rows their sums. */
+/* The statements that give all rows of single columns their sums. */
 const char *once__sqlite_sum_rows(void);
 /* Writes the sum of what is in once_meta, which is verified when the file is opened. */
 int once__sqlite_sum_meta(once_sqlite_db *db, once_error *err);

@@ -62,7 +62,8 @@ typedef struct once_live_filter {
 } once_live_filter;
 
 /* Which rows there are: a sum over the ids (or names) of a table, so that a row that cannot be found any more is noticed. */
-enum once_present { PRESENT_ENTRIES, PRESENT_LANES, PRESENT_FACTS, PRESENTS };
+enum once_present { PRESENT_ENTRIES, PRESENT_LANES, PRESENT_FACTS, PRESENT_LETTERS, PRESENT_AUDITS, PRESENTS };
+enum { PRESENT_LIMIT = 200000 }; /* rows that are gone over when they are first asked for: a tenth of a second */
 
 typedef struct once_sqlite {
     once_shelf shelf;
@@ -120,6 +121,7 @@ int once__live_to_record(once_sqlite *q, const once_entry *entry, int64_t keep_m
 
 /* A row came (or went). Compares all ids of the table with the sum, once per handle: at most `limit` rows, beyond that `check` does. */
 void once__present_change(once_sqlite *q, enum once_present which, once_bytes id, bool gone);
+void once__present_change_row(once_sqlite *q, enum once_present which, int64_t id, bool gone);
 int once__present_check(once_sqlite *q, enum once_present which, int64_t limit, once_error *err);
 int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all, once_error *err);
 

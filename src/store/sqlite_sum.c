@@ -14,7 +14,7 @@ static uint64_t add_value(uint64_t sum, sqlite3_value *value)
         const int64_t integer = sqlite3_value_int64(value);
         return once_xxh128(seed, &integer, sizeof integer).a;
     }
-    const void *bytes = sqlite3_value_blob(value);
+    const void *bytes = type == SQLITE_TEXT ? (const void *)sqlite3_value_text(value) : sqlite3_value_blob(value); /* the same in any encoding */
     return once_xxh128(seed, bytes, (size_t)sqlite3_value_bytes(value)).a;
 }
 

@@ -92,6 +92,46 @@ def test_f55_check_deep_names_what_is_damaged(tmp_path):
     assert p.value("SELECT n FROM total") == 400, "damage is never read as 'not seen'"
 
 
+def test_f55_check_deep_reads_names(tmp_path):
+    """Without the names that a record refers to nobody can say what it was."""
+    p = pipeline(tmp_path)
+    p.run(status=0)
+    good = p.rows("SELECT id, name FROM once_name ORDER BY id")
+    for change in ("UPDATE once_name SET name = CAST(name || x'78' AS BLOB) WHERE id = 1", "DELETE FROM once_name WHERE id = 1",
+                   "UPDATE once_name SET id = 100 WHERE id = 1"):
+        p.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        shutil.copy(p.database, tmp_path / "good")
+        p.execute(change)
+        ended = p.once("check", "--deep", p.name)
+        assert ended.status == 3 and "once_name" in ended.out and "damaged" in ended.err, (change, ended)
+        shutil.copy(tmp_path / "good", p.database)
+    assert p.rows("SELECT id, name FROM once_name ORDER BY id") == good
+    assert "is whole" in p.once("check", "--deep", p.name).out
+
+
+def test_f55_a_lost_dead_letter_is_noticed(tmp_path):
+    """Nobody else has its body."""
+    p = pipeline(tmp_path)
+    p.write("not json", "not json either")
+    p.run(status=1)
+    letters = [letter["letter"] for letter in p.once("list", "--dead", "--json", p.name).json["messages"]]
+    assert len(letters) == 2
+    assert "is whole" in p.once("check", "--deep", p.name).out
+    p.execute(f"DELETE FROM once_letter WHERE id = {letters[1]}")
+    ended = p.once("check", "--deep", p.name)
+    assert ended.status == 3 and "once_letter" in ended.out and "damaged in 1 place;" in ended.err, ended
+    ended = p.once("list", "--dead", "--body", p.name)
+    assert ended.status == 3 and "not json" in ended.out and "once_letter" in ended.err, "what is there is shown, and that it is not all"
+    ended = p.once("replay", p.name, str(letters[1]))
+    assert ended.status == 3 and "once_letter" in ended.err, ended
+
+
+def test_check_deep_says_what_it_did_not_read(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: ["true"]}\n', store="memory")
+    ended = p.once("check", "--deep", p.name)
+    assert ended.status == 0 and "there is nothing to read" in ended.out and "whole" not in ended.out, ended
+
+
 def test_f55_a_changed_secret_is_noticed(tmp_path):
     p = pipeline(tmp_path)
     p.run(status=0)

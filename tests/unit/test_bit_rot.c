@@ -123,6 +123,8 @@ static void fill(once_store *store)
         good(store->ops->bury(store, &letter, 1, &fresh, &err), &err);
     }
     good(store->ops->fact_set(store, "scope/x", ONCE_BYTES("the key of x"), &err), &err);
+    const once_audit act = {.consumer = scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("correct"), .body = ONCE_BYTES("not json")};
+    good(store->ops->audit(store, &act, &err), &err);
     good(store->ops->commit(store, &err), &err);
     once_arena_release(&arena);
 }
@@ -250,8 +252,79 @@ static void f55_flipped_bytes_never_make_a_key_new(void **state)
     assert_true(f.errors > 50); /* they were looked at */
 }
 
+/* ---- check --deep ---- */
+
+static void count_damage(void *user, const char *text)
+{
+    (void)text;
+    ++*(size_t *)user;
+}
+
+/* Changes a copy of the file, and asks whether that is noticed. False: the change was refused, or changed nothing. */
+static bool try_change(const unsigned char *bytes, size_t len, const char *sql, bool *noticed)
+{
+    sqlite3 *db;
+    once_store *store = NULL;
+    once_error err = {0};
+    size_t n = 0;
+    write_file(flipped, bytes, len);
+    assert_int_equal(sqlite3_open(flipped, &db), SQLITE_OK);
+    const bool changed = sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) > 0;
+    assert_int_equal(sqlite3_close(db), SQLITE_OK); /* and with it the write-ahead log */
+    const int rc = open_at(flipped, &small, &store, &err);
+    if (rc == ONCE_OK) good(store->ops->verify(store, count_damage, &n, &err), &err);
+    else assert_int_not_equal(rc, ONCE_E_BUSY);
+    once__store_close(store);
+    *noticed = rc != ONCE_OK || n > 0;
+    return changed;
+}
+
+/* Whatever row of ours is lost, whatever column of one changes. Only where the row of an entry without a body is, nobody minds. */
+static void f55_check_deep_notices_every_row_and_column(void **state)
+{
+    (void)state;
+    size_t len, tried = 0;
+    unsigned char *bytes = make(&len);
+    char sql[1000];
+    bool noticed;
+    assert_false(try_change(bytes, len, "SELECT 1", &noticed));
+    assert_false(noticed);
+    sqlite3 *db;
+    sqlite3_stmt *stmt;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db,
+                                        "SELECT t.name, c.name, (SELECT name FROM pragma_table_info(t.name) WHERE pk = 1), c.pk FROM sqlite_schema t,"
+                                        " pragma_table_info(t.name) c WHERE t.type = 'table' AND t.name LIKE 'once_%'",
+                                        -1, &stmt, NULL), SQLITE_OK);
+    while (sqlite3_step(stmt) == SQLITE_ROW) {
+        const char *table = (const char *)sqlite3_column_text(stmt, 0), *column = (const char *)sqlite3_column_text(stmt, 1);
+        const char *key = (const char *)sqlite3_column_text(stmt, 2);
+        if (sqlite3_column_int(stmt, 3)) {
+            snprintf(sql, sizeof sql, "DELETE FROM %s WHERE %s = (SELECT %s FROM %s LIMIT 1)", table, key, key, table);
+            if (!try_change(bytes, len, sql, &noticed)) fail_msg("there was nothing: %s", sql);
+            if (!noticed) fail_msg("not noticed: %s", sql);
+        }
+        if (strcmp(table, "once_entry") == 0 && strcmp(column, "n") == 0) continue;
+        snprintf(sql, sizeof sql,
+                 "UPDATE %s SET %s = CASE typeof(%s) WHEN 'integer' THEN %s + CASE WHEN %s > 0 THEN -1 ELSE 1 END WHEN 'text' THEN %s || 'x' WHEN 'null' THEN 1 ELSE CAST(%s || x'01' AS"
+                 " BLOB) END WHERE %s = (SELECT %s FROM %s LIMIT 1)",
+                 table, column, column, column, column, column, column, key, key, table);
+        const bool changed = try_change(bytes, len, sql, &noticed);
+        if (changed && !noticed) fail_msg("not noticed: %s", sql);
+        tried += changed;
+    }
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    free(bytes);
+    print_message("%zu columns\n", tried);
+    assert_true(tried > 80);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(f55_flipped_bytes_never_make_a_key_new, setup, teardown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(f55_flipped_bytes_never_make_a_key_new, setup, teardown),
+        cmocka_unit_test_setup_teardown(f55_check_deep_notices_every_row_and_column, setup, teardown),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

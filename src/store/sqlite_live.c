@@ -148,23 +148,30 @@ void once__present_change_row(once_sqlite *q, enum once_present which, int64_t i
     once__present_change(q, which, (once_bytes){(const char *)&id, sizeof id}, gone);
 }
 
+/* What a row is known by: a number, an id or a text, which is UTF-8 in a user's file of UTF-16, too. */
+static once_bytes column_name(sqlite3_stmt *stmt, int64_t *row)
+{
+    const int type = sqlite3_column_type(stmt, 0);
+    *row = type == SQLITE_INTEGER ? sqlite3_column_int64(stmt, 0) : 0;
+    if (type == SQLITE_INTEGER) return (once_bytes){(const char *)row, sizeof *row};
+    const void *name = type == SQLITE_TEXT ? (const void *)sqlite3_column_text(stmt, 0) : sqlite3_column_blob(stmt, 0);
+    return (once_bytes){name, (size_t)sqlite3_column_bytes(stmt, 0)};
+}
+
 /* By the index that they are looked up by, because that is what must find them. */
 int once__present_count(once_sqlite *q, enum once_present which, int64_t limit, uint64_t *out, bool *all, once_error *err)
 {
     static const char *const sql[PRESENTS] = {"SELECT id FROM once_entry ORDER BY id LIMIT ?1", "SELECT id FROM once_lane LIMIT ?1",
-                                              "SELECT CAST(name AS BLOB) FROM once_fact LIMIT ?1",
+                                              "SELECT name FROM once_fact LIMIT ?1",
                                               "SELECT id FROM once_letter ORDER BY consumer, id LIMIT ?1", "SELECT id FROM once_audit LIMIT ?1"};
     sqlite3_stmt *stmt;
     int code, rc = once__sqlite_prepare(q->db, sql[which], &stmt, err);
     if (rc != ONCE_OK) return rc;
-    int64_t n = 0;
+    int64_t n = 0, row;
     *out = 0;
     sqlite3_bind_int64(stmt, 1, limit + 1);
     while ((code = sqlite3_step(stmt)) == SQLITE_ROW && ++n <= limit) {
-        const bool numbered = sqlite3_column_type(stmt, 0) == SQLITE_INTEGER;
-        const int64_t row = numbered ? sqlite3_column_int64(stmt, 0) : 0;
-        const void *id = numbered ? &row : sqlite3_column_blob(stmt, 0);
-        *out += present_sum(which, (once_bytes){id, numbered ? sizeof row : (size_t)sqlite3_column_bytes(stmt, 0)});
+        *out += present_sum(which, column_name(stmt, &row));
     }
     *all = code == SQLITE_DONE;
     if (code != SQLITE_DONE && code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);

@@ -151,6 +151,21 @@ def test_a_users_database_gets_our_tables_beside_its_own(tmp_path):
     assert "WAL" in p.once("check", p.name).out
 
 
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+def test_a_users_database_of_another_encoding(tmp_path, encoding):
+    """Sums are over what is said, and not over how the file keeps it."""
+    p = Pipeline(tmp_path, CONFIG)
+    connection = sqlite3.connect(p.database)
+    connection.executescript(f"PRAGMA encoding = '{encoding}';" + TABLES)
+    connection.close()
+    p.write({"id": "ä", "v": 1}, "not json")
+    counts(p.run(status=1), received=2, done=1, dead=1)
+    counts(p.run(status=1), received=2, duplicates=2)
+    assert p.once("list", "--dead", p.name).status == 0 and p.once("discard", p.name, "1").status == 0
+    assert "is whole" in p.once("check", "--deep", p.name).out
+    assert p.value("PRAGMA encoding") == encoding and p.value("SELECT id FROM t") == "ä"
+
+
 def test_a_table_of_our_name_that_is_not_ours(tmp_path):
     p = Pipeline(tmp_path, CONFIG, TABLES + "CREATE TABLE once_meta(a, b, c); INSERT INTO once_meta VALUES (1, 2, 3);")
     p.write({"id": 1, "v": 1})

@@ -1,8 +1,10 @@
 /* once replay: dead letters back to work. On a terminal a line shows how far it is and how long it will take. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -135,11 +137,28 @@ static int replay(const char *file, replaying *r, once_replay_options *how)
     return rc != ONCE_OK ? cli_fail(&err) : stayed(&counts) ? CLI_DEAD : CLI_OK;
 }
 
+/* A FIFO, a device or a socket may never end: what comes from there goes through standard input, as '-'. NULL: errno, or 0 for those. */
+static FILE *open_regular(const char *path)
+{
+    struct stat about;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    FILE *file = NULL;
+    if (fstat(fd, &about) == 0) {
+        errno = 0;
+        if (S_ISREG(about.st_mode)) file = fdopen(fd, "rb");
+    }
+    const int why = errno;
+    if (!file) close(fd);
+    errno = why;
+    return file;
+}
+
 /* The whole file, or standard input; the line end at its end is not a part of the body. NULL: it was said why not. */
 static char *read_body(const char *path, size_t *len)
 {
     enum { MOST = 1 << 30, STEP = 1 << 16 };
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    FILE *file = strcmp(path, "-") == 0 ? stdin : open_regular(path);
     char *body = NULL;
     size_t room = 0;
     *len = 0;
@@ -155,7 +174,8 @@ static char *read_body(const char *path, size_t *len)
         fine = !ferror(file);
     }
     fine = fine && feof(file);
-    if (!fine) fprintf(stderr, "once replay: cannot read the body from '%s': %s\n", path, file && !ferror(file) ? "it is too large" : strerror(errno));
+    const char *why = file && !ferror(file) ? "it is too large" : errno ? strerror(errno) : "it is no regular file; give it as standard input, --body -";
+    if (!fine) fprintf(stderr, "once replay: cannot read the body from '%s': %s\n", path, why);
     if (file && file != stdin) fclose(file);
     if (!fine) {
         free(body);

@@ -14,6 +14,7 @@
 #ifndef ONCE_CORE_OUTWARD_H
 #define ONCE_CORE_OUTWARD_H
 
+#include "base/ascii.h"
 #include "core/item.h"
 
 #define ONCE_SALT_MIN 16u /* bytes */
@@ -23,6 +24,14 @@ typedef struct once_keying {
     once_secret secret; /* of the store */
     once_bytes salt;    /* empty: none */
 } once_keying;
+
+/* Enough bytes, and not only white space: that would be a file which nobody has filled. */
+static inline bool once_salt_fits(once_bytes salt)
+{
+    size_t blank = 0;
+    while (blank < salt.len && once_ascii_is_space(salt.data[blank])) blank++;
+    return salt.len >= ONCE_SALT_MIN && blank < salt.len;
+}
 
 typedef char once_outward[33]; /* with the NUL */
 

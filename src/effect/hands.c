@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -253,28 +254,39 @@ static int put(environment *env, once_bytes name, once_bytes value, once_error *
     return ONCE_OK;
 }
 
-/* A secret in a file; the newline that editors put at its end is not part of it. */
+/* What is no regular file may never end, or never begin. NULL, or why it is not read. */
+static const char *read_whole(const once_env *world, int fd, char *to, size_t max, size_t *len)
+{
+    struct stat about;
+    ssize_t got;
+    *len = 0;
+    if (fstat(fd, &about) != 0) return once_errno_text(errno);
+    if (!S_ISREG(about.st_mode)) return S_ISDIR(about.st_mode) ? "it is a directory" : "it is no regular file";
+    do {
+        got = world->read(world->self, fd, to + *len, max - *len);
+        if (got > 0) *len += (size_t)got;
+    } while (*len < max && (got > 0 || (got < 0 && errno == EINTR)));
+    if (got < 0) return once_errno_text(errno);
+    return *len == max ? "it is longer than 128 KiB" : NULL;
+}
+
+/* A secret in a file; the line end that editors put at its end is not part of it. */
 static int read_secret(const environment *env, const once_exec_variable *v, const char *path, once_bytes *out, once_error *err)
 {
     const once_env *world = env->options->env;
     char *text = once_arena_alloc(env->arena, ARGUMENT_MAX);
     if (!text) return no_memory(err);
     size_t len = 0;
-    ssize_t got = -1;
-    const int fd = world->open(world->self, path, O_RDONLY, 0);
-    if (fd >= 0) {
-        do {
-            got = world->read(world->self, fd, text + len, ARGUMENT_MAX - len);
-            if (got > 0) len += (size_t)got;
-        } while (got > 0 || (got < 0 && errno == EINTR));
-    }
-    const int why = errno;
+    const int fd = world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
+    const char *why = fd < 0 ? once_errno_text(errno) : read_whole(world, fd, text, ARGUMENT_MAX, &len);
     if (fd >= 0) world->close(world->self, fd);
-    if (got < 0)
+    if (why)
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for '%.*s': %s", AT(env, v->line), path,
-                         (int)v->name.len, v->name.data, once_errno_text(why));
-    if (len && text[len - 1] == '\n') len--;
-    if (len && text[len - 1] == '\r') len--;
+                         (int)v->name.len, v->name.data, why);
+    if (len && text[len - 1] == '\n') {
+        len--;
+        if (len && text[len - 1] == '\r') len--;
+    }
     *out = (once_bytes){text, len};
     return ONCE_OK;
 }

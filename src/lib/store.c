@@ -109,8 +109,8 @@ int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
     if (!t.backoff_max_ms) t.backoff_max_ms = t.backoff_min_ms > BACKOFF_MAX_MS ? t.backoff_min_ms : BACKOFF_MAX_MS;
     if (t.backoff_min_ms > t.backoff_max_ms) return once_fail(err, ONCE_E_USAGE, "backoff_min_ms is above backoff_max_ms");
     if (!t.result_max) t.result_max = RESULT_MAX;
-    if (t.idempotency_salt.len && t.idempotency_salt.len < ONCE_SALT_MIN)
-        return once_fail(err, ONCE_E_USAGE, "idempotency_salt is shorter than %u bytes", ONCE_SALT_MIN);
+    if (t.idempotency_salt.len && !once_salt_fits(t.idempotency_salt))
+        return once_fail(err, ONCE_E_USAGE, "idempotency_salt is shorter than %u bytes, or only white space", ONCE_SALT_MIN);
     *out = t;
     return ONCE_OK;
 }

@@ -613,7 +613,8 @@ static const once_config_field handler_fields[] = {
     {.name = "env", .type = ONCE_CONFIG_CUSTOM, .read = once__config_env, .shape = "a map of variables",
      .example = "{API_TOKEN: \"env:API_TOKEN\"}", .standard_text = "none",
      .text = "Of `exec`: variables of the command besides the fixed ones. A value is a text, or a reference that is read at the start and"
-             " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a file."},
+             " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a regular file, without"
+             " one line end at its end."},
     {.name = "already", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once__handler, spec.already),
      .count = offsetof(once__handler, spec.n_already), .max = 400, .example = "[payments.id]", .standard_text = "none",
      .text = "Unique constraints whose violation means that it had happened before: `table.column`, several columns joined by `,`."},

@@ -104,7 +104,7 @@ int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callb
 
 int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, once_error *err)
 {
-    if (salt.len < ONCE_SALT_MIN) return once_fail(err, ONCE_E_USAGE, "a salt of idempotency keys has at least %u bytes", ONCE_SALT_MIN);
+    if (!once_salt_fits(salt)) return once_fail(err, ONCE_E_USAGE, "a salt of idempotency keys has at least %u bytes, and not only white space", ONCE_SALT_MIN);
     if (pipeline->spec->salt.len)
         return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'idempotency_salt' itself", (int)pipeline->spec->file.len, pipeline->spec->file.data);
     return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for a salt");
@@ -118,8 +118,8 @@ int once__salt_read(once_pipeline *pipeline, once_error *err)
     if (spec->salt.len == 0 || pipeline->salt.len) return ONCE_OK;
     int rc = once_value_read(spec, pipeline->env, &said, &pipeline->arena, &salt, err);
     if (rc != ONCE_OK) return rc;
-    if (salt.len < ONCE_SALT_MIN)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: 'idempotency_salt' has fewer than %u bytes; take random ones", (int)spec->file.len,
+    if (!once_salt_fits(salt))
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: 'idempotency_salt' has fewer than %u bytes, or only white space; take random ones", (int)spec->file.len,
                          spec->file.data, spec->salt_line, ONCE_SALT_MIN);
     return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for a salt");
 }

@@ -200,6 +200,36 @@ def test_f67_mistakes_about_the_salt(tmp_path):
             assert ended.status == 2 and said in ended.err and SALT not in ended.err, ended
 
 
+def test_f67_files_that_cannot_be_a_salt(tmp_path):
+    p = pipeline(tmp_path, CONFIG)
+    p.write({"id": "a"})
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "long").write_bytes(b"s" * 131072)
+    (tmp_path / "blank").write_bytes(b" \n" * 20)
+    for how, said in (("fifo", "it is no regular file"), ("/dev/zero", "it is no regular file"), (".", "it is a directory"),
+                      ("long", "it is longer than 128 KiB"), ("blank", "only white space")):
+        for config in (f"idempotency_salt: file:{how}\n" + CONFIG, CONFIG.replace("exec:", 'env: {TOKEN: "file:%s"}, exec:' % how)):
+            if how == "blank" and config.startswith("\nkey"):
+                continue  # a variable may be
+            p.configure(config, consumer="pay")
+            ended = p.once("run", p.name)
+            assert ended.status == 2 and said in ended.err and "p.yaml:" in ended.err, ended
+    assert seen(tmp_path) == {}
+    (tmp_path / "longest").write_bytes(b"s" * 131071)
+    salted(p, "file:longest")
+    counts(p.run(status=0), done=1)
+
+
+@pytest.mark.parametrize("end, left", [(b"", b""), (b"\n", b""), (b"\r\n", b""), (b"\n\n", b"\n"), (b"\r", b"\r"), (b" \n", b" ")])
+def test_f82_one_line_end_is_no_part_of_the_salt(tmp_path, end, left):
+    p = pipeline(tmp_path)
+    p.write({"id": "a"})
+    (tmp_path / "salt").write_bytes(SALT.encode() + end)
+    salted(p, "file:salt")
+    p.run(status=0)
+    assert seen(tmp_path) == {"a": outward(b"pay", b"charge", b"a", salt=SALT.encode() + left)}
+
+
 # ---- it is shown ----
 
 def test_f82_the_person_who_resolves_an_unknown_finds_it(tmp_path):

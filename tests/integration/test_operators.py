@@ -748,6 +748,10 @@ def test_a_dead_letter_is_corrected(tmp_path):
     assert p.once("replay", p.name, "--all", "--body", str(good)).status == 2
     assert p.once("replay", p.name, str(first["letter"]), str(second["letter"]), "--body", str(good)).status == 2
     assert p.once("replay", p.name, str(first["letter"]), "--body", str(tmp_path / "none")).status == 2
+    os.mkfifo(tmp_path / "fifo")
+    for endless in (str(tmp_path / "fifo"), "/dev/zero", str(tmp_path)):
+        told = p.once("replay", p.name, str(first["letter"]), "--body", endless)
+        assert told.status == 2 and "no regular file" in told.err, told
     assert len(letters(p)) == 2 and not audits(p)
 
     assert verdicts(replay(p, str(first["letter"]), "--body", "-", stdin=good.read_bytes())) == {first["letter"]: "run"}

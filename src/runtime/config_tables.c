@@ -441,8 +441,16 @@ static const once_config_scope file_scope = {
             "`follow` goes through rotation as `tail -F` does, and loses nothing of it: a file that was renamed is read to its end, and for half a\n"
             "minute after its last growth, before it is left; when a file is truncated (copytruncate), its rest is looked for in a copy whose name\n"
             "begins with that of the file; a file that is missing is waited for. With `cursor` a start finds the rest of the file before in the\n"
-            "same ways, in the same folder. What is not found is said in the log. Not noticed are: a file that came and went while nothing was\n"
-            "read or committed, what was in a compressed or deleted file, and other content with the same first KiB and the same bytes before the place.",
+            "same ways, in the same folder. The cursor is there before anything is read, so that this holds from the first run on. Files that had the\n"
+            "path in between, however many, are found when their names are that of the file with a number or a date (`payments.ndjson.1`,\n"
+            "`payments.ndjson-20260102`, `payments-2.ndjson`) or `.old`, and they were made and written to after the file before. What is not\n"
+            "found, or is compressed, is said in the log. Not noticed are: files in between that were deleted or have another name, an empty file that was\n"
+            "written and truncated before it was looked at again, and other content with the same first KiB and the same bytes before the place.\n"
+            "\n"
+            "The cursor and the numbers of files are kept for the consumer and the path as it is written here, whatever the host and the folder: the next\n"
+            "pod goes on. Machines that share a store on a server and have each a file of that path are not told apart by it: a line of one has the\n"
+            "coordinates of a line of another, and with `${coordinates}` in the key one of them would not run. Give each machine a `consumer` of its\n"
+            "own, or a field with the host in `tenant` or `key`.",
     .fields = file_fields,
     .n = COUNT(file_fields),
 };

@@ -19,7 +19,7 @@
 void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run, void *user)
 {
     *executor = (once_executor){
-        .store = store, .consumer = consumer, .run = run, .user = user, .newest_ms = ONCE_NO_TIME, .newest_kept_ms = ONCE_NO_TIME};
+        .store = store, .consumer = consumer, .run = run, .user = user, .newest_ms = ONCE_NO_TIME, .newest_kept_ms = ONCE_NO_TIME, .newest_most_ms = INT64_MAX};
 }
 
 void once_executor_release(once_executor *executor)
@@ -74,18 +74,21 @@ static int keep_files(once_executor *x, once_item *const *items, size_t n, once_
     }
     if (!newest) return ONCE_OK;
     once_bytes text;
-    once_places stored;
+    once_places stored, all = newest->places;
     int rc = x->store->ops->fact_get(x->store, x->files, &text, &x->scratch, err);
     if (rc != ONCE_OK) return rc;
     const bool others = !x->cursor && text.len && !once_hash_equal(once_xxh128(0, text.data, text.len), x->files_seen);
     const bool readable = text.len && once_places_read(text, &stored);
-    if (readable && once_places_same_files(&stored, &newest->places)) { /* and others are not held up by it */
+    const bool disagree = others && readable && !once_places_agree(&stored, &newest->places);
+    if (disagree && x->by_coordinates)
+        return once_fail(err, ONCE_E_CORRUPT, "another process reads the same source and numbers its files otherwise; start again, with one process, "
+                         "or with another consumer for each machine that has a file of this path");
+    if (readable) once_places_add_known(&all, &stored);
+    if (disagree || (readable && once_places_same_files(&stored, &all))) { /* and others are not held up by it */
         x->files_written = newest->version;
         return ONCE_OK;
     }
-    if (others && readable && !once_places_agree(&stored, &newest->places))
-        return once_fail(err, ONCE_E_CORRUPT, "another process reads the same source and numbers its files otherwise; start again, with 'cursor: true' or with one process");
-    rc = keep_places(x, x->files, &newest->places, err);
+    rc = keep_places(x, x->files, &all, err);
     if (rc == ONCE_OK) x->files_written = newest->version;
     return rc;
 }
@@ -308,15 +311,23 @@ int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_
     return rc;
 }
 
-/* Seldom enough to cost nothing, often enough that a wrong clock shows. */
+/* Seldom enough to cost nothing, often enough that a wrong clock shows. Never to an older time: old messages come after new ones when
+ * a file from before is read, or another process is behind. */
 static int keep_newest(once_executor *x, once_error *err)
 {
-    const int64_t newest_ms = x->newest_ms, kept_ms = x->newest_kept_ms;
-    if (newest_ms == ONCE_NO_TIME) return ONCE_OK;
-    if (kept_ms != ONCE_NO_TIME && newest_ms - kept_ms < NEWEST_STEP_MS && kept_ms - newest_ms < NEWEST_STEP_MS) return ONCE_OK;
+    const int64_t newest_ms = x->newest_ms;
+    if (newest_ms == ONCE_NO_TIME || (x->newest_kept_ms != ONCE_NO_TIME && newest_ms - x->newest_kept_ms < NEWEST_STEP_MS)) return ONCE_OK;
+    int64_t stored_ms;
+    int rc = once_newest_read(x->store, x->consumer, &stored_ms, err);
+    if (rc != ONCE_OK) return rc;
+    const bool possible = x->newest_kept_ms != ONCE_NO_TIME || stored_ms <= x->newest_most_ms;
+    if (stored_ms != ONCE_NO_TIME && possible && newest_ms <= stored_ms) {
+        x->newest_kept_ms = stored_ms;
+        return ONCE_OK;
+    }
     char name[ONCE_REPEATS_NAME], text[24];
     const int len = snprintf(text, sizeof text, "%" PRId64, newest_ms);
-    const int rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
+    rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
     if (rc == ONCE_OK) x->newest_kept_ms = newest_ms; /* should the commit fail, the next hour's message says it again */
     return rc;
 }

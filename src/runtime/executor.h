@@ -23,9 +23,11 @@ typedef struct once_executor {
     const char *cursor; /* the fact that keeps the place in the source; NULL: none is kept */
     int64_t newest_ms;      /* time of the newest message of this transaction, or ONCE_NO_TIME ... */
     int64_t newest_kept_ms; /* ... and what the store was told last */
+    int64_t newest_most_ms; /* what an earlier run kept beyond this was a wrong clock, and does not count */
     const char *files;  /* the fact that keeps which files the source has had; NULL: it has none */
     uint64_t files_kept, files_written; /* versions of them: committed, and in the open transaction */
     once_hash files_seen; /* of the text of that fact, when we wrote or read it last */
+    bool by_coordinates;  /* messages are known by their coordinates, so that numbers must not be taken twice */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */
 } once_executor;
@@ -42,7 +44,7 @@ void once_execute_source(once_source *source, once_action *action);
 const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME]);
 int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
 
-/* The time of the newest message of a consumer's last batches, to within an hour, for whoever compares clocks (ONCE_NO_TIME: none had
+/* The time of the newest message that a consumer has seen, to within an hour, for whoever compares clocks (ONCE_NO_TIME: none had
  * one): a fact of the store. */
 int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err);
 

@@ -441,14 +441,35 @@ static void find_retention(const once_spec *spec, once_finding *report, void *us
         report(user, "retention", "not enforced: no message time is known, so a message that comes back after remember would run again; say time: \"${/...}\"", true);
 }
 
+bool once__uses_coordinates(const once_spec *spec)
+{
+    const once_template *const common[] = {spec->tenant, spec->type, spec->order};
+    bool uses = false;
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++) uses |= common[i] && once_template_uses_coordinates(common[i]);
+    for (size_t i = 0; i < spec->n_handlers; i++) uses |= spec->handlers[i].key && once_template_uses_coordinates(spec->handlers[i].key);
+    return uses;
+}
+
+static void find_source(const once_spec *spec, const once_parts *parts, once_finding *report, void *user)
+{
+    const unsigned bits = parts->store->ops->bits;
+    const bool redelivers = parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS;
+    if (!redelivers) report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
+    if (spec->source.follow && !spec->source.cursor)
+        report(user, "source", "'follow' without 'cursor': a start reads only the file that has the path then, and not what was left of one that was"
+               " rotated away; say 'cursor: true'", true);
+    if (once__uses_coordinates(spec) && (bits & ONCE_STORE_SHARED) && strcmp(parts->store->ops->scheme, "sqlite") != 0)
+        report(user, "source", "${coordinates} are the path as it is written and the line: if machines that share this store each have a file of that path,"
+               " their lines are taken for the same; give each machine a consumer of its own, or a tenant or key with the host in it", true);
+}
+
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
 {
     find_store(pipeline, parts->store, report, user);
     find_handlers(pipeline->spec, parts, report, user);
     find_lanes(pipeline->spec, report, user);
     find_retention(pipeline->spec, report, user);
-    if (!(parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS))
-        report(user, "source", "cannot deliver again: what is in flight when the process is killed is lost", true);
+    find_source(pipeline->spec, parts, report, user);
     if (!(parts->store->ops->bits & ONCE_STORE_LANES) && pipeline->spec->order)
         return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len, pipeline->spec->file.data);
     return ONCE_OK;

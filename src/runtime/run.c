@@ -22,6 +22,7 @@
 #define PROGRESS_MS 200
 #define IDLE_MS 1000    /* how long a worker sleeps at most */
 #define RETURNS_MAX 1024
+#define DAY_MS INT64_C(86400000)
 
 typedef struct running running;
 
@@ -309,8 +310,10 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     once_executor executor;
     once_executor_init(&executor, parts->store, pipeline->spec->consumer, run_effects, parts->effects);
     executor.keying = parts->keying;
+    executor.newest_most_ms = b.time.now_ms + DAY_MS;
     executor.cursor = pipeline->spec->source.cursor ? b.names.cursor : NULL;
     executor.files = b.names.files;
+    executor.by_coordinates = once__uses_coordinates(pipeline->spec);
     executor.files_seen = b.names.files_seen;
     (void)ONCE_FAIL_AT(open_after);
     pipeline->working = true;

@@ -73,6 +73,8 @@ typedef struct once_kept_names {
 } once_kept_names;
 int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err);
 int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err);
+/* Whether a template that tells messages apart has ${coordinates}. */
+bool once__uses_coordinates(const once_spec *spec);
 /* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence when the time of
  * the store is in doubt. */
 int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *report, void *user, once_error *err);

@@ -5,7 +5,8 @@
  * it is confirmed.
  *
  * That it was here, and from which pipeline file: a file that names a consumer which was never here, and named another one before,
- * has renamed it, and the new name would start from nothing. A second consumer has a file of its own.
+ * has renamed it, and the new name would start from nothing. A second consumer has a file of its own. A file that is moved while its
+ * consumer is renamed cannot be told from a second one.
  *
  * Whether its last run ended: a mark is set when a run begins and removed when it ends. A mark that is found at the start means
  * that the last run was killed, perhaps by a message. */
@@ -16,8 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "runtime/config.h"
 #include "runtime/runtime.h"
+#include "source/place.h"
 
 #include "base/banned.h"
 
@@ -101,73 +104,139 @@ int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_err
 
 /* --- the consumer, and the file that named it --- */
 
-/* "host", NUL, and the path without links: two machines may have files of one name. False: there is no such file (any more). */
-static bool pipeline_file(const once_spec *spec, char out[64 + PATH_MAX], size_t *len)
+/* The names of the facts that say whom a pipeline file named last: by its path, and by the one without links where that is another. A file
+ * may be one behind a link that is set anew with every change, and may be reached in more ways than one. The source is part of the
+ * name, since containers have a file of one path each; the host is not, since they have a new one every time. */
+typedef struct file_facts {
+    char names[2][64];
+    size_t n;
+} file_facts;
+
+/* Without ".", ".." stays: behind a link it is not what it looks like. */
+static void absolute(const once_spec *spec, once_buf *out)
 {
-    char file[PATH_MAX];
-    if (spec->file.len >= sizeof file) return false;
-    memcpy(file, spec->file.data, spec->file.len);
-    file[spec->file.len] = 0;
-    char *path = realpath(file, NULL);
-    if (!path) return false;
-    memset(out, 0, 64);
-    gethostname(out, 63);
-    const size_t host = strlen(out) + 1, size = strlen(path);
-    const bool fits = size < PATH_MAX;
-    if (fits) memcpy(out + host, path, size);
-    *len = host + size;
-    free(path);
-    return fits;
+    const char *at = spec->file.data, *end = at + spec->file.len;
+    char folder[PATH_MAX];
+    if (spec->file.len && *at != '/' && getcwd(folder, sizeof folder)) once_buf_puts(out, folder);
+    while (at < end) {
+        const char *slash = memchr(at, '/', (size_t)(end - at));
+        const size_t len = (size_t)((slash ? slash : end) - at);
+        if (len > 1 || (len == 1 && *at != '.')) {
+            once_buf_puts(out, "/");
+            once_buf_append(out, at, len);
+        }
+        at += len + (slash ? 1 : 0);
+    }
+}
+
+static void add_file_fact(const checking *c, once_bytes path, file_facts *facts)
+{
+    const once_bytes source = c->pipeline->spec->source.path;
+    once_buf text;
+    once_buf_init(&text, 3 * PATH_MAX);
+    once_buf_append(&text, source.data, source.len);
+    once_buf_append(&text, "", 1);
+    once_buf_append(&text, path.data, path.len);
+    char *name = facts->names[facts->n];
+    fact_name(c->store, "file", (once_bytes){0}, once_buf_bytes(&text), name);
+    if (facts->n == 0 || strcmp(name, facts->names[0]) != 0) facts->n++;
+    once_buf_release(&text);
+}
+
+static void facts_of_file(const checking *c, file_facts *out)
+{
+    once_buf path;
+    *out = (file_facts){0};
+    once_buf_init(&path, 2 * PATH_MAX);
+    absolute(c->pipeline->spec, &path);
+    add_file_fact(c, once_buf_bytes(&path), out);
+    once_buf_append(&path, "", 1);
+    char *real = path.failed ? NULL : realpath(path.data, NULL);
+    if (real) add_file_fact(c, (once_bytes){real, strlen(real)}, out);
+    free(real);
+    once_buf_release(&path);
 }
 
 static int forget(once_store *store, const char *name, once_error *err) { return store->ops->fact_set(store, name, (once_bytes){0}, err); }
 
-/* The fact of the file that it was run from before, when that is another one and still its own. */
-static int forget_other_file(checking *c, once_bytes kept, const char *now, once_error *err)
+static bool is_one_of(const file_facts *facts, const char *name)
 {
-    char other[64];
-    once_bytes whose;
-    if (kept.len == 0 || kept.len >= sizeof other) return ONCE_OK;
-    memcpy(other, kept.data, kept.len);
-    other[kept.len] = 0;
-    if (strcmp(other, now) == 0) return ONCE_OK;
-    const int rc = c->store->ops->fact_get(c->store, other, &whose, &c->arena, err);
-    return rc == ONCE_OK && equal(whose, c->pipeline->spec->consumer) ? forget(c->store, other, err) : rc;
+    bool is = false;
+    for (size_t i = 0; i < facts->n; i++) is |= strcmp(facts->names[i], name) == 0;
+    return is;
 }
 
-/* Until version 5 the consumer of a source was kept under the source alone, so that there could be one. */
-static int forget_old_naming(checking *c, once_error *err)
+/* The facts of the file that it was run from before, when that is another one and still its own. */
+static int forget_other_file(checking *c, once_bytes kept, const file_facts *now)
+{
+    int rc = ONCE_OK;
+    while (rc == ONCE_OK && kept.len) {
+        char other[64];
+        once_bytes whose;
+        const char *space = memchr(kept.data, ' ', kept.len);
+        const size_t len = space ? (size_t)(space - kept.data) : kept.len;
+        if (len >= sizeof other) return ONCE_OK;
+        memcpy(other, kept.data, len);
+        other[len] = 0;
+        kept = (once_bytes){kept.data + len + (space ? 1 : 0), kept.len - len - (space ? 1 : 0)};
+        if (is_one_of(now, other)) continue;
+        rc = c->store->ops->fact_get(c->store, other, &whose, &c->arena, c->err);
+        if (rc == ONCE_OK && equal(whose, c->pipeline->spec->consumer)) rc = forget(c->store, other, c->err);
+    }
+    return rc;
+}
+
+/* It was here: the names of the facts of its file. */
+static int keep_consumer(checking *c, const char *own, once_bytes kept, const file_facts *facts)
 {
     const once_spec *spec = c->pipeline->spec;
-    char name[64];
-    once_bytes whose;
-    fact_name(c->store, "consumer", (once_bytes){0}, spec->source.path, name);
-    const int rc = c->store->ops->fact_get(c->store, name, &whose, &c->arena, err);
-    return rc == ONCE_OK && whose.len && equal(whose, spec->consumer) ? forget(c->store, name, err) : rc;
+    char text[2 * 64];
+    int rc = ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && i < facts->n; i++) {
+        once_bytes named;
+        rc = c->store->ops->fact_get(c->store, facts->names[i], &named, &c->arena, c->err);
+        if (rc == ONCE_OK && !equal(named, spec->consumer)) rc = c->store->ops->fact_set(c->store, facts->names[i], spec->consumer, c->err);
+    }
+    if (rc == ONCE_OK) rc = forget_other_file(c, kept, facts);
+    const int len = snprintf(text, sizeof text, "%s%s%s", facts->names[0], facts->n > 1 ? " " : "", facts->n > 1 ? facts->names[1] : "");
+    const once_bytes now = {text, (size_t)len};
+    return rc == ONCE_OK && !equal(kept, now) ? c->store->ops->fact_set(c->store, own, now, c->err) : rc;
 }
 
+static int refuse_consumer(const checking *c, const char *what, once_bytes was)
+{
+    const once_spec *spec = c->pipeline->spec;
+    return once_fail(c->err, ONCE_E_SCOPE, "%.*s: the consumer of this %s was '%.*s' in this store and is '%.*s' now, which starts from nothing; "
+                     "put it back, give a second consumer a file of its own, or confirm with --confirm-scope-change",
+                     show(spec->file), spec->file.data, what, show(was), was.data, show(spec->consumer), spec->consumer.data);
+}
+
+/* `old` is how a consumer was kept until version 5: under its source alone, so that there could be one. It is asked until that one was
+ * here and has a file, or somebody else is confirmed. */
 static int check_consumer(checking *c)
 {
     const once_spec *spec = c->pipeline->spec;
     const once_store_ops *ops = c->store->ops;
-    char text[64 + PATH_MAX], here[64], own[64];
-    size_t len;
-    once_bytes kept, named;
-    if (!pipeline_file(spec, text, &len)) return ONCE_OK;
-    fact_name(c->store, "consumer", spec->consumer, (once_bytes){0}, own); /* it was here; the name of its file's fact */
-    fact_name(c->store, "file", (once_bytes){0}, (once_bytes){text, len}, here); /* whom the file named last */
+    char own[64], old[64];
+    file_facts facts;
+    once_bytes kept, before;
+    facts_of_file(c, &facts);
+    fact_name(c->store, "consumer", spec->consumer, (once_bytes){0}, own);
+    fact_name(c->store, "consumer", (once_bytes){0}, spec->source.path, old);
     int rc = ops->fact_get(c->store, own, &kept, &c->arena, c->err);
-    if (rc == ONCE_OK) rc = ops->fact_get(c->store, here, &named, &c->arena, c->err);
+    if (rc == ONCE_OK) rc = ops->fact_get(c->store, old, &before, &c->arena, c->err);
+    const bool asks = kept.len == 0 && c->how != ONCE_SCOPE_CONFIRM;
+    for (size_t i = 0; rc == ONCE_OK && asks && i < facts.n; i++) {
+        once_bytes named;
+        rc = ops->fact_get(c->store, facts.names[i], &named, &c->arena, c->err);
+        if (rc == ONCE_OK && named.len && !equal(named, spec->consumer)) return refuse_consumer(c, "file", named);
+    }
     if (rc != ONCE_OK) return rc;
-    if (named.len && !equal(named, spec->consumer) && kept.len == 0 && c->how != ONCE_SCOPE_CONFIRM)
-        return once_fail(c->err, ONCE_E_SCOPE, "%.*s: the consumer of this file was '%.*s' in this store and is '%.*s' now, which starts from nothing; "
-                         "put it back, give a second consumer a file of its own, or confirm with --confirm-scope-change",
-                         show(spec->file), spec->file.data, show(named), named.data, show(spec->consumer), spec->consumer.data);
+    if (asks && before.len && !equal(before, spec->consumer)) return refuse_consumer(c, "source", before);
     if (c->how == ONCE_SCOPE_LOOK) return ONCE_OK;
-    if (!equal(named, spec->consumer)) rc = ops->fact_set(c->store, here, spec->consumer, c->err);
-    if (rc == ONCE_OK) rc = forget_other_file(c, kept, here, c->err);
-    if (rc == ONCE_OK && !equal(kept, (once_bytes){here, strlen(here)})) rc = ops->fact_set(c->store, own, (once_bytes){here, strlen(here)}, c->err);
-    return rc == ONCE_OK ? forget_old_naming(c, c->err) : rc;
+    rc = keep_consumer(c, own, kept, &facts);
+    const bool answered = equal(before, spec->consumer) || (kept.len == 0 && c->how == ONCE_SCOPE_CONFIRM);
+    return rc == ONCE_OK && before.len && answered ? forget(c->store, old, c->err) : rc;
 }
 
 int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err)
@@ -189,18 +258,9 @@ int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_sc
 
 /* --- the files of a source, and the cursor --- */
 
-/* Machines, and folders, may each have a file of that path. */
-static void files_name(const once_store *store, const once_spec *spec, char out[64])
-{
-    char text[64 + 2 * PATH_MAX] = "";
-    gethostname(text, 63);
-    size_t len = strlen(text) + 1;
-    const once_bytes path = spec->source.path;
-    if (path.len && path.data[0] != '/' && getcwd(text + len, PATH_MAX)) len += strlen(text + len) + 1;
-    const size_t size = path.len < PATH_MAX ? path.len : PATH_MAX;
-    memcpy(text + len, path.data, size);
-    fact_name(store, "files", spec->consumer, (once_bytes){text, len + size}, out);
-}
+/* As the cursor is: by the path as it was written. Machines that share a store and have a file of that path each are told apart by their
+ * consumers. */
+static void files_name(const once_store *store, const once_spec *spec, char out[64]) { fact_name(store, "files", spec->consumer, spec->source.path, out); }
 
 /* The kept texts of a source that has files, and the names of their facts. */
 static int read_kept(once_pipeline *pipeline, once_store *store, once_kept_names *names, once_hash *lock, once_kept_places *kept, once_arena *arena, once_error *err)
@@ -219,6 +279,27 @@ int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *o
     char name[64];
     files_name(store, pipeline->spec, name);
     return store->ops->fact_get(store, name, out, arena, err);
+}
+
+/* Before anything is read: a file that is rotated away before the first commit is looked for by the next run. Files of the cursor that
+ * were not found stay in it until then. */
+static int keep_beginning(once_source *source, once_store *store, const once_kept_names *names, once_bytes cursor, once_error *err)
+{
+    once_places places, before;
+    once_buf text;
+    source->ops->places(source, &places);
+    if (places.n == 0) return ONCE_OK;
+    if (!once_places_read(cursor, &before)) before.n = 0;
+    for (size_t i = 0; i < before.n; i++) {
+        bool found = false;
+        for (size_t k = 0; k < places.n; k++) found |= places.at[k].number == before.at[i].number;
+        if (!found) return ONCE_OK;
+    }
+    once_buf_init(&text, ONCE_PLACES_TEXT);
+    once_places_write(&places, &text);
+    const int rc = text.failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for a cursor") : store->ops->fact_set(store, names->cursor, once_buf_bytes(&text), err);
+    once_buf_release(&text);
+    return rc;
 }
 
 int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err)
@@ -243,6 +324,7 @@ int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, o
         else if (rc != ONCE_OK) once_fail(err, rc, "%s", why.text);
     }
     if (rc == ONCE_OK && kept.lock) rc = store->ops->fact_set(store, owner_name, (once_bytes){mine, (size_t)n}, err);
+    if (rc == ONCE_OK && kept.lock) rc = keep_beginning(parts->source, store, names, kept.cursor, err);
     once_arena_release(&arena);
     return rc;
 }

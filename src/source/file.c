@@ -18,6 +18,7 @@
  *   - The file was truncated, or what was before the place has changed (copytruncate): the rest of what was there is looked for in
  *     the folder, in a copy whose name begins with that of the file. The truncated one is a new file, read from its beginning.
  *   - The old file is gone and the new one goes on with the same bytes: it was written anew as a whole, and is the same file.
+ *   - Files had the path and lost it before they were seen: they are found in the folder, by their names and times.
  *   - There is no file for a while: it is waited for.
  * At the start the kept places are found again in the same ways. What cannot be noticed: other content of which the first
  * ONCE_HEAD_BYTES and the bytes before the place are the same. */
@@ -93,8 +94,17 @@ static void close_file(file_source *f, open_file *file)
     file->fd = -1;
 }
 
+/* So that it is not taken for a new one when it is seen again. */
+static void remember_file(file_source *f, const once_place *place)
+{
+    once_places known = {.n = 1, .at[0] = *place};
+    once_places_add_known(&known, &f->known);
+    f->known = known;
+}
+
 static void remove_file(file_source *f, size_t i)
 {
+    remember_file(f, &f->files[i].place);
     close_file(f, &f->files[i]);
     memmove(&f->files[i], &f->files[i + 1], (f->n - i - 1) * sizeof *f->files);
     f->n--;
@@ -171,6 +181,12 @@ static int open_other(const file_source *f, DIR *dir, const char *name, struct s
     return fd;
 }
 
+/* A device may have another number after a mount, or on another machine; then the first bytes have to say it. */
+static bool is_file_of(const once_place *place, uint64_t device, uint64_t inode, int fd)
+{
+    return place->inode == inode && (place->device == device || place->head_len > 0) && once_place_head_fits(fd, place);
+}
+
 /* By its inode; or by what is in it, when the name begins as the path's does. Returns a descriptor, or -1. */
 static int find_elsewhere(const file_source *f, const once_place *place, bool copies)
 {
@@ -184,7 +200,7 @@ static int find_elsewhere(const file_source *f, const once_place *place, bool co
         if (!same_inode && !may_be_copy) continue;
         const int fd = open_other(f, dir, entry->d_name, &st);
         if (fd < 0) continue;
-        const bool itself = same_inode && st.st_dev == place->device && once_place_head_fits(fd, place);
+        const bool itself = same_inode && is_file_of(place, st.st_dev, st.st_ino, fd);
         const bool copy = may_be_copy && st.st_ino != place->inode && place->head_len > 0 && once_place_fits(fd, place);
         if (itself || copy) found = fd;
         else close(fd);
@@ -198,6 +214,130 @@ static bool is_elsewhere(const file_source *f, const once_place *place)
     const int fd = find_elsewhere(f, place, false);
     if (fd >= 0) close(fd);
     return fd >= 0;
+}
+
+/* --- files that had the path in between --- */
+
+/* A regular file of the folder that was rotated away. */
+typedef struct rotated {
+    int fd;
+    struct stat st;
+} rotated;
+
+static bool is_before(struct timespec a, struct timespec b) { return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec; }
+
+/* {0, 0}: the file system does not say. */
+static struct timespec born(int fd)
+{
+    struct statx st;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &st) != 0 || !(st.stx_mask & STATX_BTIME)) return (struct timespec){0};
+    return (struct timespec){.tv_sec = st.stx_btime.tv_sec, .tv_nsec = (long)st.stx_btime.tv_nsec};
+}
+
+/* A number or a date: digits and what divides them. */
+static bool is_number(const char *text, size_t len)
+{
+    size_t digits = 0, others = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] >= '0' && text[i] <= '9') digits++;
+        else if (!strchr(".-_:TZ", text[i])) others++;
+    }
+    return digits > 0 && others == 0;
+}
+
+typedef enum rotation { ROTATION_NONE, ROTATION_READABLE, ROTATION_PACKED } rotation;
+
+/* Whether a name is what rotation makes of that of the file: "in.ndjson.1", "in.ndjson-20260102", "in-2.ndjson", "in.ndjson.old"; or of
+ * such a one that was compressed. */
+static rotation kind_of_name(const char *name, const char *entry)
+{
+    static const char *const packed[] = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z"};
+    rotation kind = ROTATION_READABLE;
+    size_t len = strlen(entry);
+    const size_t size = strlen(name);
+    for (size_t i = 0; i < sizeof packed / sizeof *packed && kind == ROTATION_READABLE; i++) {
+        const size_t end = strlen(packed[i]);
+        if (len <= end || memcmp(entry + len - end, packed[i], end) != 0) continue;
+        kind = ROTATION_PACKED;
+        len -= end;
+    }
+    if (len > size && memcmp(entry, name, size) == 0)
+        return is_number(entry + size, len - size) || (len - size == 4 && memcmp(entry + size, ".old", 4) == 0) ? kind : ROTATION_NONE;
+    const char *dot = strrchr(name, '.');
+    const size_t stem = dot ? (size_t)(dot - name) : size, end = size - stem;
+    if (stem == 0 || end == 0 || len <= size || memcmp(entry, name, stem) != 0 || memcmp(entry + len - end, dot, end) != 0) return ROTATION_NONE;
+    return is_number(entry + stem, len - size) ? kind : ROTATION_NONE;
+}
+
+static bool is_known_file(const file_source *f, const rotated *r)
+{
+    bool known = false;
+    for (size_t i = 0; i < f->n && !known; i++) known = f->files[i].place.inode == r->st.st_ino && f->files[i].place.device == r->st.st_dev;
+    for (size_t i = 0; i < f->known.n && !known; i++) /* an empty one tells nothing of what has its inode now */
+        known = is_file_of(&f->known.at[i], r->st.st_dev, r->st.st_ino, r->fd) && (f->known.at[i].head_len > 0 || r->st.st_size == 0);
+    return known;
+}
+
+/* In the order in which they were written to for the last time; the newest of too many are found again later. */
+static size_t insert_rotated(rotated list[ONCE_FILES_MAX], size_t n, const rotated *r)
+{
+    size_t at = n;
+    while (at > 0 && is_before(r->st.st_mtim, list[at - 1].st.st_mtim)) at--;
+    if (at == ONCE_FILES_MAX) {
+        close(r->fd);
+        return n;
+    }
+    if (n == ONCE_FILES_MAX) close(list[--n].fd);
+    memmove(&list[at + 1], &list[at], (n - at) * sizeof *list);
+    list[at] = *r;
+    return n + 1;
+}
+
+/* Files of the folder that had the path after the file `old` and before the one that has it now: made, and written to, after that, and
+ * never seen. */
+static size_t find_between(const file_source *f, int old, const struct stat *now, rotated list[ONCE_FILES_MAX])
+{
+    struct stat st;
+    size_t n = 0;
+    DIR *dir = fstat(old, &st) == 0 ? folder_of(f) : NULL;
+    if (!dir) return 0;
+    const struct timespec old_born = born(old);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        const rotation kind = kind_of_name(name_in_path(f->path), entry->d_name);
+        rotated r;
+        if (kind == ROTATION_NONE || (r.fd = open_other(f, dir, entry->d_name, &r.st)) < 0) continue;
+        const bool later = !is_before(r.st.st_mtim, st.st_mtim) && !is_before(born(r.fd), old_born);
+        const bool other = (r.st.st_ino != st.st_ino || r.st.st_dev != st.st_dev) && (r.st.st_ino != now->st_ino || r.st.st_dev != now->st_dev);
+        /* A compressed one keeps the time of what it was made of: with the same time it is `old`. */
+        if (kind == ROTATION_PACKED && later && is_before(st.st_mtim, r.st.st_mtim))
+            once_log(ONCE_LOG_WARN, "source_lost", "source '%s': '%s' may have had the path in between, and is compressed; what it has is not read", f->path, entry->d_name);
+        if (kind == ROTATION_READABLE && later && other && !is_known_file(f, &r)) n = insert_rotated(list, n, &r);
+        else close(r.fd);
+    }
+    closedir(dir);
+    return n;
+}
+
+/* Takes them in, up to the last one that there is room for. */
+static int take_between(file_source *f, int old, int now_fd, once_error *err)
+{
+    rotated list[ONCE_FILES_MAX];
+    struct stat now;
+    int rc = ONCE_OK;
+    if (fstat(now_fd, &now) != 0) return bad_file(f, ONCE_E_IO, "cannot stat", errno, err);
+    const size_t n = find_between(f, old, &now, list);
+    for (size_t i = 0; i < n; i++) {
+        if (rc == ONCE_OK && has_room(f)) rc = lock_file(f, list[i].fd, err);
+        if (rc != ONCE_OK || !has_room(f)) {
+            close(list[i].fd);
+            continue;
+        }
+        once_place place = {.number = next_number(f)};
+        (void)once_place_look(list[i].fd, &place);
+        once_log(ONCE_LOG_INFO, "source_rotated", "source '%s' had a file in between, which is read as '%s/%llu'", f->path, f->path, (unsigned long long)place.number);
+        add_file(f, list[i].fd, &place);
+    }
+    return rc;
 }
 
 /* --- the start --- */
@@ -266,7 +406,7 @@ static const once_place *find_known(const file_source *f, int fd)
     if (!once_place_look(fd, &here)) return NULL;
     for (size_t i = f->known.n; i > 0; i--) {
         const once_place *p = &f->known.at[i - 1];
-        if (p->device == here.device && p->inode == here.inode && once_place_fits(fd, p)) return p;
+        if (is_file_of(p, here.device, here.inode, fd) && once_place_fits(fd, p)) return p;
     }
     const once_place *last = f->known.n ? &f->known.at[f->known.n - 1] : NULL;
     /* Whoever reads the whole file each time may have edited it: then a line that was changed is a conflict, and the others are known. */
@@ -364,60 +504,89 @@ static int go_to(file_source *f, open_file *file, once_error *err)
     return lseek(file->fd, file->read, SEEK_SET) < 0 ? bad_file(f, ONCE_E_IO, "cannot seek", errno, err) : ONCE_OK;
 }
 
-/* The rest of files that had the path when the cursor was kept. */
-static int find_the_rest(file_source *f, const once_places *cursor, once_error *err)
+/* The rest of a file that had the path when the cursor was kept, or was seen after that. */
+static int find_the_rest(file_source *f, const once_place *p, once_error *err)
 {
-    int rc = ONCE_OK;
-    for (size_t i = 0; rc == ONCE_OK && i < cursor->n; i++) {
-        const once_place *p = &cursor->at[i];
-        if (current(f) && current(f)->place.number == p->number) continue;
-        const int fd = f->n < ONCE_FILES_MAX ? find_elsewhere(f, p, true) : -1;
-        if (fd < 0) {
-            once_log(ONCE_LOG_WARN, "source_lost", "source '%s' has another file now, and the one before it is not found; what it had behind line %llu, if anything, is not read",
-                     f->path, (unsigned long long)p->line);
-            continue;
-        }
-        once_place place = *p;
-        (void)once_place_look(fd, &place);
-        open_file *file = add_file(f, fd, &place);
-        rc = go_to(f, file, err);
-        if (rc == ONCE_OK) rc = lock_file(f, fd, err);
+    const int fd = f->n < ONCE_FILES_MAX ? find_elsewhere(f, p, true) : -1;
+    if (fd < 0) {
+        once_log(ONCE_LOG_WARN, "source_lost", "source '%s' has another file now, and the one before it is not found; what it had behind line %llu, and files that had "
+                 "the path after it, if any, are not read", f->path, (unsigned long long)p->line);
+        return ONCE_OK;
     }
+    once_place place = *p;
+    (void)once_place_look(fd, &place);
+    const int rc = go_to(f, add_file(f, fd, &place), err);
+    return rc == ONCE_OK ? lock_file(f, fd, err) : rc;
+}
+
+/* All that comes before the file that has the path: what the cursor names, what has a higher number, and files that nobody has seen. */
+static int find_files_before(file_source *f, const once_places *cursor, int fd, const once_place *current, once_error *err)
+{
+    const once_places known = f->known;
+    const uint64_t last = cursor->n ? cursor->at[cursor->n - 1].number : 0;
+    int rc = ONCE_OK;
+    for (size_t i = 0; rc == ONCE_OK && i < known.n; i++) {
+        const once_place *p = &known.at[i];
+        bool wanted = f->locks && p->number > last;
+        for (size_t k = 0; k < cursor->n; k++) wanted |= cursor->at[k].number == p->number;
+        if (wanted && !(current && current->number == p->number)) rc = find_the_rest(f, p, err);
+    }
+    if (rc == ONCE_OK && f->locks && fd >= 0 && !current && f->n) rc = take_between(f, f->files[f->n - 1].fd, fd, err);
     return rc;
+}
+
+/* The file that has the path, behind those before it. */
+static int place_current(file_source *f, int fd, const once_places *cursor, bool has_cursor, once_error *err)
+{
+    const once_place *known = fd >= 0 ? find_known(f, fd) : NULL;
+    const once_place found = known ? *known : (once_place){0};
+    int rc = has_cursor ? find_files_before(f, cursor, fd, known ? &found : NULL, err) : ONCE_OK;
+    if (fd < 0) return rc;
+    if (rc != ONCE_OK || f->n == ONCE_FILES_MAX) {
+        if (rc == ONCE_OK) once_log(ONCE_LOG_WARN, "source_rotated", "source '%s' was rotated too often to read all of its files at once; the newest come later", f->path);
+        f->base.env->close(f->base.env->self, fd);
+        return rc;
+    }
+    once_place place = place_of_new(f, fd);
+    if (place.number > 1 || f->known.n)
+        once_log(ONCE_LOG_DEBUG, "source_file", "source '%s' is its file %llu, from line %llu on", f->path, (unsigned long long)place.number, (unsigned long long)place.line + 1);
+    if (!has_cursor) once_place_rewind(&place);
+    return go_to(f, add_file(f, fd, &place), err);
 }
 
 static int file_seek(once_source *source, const once_kept_places *kept, once_error *err)
 {
     file_source *f = (file_source *)source;
-    open_file *file = current(f);
     if (!f->regular) return ONCE_OK;
     if (f->sought) { /* the store was away, and this is repeated */
         while (f->n) remove_file(f, 0);
         const int again = open_first(f, err);
         if (again != ONCE_OK) return again;
-        file = current(f);
     }
+    open_file *file = current(f);
+    const int fd = file ? file->fd : -1;
     f->sought = true;
     f->locks = kept->lock != NULL;
     f->goes_on = kept->lock || kept->cursor.len;
     if (kept->lock) f->lock = *kept->lock;
-    int rc = file ? lock_file(f, file->fd, err) : ONCE_OK;
+    int rc = file ? lock_file(f, fd, err) : ONCE_OK;
     if (rc == ONCE_OK) rc = learn(f, kept, err);
     if (rc != ONCE_OK) return rc;
-    if (file) {
-        f->n = 0; /* so that its own number is not counted */
-        file->place = place_of_new(f, file->fd);
-        f->n = 1;
-        if (file->place.number > 1 || f->known.n)
-            once_log(ONCE_LOG_DEBUG, "source_file", "source '%s' is its file %llu, from line %llu on", f->path, (unsigned long long)file->place.number,
-                     (unsigned long long)file->place.line + 1);
-        if (!kept->cursor.len) once_place_rewind(&file->place);
-        rc = go_to(f, file, err);
-    }
-    once_places cursor;
-    if (rc == ONCE_OK && kept->cursor.len && once_places_read(kept->cursor, &cursor)) rc = find_the_rest(f, &cursor, err);
+    if (file) once_lines_release(&file->lines);
+    f->n = 0; /* its number is not known yet */
+    once_places cursor = {0};
+    if (kept->cursor.len && !once_places_read(kept->cursor, &cursor)) cursor = (once_places){.n = 1, .at[0] = f->known.at[0]}; /* an old one */
+    rc = place_current(f, fd, &cursor, kept->cursor.len > 0, err);
     f->version++;
     return rc;
+}
+
+/* As they are before anything is read. */
+static void file_places(once_source *source, once_places *out)
+{
+    const file_source *f = (const file_source *)source;
+    *out = (once_places){.n = f->regular ? f->n : 0};
+    for (size_t i = 0; i < out->n; i++) out->at[i] = f->files[i].place;
 }
 
 /* --- rotation --- */
@@ -448,11 +617,16 @@ static int take_new_file(file_source *f, int fd, once_error *err)
         f->version++;
         return lseek(fd, old->read, SEEK_SET) < 0 ? bad_file(f, ONCE_E_IO, "cannot seek", errno, err) : ONCE_OK;
     }
+    old->grown_ms = now_ms(f);
+    rc = take_between(f, old->fd, fd, err);
+    if (rc != ONCE_OK || !has_room(f)) {
+        close(fd); /* it is found again by the path */
+        return rc;
+    }
     once_place place = {.number = next_number(f)};
     (void)once_place_look(fd, &place);
     once_log(ONCE_LOG_INFO, "source_rotated", "source '%s' has another file now: '%s/%llu', after line %llu of the one before and what is left of it", f->path,
-             f->path, (unsigned long long)place.number, (unsigned long long)old->place.line);
-    old->grown_ms = now_ms(f);
+             f->path, (unsigned long long)place.number, (unsigned long long)current(f)->place.line);
     add_file(f, fd, &place);
     return ONCE_OK;
 }
@@ -497,24 +671,25 @@ static int was_truncated(file_source *f, size_t i, once_error *err)
         once_log(ONCE_LOG_WARN, "source_truncated", "source '%s' was truncated, and no copy of it is found; what it had behind line %llu and was not read, if anything, is lost",
                  f->path, (unsigned long long)file->place.line);
     else once_log(ONCE_LOG_INFO, "source_truncated", "source '%s' was truncated; the rest of it is read from a copy", f->path);
-    once_place place = {.number = next_number(f)};
-    (void)once_place_look(fd, &place);
+    int rc = ONCE_OK;
     if (copy >= 0) {
         (void)once_place_look(copy, &file->place);
         file->fd = copy;
         file->at_eof = false;
         file->grown_ms = now_ms(f);
-        if (lseek(copy, file->read, SEEK_SET) < 0) return bad_file(f, ONCE_E_IO, "cannot seek", errno, err);
+        if (lseek(copy, file->read, SEEK_SET) < 0) rc = bad_file(f, ONCE_E_IO, "cannot seek", errno, err);
+        if (rc == ONCE_OK && has_path) rc = take_between(f, copy, fd, err);
     } else {
         file->fd = -1;
         remove_file(f, i);
     }
-    if (!has_path || !has_room(f)) {
+    if (rc != ONCE_OK || !has_path || !has_room(f)) {
         close(fd); /* it is found again by the path */
-        return ONCE_OK;
+        return rc;
     }
-    open_file *now = add_file(f, fd, &place);
-    return go_to(f, now, err);
+    once_place place = {.number = next_number(f)};
+    (void)once_place_look(fd, &place);
+    return go_to(f, add_file(f, fd, &place), err);
 }
 
 /* --- reading --- */
@@ -830,6 +1005,7 @@ const once_source_ops once_source_file = {
     .close = file_close,
     .bits = file_bits,
     .seek = file_seek,
+    .places = file_places,
     .fetch = file_fetch,
     .ack = file_ack,
     .wake = file_wake,

@@ -124,6 +124,19 @@ bool once_places_same_files(const once_places *a, const once_places *b)
     return same;
 }
 
+void once_places_add_known(once_places *to, const once_places *known)
+{
+    for (size_t i = known->n; i > 0 && to->n < ONCE_FILES_MAX; i--) {
+        const once_place *p = &known->at[i - 1];
+        bool there = false;
+        for (size_t k = 0; k < to->n; k++) there |= to->at[k].number == p->number;
+        if (there) continue;
+        size_t at = to->n++;
+        for (; at > 0 && to->at[at - 1].number > p->number; at--) to->at[at] = to->at[at - 1];
+        to->at[at] = *p;
+    }
+}
+
 bool once_places_agree(const once_places *a, const once_places *b)
 {
     for (size_t i = 0; i < a->n; i++)

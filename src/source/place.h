@@ -46,6 +46,8 @@ void once_places_write(const once_places *places, once_buf *out);
 
 /* The place behind this message, and those in the other files. */
 void once_places_behind(const once_item *item, once_places *out);
+/* Adds files of other numbers, as far as there is room: the newest of them. */
+void once_places_add_known(once_places *to, const once_places *known);
 bool once_places_same_files(const once_places *a, const once_places *b);
 /* Whether two readers gave the same numbers to the same files. */
 bool once_places_agree(const once_places *a, const once_places *b);

@@ -14,6 +14,7 @@
 #include "core/spec.h"
 
 typedef struct once_source once_source;
+struct once_places; /* source/place.h */
 
 enum once_source_bits {
     ONCE_SOURCE_FINITE = 1,    /* it ends */
@@ -41,6 +42,8 @@ typedef struct once_source_ops {
     /* Before the first fetch: tells the source what the store keeps of it. With a lock, makes this process the one that moves the
      * cursor: ONCE_E_BUSY when another one does. May be repeated until it succeeds. NULL: the source has no files. */
     int (*seek)(once_source *source, const once_kept_places *kept, once_error *err);
+    /* Where it begins after that, for the cursor. With seek. */
+    void (*places)(once_source *source, struct once_places *out);
 
     /* Blocks until there is a message (then at most spec->batch_wait_ms for more), the end, wake(), or about 100 ms.
      * Fills batch->items (message and batch set) and batch->n; bodies live in the batch's arena. */

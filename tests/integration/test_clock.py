@@ -126,3 +126,27 @@ def test_a_store_without_a_time_of_its_own_is_not_set(tmp_path):
     p.configure('key: "${/id}"\nhandler: {exec: ["true"]}\n', store='"memory:"')
     ended = p.once("check", "--confirm-clock", p.name)
     assert ended.status == 2 and "no time of its own" in ended.err, ended
+
+
+def test_an_old_file_after_a_current_one_does_not_make_the_newest_message_old(tmp_path):
+    p = Pipeline(tmp_path, CONFIG, TABLES)
+    p.write(*messages(5))
+    p.run(status=0)
+    p.write(*messages(5, 5, at_s=time.time() - 700 * DAY_S))
+    counts(p.run(), received=5, dead=5, too_old=5)
+    assert "newest message that was seen" not in check(p, {})
+    # Nor in one run, in a later batch.
+    p.configure(CONFIG + "batch: {max: 5}\n")
+    p.write(*messages(5, 10), *messages(5, 15, at_s=time.time() - 700 * DAY_S))
+    p.run()
+    assert "newest message that was seen" not in check(p, {})
+
+
+def test_a_message_from_the_future_is_the_newest_until_the_next_run(tmp_path):
+    p = Pipeline(tmp_path, CONFIG, TABLES)
+    p.write(*messages(1, at_s=time.time() + 700 * DAY_S))
+    p.run(status=0)
+    assert "ahead of the wall clock" in check(p, {})
+    p.write(*messages(5, 1))
+    p.run(status=0)
+    assert "ahead of the wall clock" not in check(p, {})

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from harness import Pipeline, counts, once, until
+from hosts import on_host  # noqa: F401 (a fixture)
 from oldstore import old_store
 
 CONFIG = """
@@ -118,3 +119,71 @@ def test_f98_facts_of_an_old_store_are_found(tmp_path):
     (folder / "handler.sh").write_text("true\n")
     ended = once("run", "--json", "other.yaml", cwd=folder)
     assert ended.json["received"] == 13, ended
+
+
+RENAMED = "and is 'renamed' now, which starts from nothing"
+
+
+def test_f75_a_consumer_that_is_renamed_on_another_host_is_asked_about(tmp_path, on_host):  # noqa: F811
+    a, b = consumers(tmp_path, False)
+    a.write(*lines(1, 3))
+    a.run(status=0, env=on_host("pod-1"))
+    a.configure(CONFIG % "a", consumer="renamed")
+    for verb in ("check", "run"):
+        ended = a.once(verb, a.name, env=on_host("pod-2"))
+        assert ended.status == 2 and RENAMED in ended.err, ended
+    assert ids(a, "a") == [1, 2, 3]
+    b.run(status=0, env=on_host("pod-3"))
+
+
+def test_f75_a_file_behind_a_link_that_is_set_anew(tmp_path):
+    """As the files of a mounted volume are changed."""
+    a, _ = consumers(tmp_path, False)
+    a.write(*lines(1, 3))
+    for version in ("v1", "v2"):
+        os.mkdir(tmp_path / version)
+    os.rename(tmp_path / "a.yaml", tmp_path / "v1" / "a.yaml")
+    os.symlink("v1/a.yaml", tmp_path / "a.yaml")
+    a.run(status=0)
+    os.remove(tmp_path / "a.yaml")
+    os.symlink("v2/a.yaml", tmp_path / "a.yaml")
+    a.configure(CONFIG % "a", consumer="renamed")
+    ended = a.try_run()
+    assert ended.status == 2 and RENAMED in ended.err, ended
+    # In other words, and without the link.
+    a.configure(CONFIG % "a", consumer="a")
+    a.run(status=0)
+    a.configure(CONFIG % "a", consumer="renamed")
+    for name in ("./a.yaml", ".//v2/a.yaml", tmp_path / "a.yaml", tmp_path / "v2" / "a.yaml"):
+        ended = a.once("run", name)
+        assert ended.status == 2 and RENAMED in ended.err, (name, ended)
+
+
+def test_f98_one_path_with_another_source_is_another_pipeline(tmp_path, on_host):  # noqa: F811
+    """Containers have each a file of the same path."""
+    a, _ = consumers(tmp_path, False)
+    a.write(*lines(1, 3))
+    a.run(status=0, env=on_host("pod-1"))
+    (tmp_path / "other.ndjson").write_text('{"id": 7}\n')
+    a.configure(CONFIG % "b", consumer="b", source="{path: other.ndjson}")
+    counts(a.run(status=0, env=on_host("pod-2")), received=1, done=1)
+
+
+def test_f75_a_consumer_that_is_renamed_with_the_upgrade_is_asked_about(tmp_path):
+    folder = tmp_path / "old"
+    old_store(folder)
+    text = (folder / "pipeline.yaml").read_text().replace("1h..1h", "1ms..1ms").replace("attempts: 9", "attempts: 2")
+    (folder / "handler.sh").write_text("echo ran >>ran\n")
+    (folder / "pipeline.yaml").write_text(text.replace("consumer: pay", "consumer: renamed"))
+    (folder / "second.yaml").write_text(text.replace("consumer: pay", "consumer: second"))
+    for _ in range(2):  # what is refused leaves nothing that would be an answer
+        for verb in ("check", "run"):
+            ended = once(verb, "pipeline.yaml", cwd=folder)
+            assert ended.status == 2 and "the consumer of this source was 'pay'" in ended.err and RENAMED in ended.err, ended
+    assert not os.path.exists(folder / "ran")
+    ended = once("run", "--json", "--confirm-scope-change", "pipeline.yaml", cwd=folder)
+    assert ended.json["received"] == 12, ended
+    # It was answered: neither this one nor a second file is asked again.
+    for name in ("pipeline.yaml", "second.yaml"):
+        ended = once("run", "--json", name, cwd=folder)
+        assert ended.status in (0, 1) and "confirm" not in ended.err, ended

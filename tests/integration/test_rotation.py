@@ -7,7 +7,9 @@ import signal
 
 import pytest
 
-from harness import Pipeline, counts, until
+from harness import Pipeline, counts, stopped, until
+from hosts import on_host  # noqa: F401 (a fixture)
+from pgpipeline import PostgresPipeline, need_postgres
 
 CONFIG = """
 key: "${coordinates}"
@@ -188,3 +190,133 @@ def test_f84_an_oversized_first_line_leaves_the_cursor_usable(tmp_path):
     p.append({"id": 2})
     counts(p.run(status=1), received=1, done=1)
     assert ids(p) == [2] and p.explain("in.ndjson:2")[0]["state"] == "done"
+
+
+@pytest.mark.parametrize("fingerprint", ["", "fingerprint: none\n"])
+def test_f84_the_next_pod_counts_files_on(tmp_path, on_host, fingerprint):  # noqa: F811
+    p = pipeline(tmp_path, "{path: in.ndjson}", CONFIG + fingerprint)
+    p.write({"id": 1})
+    counts(p.run(status=0, env=on_host("pod-1")), received=1, done=1)
+    os.rename(p.source, p.source + ".1")
+    p.write({"id": 2})
+    counts(p.run(status=0, env=on_host("pod-2")), received=1, done=1)
+    counts(p.run(status=0, env=on_host("pod-1")), received=1, duplicates=1)
+    assert ids(p) == [1, 2] and p.explain("in.ndjson/2:1")[0]["state"] == "done"
+
+
+def rotate(p, number, message):
+    os.rename(p.source, f"{p.source}.{number}")
+    p.write(message)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_f84_rotated_before_the_first_commit(tmp_path, follow, times):
+    p = pipeline(tmp_path, "{path: in.ndjson, cursor: true%s}" % (", follow: true" if follow else ""))
+    p.write({"id": 1})
+    assert p.try_run(failpoint="open_after:kill").killed
+    for i in range(times):
+        rotate(p, i + 1, {"id": i + 2})
+    read_all(p, follow, times + 1)
+    for i in range(times + 1):
+        place = f"in.ndjson/{i + 1}:1" if i else "in.ndjson:1"
+        assert p.explain(place)[0]["state"] == "done"
+
+
+def read_all(p, follow, n):
+    """To the end: all of 1...n are there, each once."""
+    if follow:
+        with p.start() as running:
+            until(lambda: len(ids(p)) >= n, what=f"{n} messages")
+            until(p.is_running)
+            running.send(signal.SIGTERM)
+            ended = running.end()
+            assert ended.status == 0, ended
+    else:
+        p.run(status=0)
+        counts(p.run(status=0), received=0)
+    assert ids(p) == list(range(1, n + 1))
+
+
+@pytest.mark.parametrize("names", [("in.ndjson.2", "in.ndjson.1"), ("in.ndjson-20260101", "in.ndjson-20260102"), ("in-7.ndjson", "in-8.ndjson")])
+def test_f84_two_rotations_between_two_commits(tmp_path, names):
+    p = pipeline(tmp_path)
+    p.write({"id": 1})
+    with p.start() as running:
+        until(lambda: ids(p) == [1])
+        running.send(signal.SIGKILL)
+        running.end()
+    p.append({"id": 2})
+    for i, name in enumerate(names):
+        os.rename(p.source, tmp_path / name)
+        p.write({"id": i + 3})
+    (tmp_path / "in.ndjson.db").write_text('{"id": 100}\n')  # not by rotation
+    read_all(p, True, 4)
+
+
+def test_f84_two_rotations_while_nobody_looks(tmp_path):
+    p = pipeline(tmp_path)
+    p.write({"id": 1})
+    with p.start() as running:
+        until(lambda: ids(p) == [1])
+        running.send(signal.SIGSTOP)
+        until(lambda: stopped(running))
+        rotate(p, 1, {"id": 2})
+        rotate(p, 2, {"id": 3})
+        running.send(signal.SIGCONT)
+        until(lambda: len(ids(p)) >= 3)
+        running.send(signal.SIGTERM)
+        assert running.end().status == 0
+    assert ids(p) == [1, 2, 3]
+    read_all(p, True, 3)
+
+
+def test_f84_two_times_truncated_between_two_runs(tmp_path):
+    p = pipeline(tmp_path, "{path: in.ndjson, cursor: true}")
+    w = Writer(p)
+    w.write(5)
+    p.run(status=0)
+    w.write(3)
+    w.copytruncate(4)
+    w.copytruncate(6)
+    read_all(p, False, 18)
+
+
+def test_f84_more_files_than_are_read_at_once(tmp_path):
+    p = pipeline(tmp_path, "{path: in.ndjson, cursor: true}")
+    p.write({"id": 1})
+    p.run(status=0)
+    for i in range(40):
+        rotate(p, i + 1, {"id": i + 2})
+    for _ in range(4):
+        p.run(status=0)
+    assert ids(p) == list(range(1, 42))
+
+
+def test_f84_a_compressed_file_in_between_is_said(tmp_path):
+    p = pipeline(tmp_path, "{path: in.ndjson, cursor: true}")
+    p.write({"id": 1})
+    p.run(status=0)
+    rotate(p, 2, {"id": 2})
+    rotate(p, 1, {"id": 3})
+    os.rename(p.source + ".1", p.source + ".1.gz")
+    ended = p.try_run()
+    assert ended.status == 0 and "'in.ndjson.1.gz' may have had the path in between" in ended.err, ended
+    assert ids(p) == [1, 3]
+
+
+def test_f84_check_warns_where_a_start_would_not_find_a_rotated_file(tmp_path):
+    p = pipeline(tmp_path, "{path: in.ndjson, follow: true}")
+    ended = p.once("check", p.name)
+    assert ended.status == 0 and "'follow' without 'cursor'" in ended.out, ended
+    p.configure(CONFIG)
+    assert "'follow' without 'cursor'" not in p.once("check", p.name).out
+
+
+def test_f84_check_warns_of_coordinates_in_a_store_of_many_machines(tmp_path):
+    need_postgres()
+    p = PostgresPipeline(tmp_path, CONFIG, "CREATE TABLE t(id bigint);")
+    ended = p.once("check", p.name)
+    assert ended.status == 0 and "${coordinates} are the path as it is written and the line" in ended.out, ended
+    p = pipeline(tmp_path)
+    assert "machines" not in p.once("check", p.name).out

@@ -37,6 +37,7 @@ typedef struct world {
     era *eras; /* index 0 is the first file */
     size_t n_eras;
     unsigned rotations, counter;
+    size_t copied; /* the newest file whose place was made free by truncating */
     int late; /* the file that was renamed last, whose writer has not noticed; -1: none */
     bool gone; /* for a moment no file has the path */
 
@@ -122,13 +123,23 @@ static void write_some(world *w, const char *path, era *e)
 
 static era *now(world *w) { return &w->eras[w->n_eras - 1]; }
 
-/* Whether the reader would know this file again if it were killed now. */
-static bool is_known(const world *w, bool by_content)
+/* Whether the reader finds all files if it is killed now, although it may not have seen the newest ones. What a file had that was truncated
+ * is known by its first bytes; what was never seen, by its name and its times. */
+static bool may_rotate(const world *w, bool by_copy)
 {
     once_places places;
-    if (!w->cursor[0] || !once_places_read((once_bytes){w->cursor, strlen(w->cursor)}, &places)) return false;
+    if (!once_places_read((once_bytes){w->cursor, strlen(w->cursor)}, &places) || places.n == 0) return false;
     const once_place *last = &places.at[places.n - 1];
-    return places.n < 8 && last->number == w->n_eras && (!by_content || last->head_len > 0);
+    const size_t unseen = w->n_eras - last->number;
+    if (places.n + unseen >= 8) return false;
+    return by_copy ? unseen == 0 && last->head_len > 0 : w->copied <= last->number;
+}
+
+/* Each file that is rotated away was written to later than the one before, also when all of it happens in one tick of the clock. */
+static void set_time(const char *path, unsigned rotation)
+{
+    const struct timespec at = {.tv_sec = 4000000000 + rotation}, times[2] = {at, at};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
 static void rotate_name(const world *w, char out[100]) { snprintf(out, 100, "%s.%u", w->path, w->rotations); }
@@ -136,10 +147,11 @@ static void rotate_name(const world *w, char out[100]) { snprintf(out, 100, "%s.
 static void rotate_by_rename(world *w)
 {
     char to[100];
-    if (w->gone || !is_known(w, false) || w->n_eras == FILES) return;
+    if (w->gone || !may_rotate(w, false) || w->n_eras == FILES) return;
     w->rotations++;
     rotate_name(w, to);
     assert_int_equal(rename(w->path, to), 0);
+    set_time(to, w->rotations);
     w->gone = true;
     w->now_ms += 5000;
     w->late = (int)w->n_eras - 1;
@@ -157,7 +169,7 @@ static void create_again(world *w)
 static void rotate_by_copy(world *w)
 {
     char to[100], data[65536];
-    if (w->gone || !is_known(w, true) || w->n_eras == FILES || now(w)->n == 0) return;
+    if (w->gone || !may_rotate(w, true) || w->n_eras == FILES || now(w)->n == 0) return;
     w->rotations++;
     rotate_name(w, to);
     const int from = open(w->path, O_RDONLY), copy = open(to, O_WRONLY | O_CREAT | O_EXCL, 0600);
@@ -165,20 +177,44 @@ static void rotate_by_copy(world *w)
     assert_true(n >= 0 && n < (ssize_t)sizeof data && write(copy, data, (size_t)n) == n);
     close(from);
     close(copy);
+    set_time(to, w->rotations);
     assert_int_equal(truncate(w->path, 0), 0);
     w->late = -1;
     w->now_ms += 5000;
-    w->n_eras++;
+    w->copied = ++w->n_eras;
 }
 
 /* --- the reader --- */
 
+static void keep(const once_places *places, char out[ONCE_PLACES_TEXT + 1])
+{
+    once_buf text;
+    once_buf_init(&text, ONCE_PLACES_TEXT);
+    once_places_write(places, &text);
+    assert_false(text.failed);
+    memcpy(out, text.data, text.len + 1);
+    once_buf_release(&text);
+}
+
+/* As a run does: where it begins is kept before anything is read. */
 static void start(world *w)
 {
+    static const once_hash lock = {1, 2};
     once_error err = {0};
+    once_places places;
     assert_int_equal(once_source_file.open(&w->spec, &w->env, &w->source, &err), ONCE_OK);
-    const once_kept_places kept = {.files = {w->files, strlen(w->files)}, .cursor = {w->cursor, strlen(w->cursor)}};
+    const once_kept_places kept = {.files = {w->files, strlen(w->files)}, .cursor = {w->cursor, strlen(w->cursor)}, .lock = &lock};
     if (w->source->ops->seek(w->source, &kept, &err) != ONCE_OK) fail_msg("seed %llu: %s", (unsigned long long)w->seed, err.text);
+    w->source->ops->places(w->source, &places);
+    if (places.n) keep(&places, w->cursor);
+}
+
+/* And the numbers of files, with those from before. */
+static void keep_files(world *w, once_places places)
+{
+    once_places before;
+    if (once_places_read((once_bytes){w->files, strlen(w->files)}, &before)) once_places_add_known(&places, &before);
+    keep(&places, w->files);
 }
 
 static void kill_reader(world *w)
@@ -203,16 +239,6 @@ static void check_item(world *w, const once_item *item, bool commit)
     want->committed += commit;
 }
 
-static void keep(const once_places *places, char out[ONCE_PLACES_TEXT + 1])
-{
-    once_buf text;
-    once_buf_init(&text, ONCE_PLACES_TEXT);
-    once_places_write(places, &text);
-    assert_false(text.failed);
-    memcpy(out, text.data, text.len + 1);
-    once_buf_release(&text);
-}
-
 /* One fetch; commits a first part of it, or all. Returns what it got. */
 static size_t fetch(world *w, bool all)
 {
@@ -227,7 +253,7 @@ static size_t fetch(world *w, bool all)
         once_places places;
         once_places_behind(&w->batch.items[commits - 1], &places);
         keep(&places, w->cursor);
-        keep(&w->batch.origin->places, w->files);
+        keep_files(w, w->batch.origin->places);
     }
     if (commits < n) { /* what was not committed comes again */
         kill_reader(w);
@@ -248,6 +274,7 @@ static void step(world *w)
             char name[100];
             rotate_name(w, name);
             write_some(w, name, &w->eras[w->late]);
+            set_time(name, w->rotations);
         }
         break;
     case 3:

@@ -45,7 +45,7 @@ static void as_text(const once_standing *s, bool finished)
     line("unknown", s->unknown, "the effect may have happened", "the oldest is from", s->oldest_unknown_ms);
     line("repeats", s->repeats, "ever: effects started again after one that may have happened", "", ONCE_NO_TIME);
     line("dead", s->dead, "dead letters", "the oldest was buried", s->oldest_dead_ms);
-    if (s->blocking) line("blocking", s->blocking, "of the dead: their lanes wait until they are replayed or discarded", "", ONCE_NO_TIME);
+    if (s->blocking) line("blocking", s->blocking, "of the dead: their lanes wait until they are replayed or discarded; 'once list --dead' says which", "", ONCE_NO_TIME);
     if (!finished) return;
     line("done", s->done, "remembered: the effect happened", "", ONCE_NO_TIME);
     line("already", s->already, "remembered: it had happened before", "", ONCE_NO_TIME);

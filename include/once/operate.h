@@ -35,7 +35,7 @@ typedef struct once_standing {
     int64_t oldest_unknown_ms;
     int64_t oldest_dead_ms;          /* buried */
     int64_t wait_ms;                 /* until something is due by itself; 0: now; -1: nothing will be */
-    uint64_t blocking;               /* of the dead: their lanes wait for them (on_dead: block) */
+    uint64_t blocking;               /* of the dead: those that hold up their lanes now (on_dead: block); once_pipeline_list says of which */
 } once_standing;
 
 /* `finished`: count the finished entries too, which reads all of them. */

@@ -93,7 +93,7 @@ static int finish_tx(once_store *store, int rc, once_error *err)
 
 typedef struct oldest {
     int64_t now_ms, oldest_ms;
-    uint64_t n, due, blocking;
+    uint64_t n, due;
 } oldest;
 
 static bool look_at_entry(void *user, const once_entry *entry)
@@ -102,8 +102,48 @@ static bool look_at_entry(void *user, const once_entry *entry)
     o->n++;
     if (o->oldest_ms == ONCE_NO_TIME || entry->seen_ms < o->oldest_ms) o->oldest_ms = entry->seen_ms;
     if (entry->due_ms <= o->now_ms && entry->has_message) o->due++;
-    if (entry->state == ONCE_STATE_DEAD && entry->block) o->blocking++;
     return true;
+}
+
+/* The dead that may hold up their lanes: each is asked about when the list is over. */
+typedef struct suspects {
+    once_hash *ids;
+    size_t n, room;
+    bool failed;
+} suspects;
+
+static bool look_at_dead(void *user, const once_entry *entry)
+{
+    suspects *s = user;
+    if (!entry->block) return true;
+    if (s->n == s->room) {
+        const size_t room = s->room ? 2 * s->room : 64;
+        once_hash *ids = reallocarray(s->ids, room, sizeof *ids);
+        s->failed = !ids;
+        if (!ids) return false;
+        s->ids = ids;
+        s->room = room;
+    }
+    s->ids[s->n++] = entry->id;
+    return true;
+}
+
+/* Letters that their lanes wait for: those of which `list` says so. */
+static int count_blocking(once_store *store, once_bytes consumer, uint64_t *out, once_error *err)
+{
+    suspects s = {0};
+    once_arena arena = {0};
+    int rc = store->ops->list(store, consumer, ONCE_STATE_DEAD, look_at_dead, &s, err);
+    if (rc == ONCE_OK && s.failed) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a list");
+    for (size_t i = 0; i < s.n && rc == ONCE_OK; i++) {
+        once_bytes words = {0};
+        once_arena_reset(&arena);
+        rc = store->ops->why(store, s.ids[i], &words, &arena, err);
+        *out += rc == ONCE_OK && words.len > 0;
+    }
+    once_arena_release(&arena);
+    free(s.ids);
+    return rc;
 }
 
 static bool look_at_first_letter(void *user, const once_letter *letter)
@@ -146,13 +186,13 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     once_store_time time = {0};
     once_stats stats = {0};
     rc = store->ops->time(store, &time, err);
-    oldest waiting = {.now_ms = time.now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting, dead = waiting;
+    oldest waiting = {.now_ms = time.now_ms, .oldest_ms = ONCE_NO_TIME}, unknown = waiting;
     *out = (once_standing){
         .now_ms = once_env_wall_ms(pipeline->env), .store_ms = time.now_ms, .clock_doubted = time.doubted, .oldest_dead_ms = ONCE_NO_TIME};
     if (rc == ONCE_OK) rc = store->ops->stats(store, consumer, &stats, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_WAITING, look_at_entry, &waiting, err);
     if (rc == ONCE_OK) rc = store->ops->list(store, consumer, ONCE_STATE_UNKNOWN, look_at_entry, &unknown, err);
-    if (rc == ONCE_OK && pipeline->spec->order) rc = store->ops->list(store, consumer, ONCE_STATE_DEAD, look_at_entry, &dead, err);
+    if (rc == ONCE_OK && pipeline->spec->order) rc = count_blocking(store, consumer, &out->blocking, err);
     if (rc == ONCE_OK) rc = store->ops->letters(store, consumer, 0, look_at_first_letter, &out->oldest_dead_ms, err);
     if (rc == ONCE_OK && finished) rc = count_finished(store, consumer, out, err);
     if (rc == ONCE_OK) rc = read_repeats(store, consumer, &out->repeats, err);
@@ -161,7 +201,6 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     out->unknown = stats.unknown;
     out->dead = stats.dead;
     out->backlog = waiting.due;
-    out->blocking = dead.blocking;
     out->oldest_waiting_ms = waiting.oldest_ms;
     out->oldest_unknown_ms = unknown.oldest_ms;
     out->wait_ms = stats.wait_ms == ONCE_NEVER ? -1 : stats.wait_ms;
@@ -178,16 +217,26 @@ typedef struct listing {
     bool over;
     once_store *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
     once_arena arena;
+    int rc; /* other than ONCE_OK: what ended the listing */
+    once_error *err;
 } listing;
 
-/* The reason, and what the message waits for in its lane, or its lane for it. What cannot be asked is not said. */
+/* The reason, and what the message waits for in its lane, or its lane for it. Empty with l->rc: that cannot be asked, and the message
+ * must not be shown as if nothing held it. */
 static once_bytes with_lane(listing *l, once_hash entry, once_bytes reason)
 {
     once_bytes words = {0};
     once_arena_reset(&l->arena);
-    if (!l->lanes || once_hash_is_zero(entry) || l->lanes->ops->why(l->lanes, entry, &words, &l->arena, NULL) != ONCE_OK || words.len == 0) return reason;
+    if (!l->lanes || once_hash_is_zero(entry)) return reason;
+    l->rc = l->lanes->ops->why(l->lanes, entry, &words, &l->arena, l->err);
+    if (l->rc != ONCE_OK) return (once_bytes){0};
+    if (words.len == 0) return reason;
+    if (reason.len == 0) return words;
     char *text = once_arena_alloc(&l->arena, reason.len + words.len + 2);
-    if (!text || reason.len == 0) return words;
+    if (!text) {
+        l->rc = once_fail(l->err, ONCE_E_NOMEM, "out of memory for words");
+        return (once_bytes){0};
+    }
     memcpy(text, reason.data, reason.len);
     memcpy(text + reason.len, "; ", 2);
     memcpy(text + reason.len + 2, words.data, words.len);
@@ -221,7 +270,7 @@ static bool list_entry(void *user, const once_entry *e)
         .n_attempts = n,
     };
     once_outward_key(&l->keying, &e->scope, e->key, e->id, e->old_key, item.idempotency_key);
-    l->over = !l->visit(l->user, &item);
+    l->over = l->rc != ONCE_OK || !l->visit(l->user, &item);
     return !l->over;
 }
 
@@ -265,7 +314,7 @@ static bool list_letter(void *user, const once_letter *letter)
         .n_attempts = n,
     };
     letter_outward_key(&l->keying, letter, item.idempotency_key);
-    l->over = !l->visit(l->user, &item);
+    l->over = l->rc != ONCE_OK || !l->visit(l->user, &item);
     return !l->over;
 }
 
@@ -278,12 +327,13 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     once_store *store;
     int rc = open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store)};
+    listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .err = err};
     if (pipeline->spec->order) rc = open_store(pipeline, &l.lanes, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
         if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
     if (rc == ONCE_OK && !l.over && (what & ONCE_LIST_DEAD))
         rc = store->ops->letters(store, pipeline->spec->consumer, 0, list_letter, &l, err);
+    if (rc == ONCE_OK) rc = l.rc;
     once__store_close(l.lanes);
     once__store_close(store);
     once_arena_release(&l.arena);

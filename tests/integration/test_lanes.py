@@ -322,6 +322,31 @@ def test_f33_on_dead_block_ends_with_discard_and_forget(tmp_path):
         assert ran(p) == ["a2"]
 
 
+def test_f33_status_counts_the_letters_that_lanes_wait_for(tmp_path):
+    """Not every message that died with `block` holds its lane up now; `status` and `list` say the same."""
+    p = pipeline(tmp_path, 'version: "${/v}"\non_dead: block\n', GATED)
+    p.write({"id": 5, "lane": "a", "v": 5, "x": "a5", "needs": "key"}, {"id": 1, "lane": "b", "v": 1, "x": "b1", "needs": "key"})
+    counts(p.run(status=1), received=2, dead=2)
+    p.append({"id": 4, "lane": "a", "v": 4, "x": "a4", "needs": "key"})
+    counts(p.run(status=1), received=3, dead=1, duplicates=2)
+    listed = json.loads(p.once("list", "p.yaml", "--json").out)["messages"]
+    waited_for = [m["key"] for m in listed if "its lane waits for this letter" in m["reason"]]
+    assert len(listed) == 3 and 1 <= len([key for key in waited_for if key in "45"]) <= 2 and "1" in waited_for, listed
+    assert json.loads(p.once("status", "p.yaml", "--json").out)["blocking"] == len(waited_for)
+    assert p.once("discard", "p.yaml", "1", "2", "3").status == 0
+    assert json.loads(p.once("status", "p.yaml", "--json").out)["blocking"] == 0
+
+
+def test_f33_f55_what_a_damaged_lane_holds_up_is_not_listed_as_free(tmp_path):
+    p = pipeline(tmp_path, "on_dead: block\n", GATED)
+    p.write({"id": 1, "lane": "a", "x": "a1", "needs": "key"}, {"id": 2, "lane": "a", "x": "a2"})
+    counts(p.run(status=1), received=2, dead=1, waiting=1)
+    p.edit("UPDATE once_lane SET record = x'ff'")
+    for what in ("list", "status"):
+        ended = p.once(what, "p.yaml")
+        assert ended.status != 0 and "lane" in ended.err, (what, ended)
+
+
 def test_f33_on_dead_needs_order(tmp_path):
     p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["SELECT 1"]}\non_dead: block\n', TABLES)
     ended = p.once("check", "p.yaml")

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "runtime/config.h"
 #include "runtime/runtime.h"
 #include "source/place.h"
@@ -71,6 +72,50 @@ static bool check_operation(void *user, once_bytes operation, once_bytes text)
 
 /* --- the salt of idempotency keys --- */
 
+/* Messages that may have had their effect under the key of the salt that was. Those of before (old_key) keep theirs. */
+typedef struct given_keys {
+    uint64_t unknown, claimed, waiting, dead;
+} given_keys;
+
+static bool count_given(void *user, const once_entry *entry)
+{
+    given_keys *n = user;
+    if (entry->old_key) return true;
+    const bool maybe = entry->maybe || entry->silent;
+    n->unknown += entry->state == ONCE_STATE_UNKNOWN;
+    n->claimed += entry->state == ONCE_STATE_CLAIMED;
+    n->waiting += entry->state == ONCE_STATE_WAITING && maybe;
+    n->dead += entry->state == ONCE_STATE_DEAD && maybe;
+    return true;
+}
+
+static int find_given(checking *c, given_keys *out)
+{
+    static const once_state states[] = {ONCE_STATE_UNKNOWN, ONCE_STATE_CLAIMED, ONCE_STATE_WAITING, ONCE_STATE_DEAD};
+    int rc = ONCE_OK;
+    *out = (given_keys){0};
+    for (size_t i = 0; rc == ONCE_OK && i < sizeof states / sizeof *states; i++)
+        rc = c->store->ops->list(c->store, c->pipeline->spec->consumer, states[i], count_given, out, c->err);
+    return rc;
+}
+
+/* Whoever looks for them at the other side would look for keys that nobody was given, find nothing, and have it done again. */
+static int refuse_salt(checking *c, const char *what, const given_keys *given)
+{
+    const once_bytes file = c->pipeline->spec->file;
+    if (given->unknown + given->claimed + given->waiting)
+        return once_fail(c->err, ONCE_E_SCOPE, "%.*s: 'idempotency_salt' changed in this store: %s; %llu unknown, %llu claimed and %llu waiting messages may have had "
+                         "their effect under their old idempotency keys, and would be looked for under others; put the old one back, finish them ('once run', "
+                         "'once resolve'), and change it then",
+                         show(file), file.data, what, (unsigned long long)given->unknown, (unsigned long long)given->claimed, (unsigned long long)given->waiting);
+    char letters[160] = "";
+    if (given->dead)
+        snprintf(letters, sizeof letters, " (%llu dead letters that may have had their effect, too: discard or replay them first)", (unsigned long long)given->dead);
+    return once_fail(c->err, ONCE_E_SCOPE, "%.*s: 'idempotency_salt' changed in this store: %s; every idempotency key would be another one, "
+                     "and the other side would take what is tried again for something new%s; put it back, or confirm with --confirm-scope-change",
+                     show(file), file.data, what, letters);
+}
+
 /* Kept as a digest under the secret of the store. Stores from before have no such fact: whatever ran there ran without, and keeps
  * its keys. */
 static int check_salt(checking *c)
@@ -78,18 +123,22 @@ static int check_salt(checking *c)
     char name[64];
     once_bytes was;
     once_outward now;
+    given_keys given;
     const once_spec *spec = c->pipeline->spec;
     const once_keying keying = once__keying_of(c->pipeline, c->store);
     fact_name(c->store, "salt", spec->consumer, (once_bytes){0}, name);
     once_salt_digest(&keying, now);
     const once_bytes is = {now, strlen(now)};
-    const int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
+    int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
     if (rc != ONCE_OK || equal(was, is)) return rc;
-    if (was.len && c->how != ONCE_SCOPE_CONFIRM) {
+    if (was.len) {
         const char *what = equal(was, ONCE_BYTES("none")) ? "there was none before" : keying.salt.len ? "it was another one before" : "there was one before, and now there is none";
-        return once_fail(c->err, ONCE_E_SCOPE, "%.*s: 'idempotency_salt' changed in this store: %s; every idempotency key would be another one, "
-                         "and the other side would take what is tried again for something new; put it back, or confirm with --confirm-scope-change",
-                         show(spec->file), spec->file.data, what);
+        rc = find_given(c, &given);
+        if (rc != ONCE_OK) return rc;
+        if (c->how != ONCE_SCOPE_CONFIRM || given.unknown + given.claimed + given.waiting) return refuse_salt(c, what, &given);
+        if (given.dead)
+            once_log(ONCE_LOG_WARN, "salt_changed", "%llu dead letters may have had their effect under the idempotency keys of the salt before; they are shown and replayed "
+                     "with others", (unsigned long long)given.dead);
     }
     return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, is, c->err);
 }

@@ -5,13 +5,14 @@ import hmac
 import json
 import os
 import re
+import signal
 import struct
 
 import pytest
 
 import pgpipeline
 import postgres
-from harness import ROOT, Pipeline, counts, once
+from harness import ROOT, Pipeline, counts, once, until
 from oldstore import old_postgres, old_redis, old_store
 from redisserver import RedisServer, has_redis
 
@@ -187,6 +188,45 @@ def test_f75_f82_another_salt_is_another_scope(tmp_path, before, after):
     p.run("--confirm-scope-change", status=1, env=env)
     assert seen(tmp_path) == {"b": outward(b"pay", b"charge", b"b", salt=env[after[4:]].encode() if after else None)}
     p.run(status=1, env=env)
+
+
+def test_f75_f82_no_other_salt_while_a_message_may_have_had_its_effect(tmp_path):
+    """Whoever resolves it would look for a key that the other side never saw, find nothing, and say retry."""
+    env = {"SALT": SALT, "OTHER": "another-salt-of-enough-bytes"}
+    p = pipeline(tmp_path)
+    p.write({"id": "a"}, {"id": "unknown"})
+    salted(p)
+    p.run(status=1, env=env)
+    given = seen(tmp_path)
+    salted(p, "env:OTHER")
+    for verb in (["run", "--confirm-scope-change"], ["run"], ["list"], ["explain", "unknown"], ["resolve", "unknown", "retry"], ["check"]):
+        ended = p.once(verb[0], p.name, *verb[1:], env=env)
+        assert ended.status == 2 and "1 unknown, 0 claimed and 0 waiting messages may have had" in ended.err, ended
+        assert outward(b"pay", b"charge", b"unknown", salt=env["OTHER"].encode()) not in ended.out + ended.err
+    salted(p)
+    assert given["unknown"] in p.once("list", p.name, env=env).out
+    assert p.once("resolve", p.name, "unknown", "dead", env=env).status == 0
+    salted(p, "env:OTHER")
+    assert "(1 dead letters that may have had their effect, too" in p.once("run", p.name, env=env).err
+    ended = p.once("run", p.name, "--confirm-scope-change", env=env)
+    assert ended.status == 1 and "1 dead letters may have had their effect under the idempotency keys of the salt before" in ended.err, ended
+    assert p.once("run", p.name, env=env).status == 1
+
+
+@pytest.mark.parametrize("script, maybe", [("exit 75", False), ("kill -9 $$", True)])
+def test_f75_f82_what_waits_counts_only_when_it_may_have_had_its_effect(tmp_path, script, maybe):
+    config = CONFIG.replace("1ms..2ms", "1h..2h").replace("exec: [sh, handler.sh]", f'unknown: retry, exec: [sh, -c, "{script}"]')
+    p = pipeline(tmp_path, "idempotency_salt: file:salt\n" + config)
+    p.write({"id": "a"})
+    (tmp_path / "salt").write_text(SALT)
+    with p.start() as running:
+        until(lambda: '"waiting":1,' in p.once("status", "--json", p.name).out)
+        running.send(signal.SIGTERM)
+        running.end()
+    (tmp_path / "salt").write_text("another-salt-of-enough-bytes")
+    ended = p.once("check", p.name)
+    assert ended.status == 2 and ("0 unknown, 0 claimed and 1 waiting messages" in ended.err) == maybe, ended
+    assert ("--confirm-scope-change" in ended.err) != maybe, ended
 
 
 def test_f67_mistakes_about_the_salt(tmp_path):

@@ -200,12 +200,13 @@ static void on_fate(void *user, const once_fate *fate)
         cli_json_string(stdout, fate->scope.operation);
         printf(",\"reason\":");
         cli_json_string(stdout, fate->reason);
-        printf(",\"letter\":%llu},\"entries\":[", (unsigned long long)fate->letter);
+        printf(",\"letter\":%llu,\"count\":%llu},\"entries\":[", (unsigned long long)fate->letter, (unsigned long long)fate->count);
         x->told = true;
         return;
     }
     printf("message %s: %s", x->message, fate->fate);
     if (fate->letter) printf(" %llu", (unsigned long long)fate->letter);
+    if (fate->count > 1) printf(", delivered %llu times", (unsigned long long)fate->count);
     putchar('\n');
     for (size_t i = 0; i < sizeof fates / sizeof *fates; i++)
         if (strcmp(fates[i].fate, fate->fate) == 0) printf("  %s\n", fates[i].sentence);

@@ -25,6 +25,7 @@ static void as_json(const listing *l, const once_listed *e)
     json_field("place", e->place);
     json_field("point", e->point);
     printf(",\"attempt\":%u,\"failures\":%u,\"seen_ms\":%" PRId64 ",\"changed_ms\":%" PRId64, e->attempt, e->failures, e->seen_ms, e->changed_ms);
+    if (e->letter) printf(",\"count\":%" PRIu64 ",\"last_ms\":%" PRId64, e->count, e->last_ms);
     if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
     if (e->worker.len) json_field("worker", e->worker);
     json_field("reason", e->reason);
@@ -60,6 +61,7 @@ static void as_text(const listing *l, const once_listed *e)
         cli_print_safe(e->point);
     }
     printf("  %u attempt%s, %s", e->attempt, e->attempt == 1 ? "" : "s", cli_when(e->changed_ms, time));
+    if (e->letter && e->count > 1) printf("  %" PRIu64 " times, the last %s", e->count, cli_when(e->last_ms, time));
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s", e->state[0] == 'b' ? "until" : "not before", cli_when(e->due_ms, time));
     if (e->worker.len) {
         printf(e->state[0] == 'b' ? "  by " : "  attempt %u never reported, by ", e->attempt);

@@ -55,6 +55,8 @@ typedef struct once_listed {
     uint32_t attempt, failures;
     int64_t seen_ms;    /* first seen */
     int64_t changed_ms; /* last change of state, so: since when it is what it is; dead: buried */
+    uint64_t count;     /* dead: how often this letter was delivered; a conflict counts every delivery of this content under its key */
+    int64_t last_ms;    /* dead: the last of these; place and point are those of that one */
     once_bytes worker;  /* busy: whose claim it is; otherwise, if not empty: whose lease ran out, and who has not reported */
     int64_t due_ms;     /* waiting: not before; busy: the claim ends; otherwise ONCE_NO_TIME, also when parked */
     once_bytes reason;
@@ -88,6 +90,7 @@ typedef struct once_fate {
     once_bytes key;
     once_bytes reason;  /* of a letter, or why it has no key; may be empty */
     uint64_t letter;    /* the dead letter of this very message; 0: none */
+    uint64_t count;     /* how often that was delivered, here and elsewhere */
 } once_fate;
 /* "first"      the entry of its key was made by this message
  * "duplicate"  by another one with the same content

@@ -128,6 +128,8 @@ bool once__work_letter(once_work *work, once_letter *out)
         .message = work->plan.message,
         .kind = answer,
         .old_key = work->decision.old_key,
+        .key_id = work->plan.request.id,
+        .fingerprint = work->plan.request.fingerprint,
         .reason = answer == ONCE_ANSWER_CONFLICT ? conflict_reason(work)
                                                  : ONCE_BYTES("too old: sent before the time that is remembered"),
     };

@@ -196,6 +196,8 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
             .reason = reason,
             .kind = item->message.cut_from ? ONCE_ANSWER_CUT : item->decision.answer,
             .old_key = item->decision.old_key,
+            .key_id = item->request.id,
+            .fingerprint = item->request.fingerprint,
         };
     }
     CHECK_POINT(bury_before, err);

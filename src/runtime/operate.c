@@ -305,6 +305,8 @@ static bool list_letter(void *user, const once_letter *letter)
         .failures = letter->failures,
         .seen_ms = letter->seen_ms,
         .changed_ms = letter->buried_ms,
+        .count = letter->count,
+        .last_ms = letter->last_ms,
         .due_ms = ONCE_NO_TIME,
         .reason = with_lane(l, letter->entry, letter->reason),
         .has_body = true,
@@ -951,17 +953,32 @@ static int read_again(once_pipeline *pipeline, once_store *store, once_bytes pla
 
 typedef struct letter_search {
     once_bytes place, point;
+    const once_item *item;
     once_arena *arena;
     once_bytes reason;
-    uint64_t id;
+    uint64_t id, count;
     bool failed;
 } letter_search;
 
-static bool at_these_coordinates(void *user, const once_letter *letter)
+static bool at_these_coordinates(const letter_search *s, const once_letter *letter)
+{
+    return same(letter->message.at.place, s->place) && same(letter->message.at.point, s->point);
+}
+
+/* Of conflicts that are one letter only the last one is where the letter says. */
+static bool in_that_conflict(const letter_search *s, const once_letter *letter)
+{
+    return letter->kind == ONCE_ANSWER_CONFLICT && letter->count > 1 && same(letter->key, s->item->request.key) &&
+           same(letter->scope.tenant, s->item->scope.tenant) && same(letter->scope.operation, s->item->scope.operation) &&
+           same(letter->message.body, s->item->message.body);
+}
+
+static bool find_its_letter(void *user, const once_letter *letter)
 {
     letter_search *s = user;
-    if (!same(letter->message.at.place, s->place) || !same(letter->message.at.point, s->point)) return true;
+    if (!at_these_coordinates(s, letter) && !in_that_conflict(s, letter)) return true;
     s->id = letter->id;
+    s->count = letter->count;
     s->failed = !once_arena_copy(s->arena, letter->reason, &s->reason);
     return false;
 }
@@ -1008,7 +1025,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
                                   once_explain_visit *visit, void *user, once_error *err)
 {
     once_batch batch = {0};
-    once_item *item;
+    once_item *item = NULL;
     once_entry entry = {0};
     once_store *store = NULL;
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
@@ -1023,7 +1040,8 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
         rc = once_intake_fetched(&intake, item, err);
         once_intake_release(&intake);
     }
-    if (rc == ONCE_OK) rc = store->ops->letters(store, pipeline->spec->consumer, 0, at_these_coordinates, &letter, err);
+    letter.item = item;
+    if (rc == ONCE_OK) rc = store->ops->letters(store, pipeline->spec->consumer, 0, find_its_letter, &letter, err);
     if (rc == ONCE_OK && letter.failed) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
     const bool has_key = rc == ONCE_OK && !once_hash_is_zero(item->request.id);
     if (has_key) rc = store->ops->get(store, item->request.id, &entry, &batch.arena, err);
@@ -1037,6 +1055,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
             .key = item->request.key,
             .reason = letter.id ? letter.reason : would.len ? would : item->reason,
             .letter = letter.id,
+            .count = letter.count,
         };
         fate(user, &told);
         if (has_key) rc = once_pipeline_explain(pipeline, item->scope.tenant, item->request.key, visit, user, err);

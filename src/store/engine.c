@@ -7,6 +7,7 @@
 
 #include "core/plant.h"
 #include "store/history.h"
+#include "store/id_table.h"
 
 #include "base/banned.h"
 
@@ -164,6 +165,8 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, once_answer 
         .failures = entry->failures,
         .seen_ms = entry->seen_ms,
         .buried_ms = shelf->now_ms,
+        .count = 1,
+        .last_ms = shelf->now_ms,
         .history = entry->history,
         .old_key = entry->old_key,
     };
@@ -410,10 +413,21 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
 
 /* --- letters and single entries --- */
 
-/* A letter without an entry is the same one when it was at the same place with the same body, for the same consumer. Of one that is
- * cut the length stands for the rest of the body. */
+/* Other content under a key is one letter, wherever and however often it comes. */
+static once_hash conflict_identity(const once_store *store, const once_letter *letter)
+{
+    const bool printed = !once_hash_is_zero(letter->fingerprint);
+    const once_hash key = once_hash_is_zero(letter->key_id) ? once_key_id(store->secret, &letter->scope, letter->key) : letter->key_id;
+    const once_bytes content = {(const char *)&letter->fingerprint, sizeof letter->fingerprint};
+    const once_scope owner = {{(const char *)&key, sizeof key}, printed ? ONCE_BYTES("fingerprint") : ONCE_BYTES("body"), ONCE_BYTES("conflict")};
+    return once_key_id(store->secret, &owner, printed ? content : letter->message.body);
+}
+
+/* Any other letter without an entry is the same one when it was at the same place with the same body, for the same consumer. Of one
+ * that is cut the length stands for the rest of the body. */
 static once_hash letter_identity(const once_store *store, const once_letter *letter)
 {
+    if (letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len) return conflict_identity(store, letter);
     const uint64_t whole = letter->message.cut_from;
     const once_scope source = {letter->message.at.place, letter->message.at.point, ONCE_BYTES("letter")};
     const once_scope cut = {letter->message.at.place, letter->message.at.point, {(const char *)&whole, sizeof whole}};
@@ -422,23 +436,68 @@ static once_hash letter_identity(const once_store *store, const once_letter *let
     return once_key_id(store->secret, &owner, (once_bytes){(const char *)&message, sizeof message});
 }
 
+/* A batch of letters; each is written once, however often it is in it. */
+typedef struct burial {
+    once_hash *uniques;
+    once_letter *letters;
+    size_t *of; /* which of the letters is asked for first by the i-th of the caller's; n: it is there already */
+    bool *fresh;
+    size_t n;
+} burial;
+
+typedef struct first_of {
+    once_hash unique; /* what an id table looks at */
+    size_t at;
+} first_of;
+
+static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n, first_of *firsts, once_id_table *known, burial *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        once_letter letter = letters[i];
+        letter.buried_ms = letter.last_ms = shelf->now_ms;
+        if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
+        if (letter.count == 0) letter.count = 1;
+        const once_hash unique = letter_identity(&shelf->store, &letter);
+        const first_of *first = once__ids_get(known, unique);
+        out->of[i] = first ? n : out->n;
+        if (first) {
+            once__letter_again(&out->letters[first->at], &letter);
+            continue;
+        }
+        firsts[out->n] = (first_of){unique, out->n};
+        if (!once__ids_put(known, &firsts[out->n])) return false;
+        out->uniques[out->n] = unique;
+        out->letters[out->n++] = letter;
+    }
+    return true;
+}
+
+static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena, once_error *err)
+{
+    once_id_table known = {0};
+    burial all = {
+        .uniques = once_arena_new(arena, once_hash, n + 1),
+        .letters = once_arena_new(arena, once_letter, n + 1),
+        .of = once_arena_new(arena, size_t, n + 1),
+        .fresh = once_arena_new(arena, bool, n + 1),
+    };
+    first_of *firsts = once_arena_new(arena, first_of, n + 1);
+    const bool room = all.uniques && all.letters && all.of && all.fresh && firsts && gather(shelf, letters, n, firsts, &known, &all);
+    once__ids_release(&known);
+    if (!room) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    const int rc = put_letters(shelf, all.letters, all.uniques, all.n, all.fresh, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) fresh[i] = all.of[i] < n && all.fresh[all.of[i]];
+    return rc;
+}
+
 int once__engine_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
+    once_arena arena = {0};
     int rc = verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
-    once_letter *stamped = malloc((n + 1) * sizeof *stamped);
-    once_hash *uniques = malloc((n + 1) * sizeof *uniques);
-    if (!stamped || !uniques) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-        stamped[i] = letters[i];
-        stamped[i].buried_ms = shelf->now_ms;
-        if (stamped[i].seen_ms == 0) stamped[i].seen_ms = shelf->now_ms;
-        uniques[i] = letter_identity(store, &stamped[i]);
-    }
-    if (rc == ONCE_OK) rc = put_letters(shelf, stamped, uniques, n, fresh, err);
-    free(stamped);
-    free(uniques);
+    rc = bury_all(shelf, letters, n, fresh, &arena, err);
+    once_arena_release(&arena);
     return verb_end(shelf, rc, err);
 }
 
@@ -701,6 +760,13 @@ bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to)
     if (!copy_all(arena, fields, sizeof fields / sizeof *fields)) return false;
     *to = copy;
     return true;
+}
+
+void once__letter_again(once_letter *kept, const once_letter *again)
+{
+    kept->count += again->count;
+    kept->last_ms = again->last_ms;
+    kept->message.at = again->message.at;
 }
 
 bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *to)

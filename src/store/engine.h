@@ -46,10 +46,11 @@ typedef struct once_shelf_ops {
     /* Ids of claimed entries of the consumer whose token has this .a, by token. */
     int (*by_token)(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                     once_error *err);
-    /* `unique` is what makes two letters the same one; then *fresh = false and nothing is written. */
+    /* `unique` is what makes two letters the same one; then *fresh = false, and the one that is there is counted (once__letter_again)
+     * unless it has an entry: nothing else is written. */
     int (*letter_put)(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
-    /* The same for many, for a shelf that can do that at once; otherwise NULL. `fresh` NULL: nobody asks, and they may be
-     * written as late as commit, so bytes are copied before the call returns. */
+    /* The same for many different ones, for a shelf that can do that at once; otherwise NULL. `fresh` NULL: nobody asks, they have
+     * entries, and they may be written as late as commit, so bytes are copied before the call returns. */
     int (*letters_put)(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err);
     /* `out` (bytes in `arena`), or *found = false. Dropping is a call of its own. */
     int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err);
@@ -101,5 +102,7 @@ int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_
 /* Deep copy into an arena; false when memory is out. */
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);
 bool once__letter_copy(once_arena *arena, const once_letter *from, once_letter *to);
+/* The same letter has come once more: how often, when last, and from where. */
+void once__letter_again(once_letter *kept, const once_letter *again);
 
 #endif

@@ -369,13 +369,28 @@ static int mem_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a
 
 /* --- letters --- */
 
+static int letter_again(memory_store *m, size_t at, const once_letter *again, once_error *err)
+{
+    letter_box *old = m->letters.at[at], *box = calloc(1, sizeof *box);
+    once_letter raised = old->letter;
+    once__letter_again(&raised, again);
+    if (!box || !LIST_ROOM(m->undos) || !once__letter_copy(&box->arena, &raised, &box->letter)) {
+        letter_free(box);
+        return no_memory(err);
+    }
+    box->unique = old->unique;
+    m->undos.at[m->undos.n++] = (undo){.what = UNDO_LETTER_DROP, .index = at, .letter = old};
+    m->letters.at[at] = box;
+    return ONCE_OK;
+}
+
 static int mem_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
 {
     memory_store *m = self(shelf);
     for (size_t i = 0; i < m->letters.n; i++) {
         if (!m->letters.at[i] || !once_hash_equal(m->letters.at[i]->unique, unique)) continue;
         *fresh = false;
-        return ONCE_OK;
+        return once_hash_is_zero(letter->entry) ? letter_again(m, i, letter, err) : ONCE_OK;
     }
     if (!LIST_ROOM(m->letters) || !LIST_ROOM(m->undos)) return no_memory(err);
     letter_box *box = calloc(1, sizeof *box);

@@ -33,7 +33,14 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
     " FROM once_live l LEFT JOIN once_body b ON b.id = l.id"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
-    " headers, body, place, point, history"
+    " headers, body, place, point, history, count, last_ms"
+/* Letters with entries are of one death each, and repeat nothing; the others are counted. */
+#define LETTERS_INSERT                                                                                                \
+    "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, count, last_ms, tenant, consumer,"  \
+    " operation, key, reason, type, headers, body, place, point, history) SELECT * FROM unnest($1::uuid[], $2::uuid[],"  \
+    " $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],"  \
+    " $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[],"   \
+    " $19::bytea[], $20::bytea[], $21::bytea[]) ON CONFLICT (same) "
 
 #define EXPIRES "state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0" /* once_entry_expires; marks silent and maybe */
 #define LOST_STATE "(CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END)" /* what a claim is when its lease is over */
@@ -98,11 +105,9 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                " AND l.due_ms <= $2::bigint ORDER BY l.due_ms, l.id LIMIT $3::bigint FOR UPDATE OF e SKIP LOCKED",
     [PG_BY_TOKEN] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.token >= $1::uuid AND l.token <= $2::uuid"
                     " AND l.state = 1 AND l.consumer = $3::bytea ORDER BY l.token LIMIT $4::bigint FOR UPDATE OF e",
-    [PG_LETTERS_PUT] = "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer,"
-                       " operation, key, reason, type, headers, body, place, point, history) SELECT * FROM unnest($1::uuid[], $2::uuid[],"
-                       " $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bytea[],"
-                       " $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[],"
-                       " $19::bytea[]) ON CONFLICT (same) DO NOTHING RETURNING same",
+    [PG_LETTERS_PUT] = LETTERS_INSERT "DO NOTHING",
+    [PG_LETTERS_COUNT] = LETTERS_INSERT "DO UPDATE SET (count, last_ms, place, point) = (once_letter.count + excluded.count, excluded.last_ms,"
+                         " excluded.place, excluded.point) RETURNING same, count",
     [PG_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = $1::bigint",
     [PG_LETTER_DROP] = "DELETE FROM once_letter WHERE id = $1::bigint",
     [PG_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
@@ -245,7 +250,7 @@ int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, on
 static void letter_keep(once_postgres *q, const once_letter *l, once_hash unique)
 {
     once_pg_array *c = q->letters;
-    for (size_t i = 0; i < PG_LETTER_COLUMNS && c[0].n == 0; i++) once__pg_array_begin(&c[i], i < 2 ? PG_UUID : i < 8 ? PG_INT8 : PG_BYTEA);
+    for (size_t i = 0; i < PG_LETTER_COLUMNS && c[0].n == 0; i++) once__pg_array_begin(&c[i], i < 2 ? PG_UUID : i < 10 ? PG_INT8 : PG_BYTEA);
     once__pg_put_id(&c[0], unique);
     if (once_hash_is_zero(l->entry)) once__pg_put_null(&c[1]);
     else once__pg_put_id(&c[1], l->entry);
@@ -256,10 +261,12 @@ static void letter_keep(once_postgres *q, const once_letter *l, once_hash unique
     if (l->message.sent_ms == ONCE_NO_TIME) once__pg_put_null(&c[6]);
     else once__pg_put_int8(&c[6], l->message.sent_ms);
     once__pg_put_int8(&c[7], once__letter_kind_write(l));
+    once__pg_put_int8(&c[8], (int64_t)l->count);
+    once__pg_put_int8(&c[9], l->last_ms);
     const once_bytes texts[] = {l->scope.tenant, l->scope.consumer,  l->scope.operation, l->key,              l->reason,
                                 l->message.type, l->message.headers, l->message.body,    l->message.at.place, l->message.at.point,
                                 l->history};
-    for (size_t i = 0; i < 11; i++) once__pg_put_bytes(&c[8 + i], texts[i]);
+    for (size_t i = 0; i < 11; i++) once__pg_put_bytes(&c[10 + i], texts[i]);
 }
 
 static size_t letters_size(const once_postgres *q)
@@ -269,12 +276,12 @@ static size_t letters_size(const once_postgres *q)
     return size;
 }
 
-static int letters_send(once_postgres *q, once_error *err)
+static int letters_send(once_postgres *q, unsigned statement, once_error *err)
 {
     once_pg_params params = {0};
     for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_param_array(&params, &q->letters[i]);
     q->letters[0].n = 0;
-    return once__pg_send(q->pg, PG_LETTERS_PUT, &params, err);
+    return once__pg_send(q->pg, statement, &params, err);
 }
 
 static int facts_send_some(once_postgres *q, bool set, size_t *sent, once_error *err)
@@ -317,7 +324,7 @@ static int write_send(once_postgres *q, size_t *sent, once_error *err)
 {
     int rc = once__pg_write_send(q, sent, err);
     if (rc == ONCE_OK && q->letters[0].n) {
-        rc = letters_send(q, err);
+        rc = letters_send(q, PG_LETTERS_PUT, err);
         ++*sent;
     }
     return rc == ONCE_OK ? facts_send(q, sent, err) : rc;
@@ -484,40 +491,40 @@ static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a,
 
 typedef struct asked_letter {
     once_hash unique; /* first, as once_id_table wants it */
+    int64_t count;
     bool *fresh;
 } asked_letter;
 
-/* Writes what is kept of letters so far; whoever asked is told. */
-static int letters_write(once_postgres *q, const once_id_table *asked, once_error *err)
+/* Writes what is kept of letters so far; whoever asked is told. One that was there has a higher count than it was given. */
+static int letters_write(once_postgres *q, unsigned statement, const once_id_table *asked, once_error *err)
 {
     PGresult *result;
-    int rc = letters_send(q, err);
+    if (q->letters[0].n == 0) return ONCE_OK;
+    int rc = letters_send(q, statement, err);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
     if (rc != ONCE_OK) return rc;
     for (int i = 0; i < PQntuples(result); i++) {
         const asked_letter *letter = once__ids_get(asked, once__pg_id(result, i, 0));
-        if (letter) *letter->fresh = true;
+        if (letter) *letter->fresh = once__pg_int(result, i, 1) == letter->count;
     }
     PQclear(result);
     return ONCE_OK;
 }
 
-static int letters_put(once_postgres *q, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_id_table *asked,
-                       once_error *err)
+static int letters_count(once_postgres *q, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_id_table *asked,
+                         once_error *err)
 {
-    asked_letter *list = fresh ? once_arena_new(&q->arena, asked_letter, n + 1) : NULL;
-    if (fresh && !list) return no_memory(err);
-    for (size_t i = 0; i < n; i++) {
-        if (fresh) fresh[i] = false;
-        if (fresh && !once__ids_get(asked, uniques[i])) { /* of equal ones the first is fresh */
-            list[i] = (asked_letter){uniques[i], &fresh[i]};
-            if (!once__ids_put(asked, &list[i])) return no_memory(err);
-        }
+    asked_letter *list = once_arena_new(&q->arena, asked_letter, n + 1);
+    if (!list) return no_memory(err);
+    int rc = letters_write(q, PG_LETTERS_PUT, asked, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        fresh[i] = false;
+        list[i] = (asked_letter){uniques[i], (int64_t)letters[i].count, &fresh[i]};
+        if (!once__ids_put(asked, &list[i])) return no_memory(err);
         letter_keep(q, &letters[i], uniques[i]);
-        const int rc = letters_size(q) > LETTERS_KEPT ? letters_write(q, asked, err) : ONCE_OK;
-        if (rc != ONCE_OK) return rc;
+        if (letters_size(q) > LETTERS_KEPT) rc = letters_write(q, PG_LETTERS_COUNT, asked, err);
     }
-    return fresh && q->letters[0].n ? letters_write(q, asked, err) : ONCE_OK;
+    return rc == ONCE_OK ? letters_write(q, PG_LETTERS_COUNT, asked, err) : rc;
 }
 
 static int pg_letters_put(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err)
@@ -525,7 +532,12 @@ static int pg_letters_put(once_shelf *shelf, const once_letter *letters, const o
     once_postgres *q = once__pg_of(shelf);
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     once_id_table asked = {0};
-    const int rc = letters_put(q, letters, uniques, n, fresh, &asked, err);
+    int rc = ONCE_OK;
+    for (size_t i = 0; i < n && !fresh && rc == ONCE_OK; i++) {
+        letter_keep(q, &letters[i], uniques[i]);
+        if (letters_size(q) > LETTERS_KEPT) rc = letters_write(q, PG_LETTERS_PUT, &asked, err);
+    }
+    if (fresh) rc = letters_count(q, letters, uniques, n, fresh, &asked, err);
     once__ids_release(&asked);
     return rc;
 }
@@ -547,6 +559,8 @@ static int read_letter(const PGresult *r, int row, once_arena *arena, once_lette
                                  &l->history};
     for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++)
         if (!copy_column(r, row, 8 + i, arena, texts[i])) return no_memory(err);
+    l->count = (uint64_t)once__pg_int(r, row, 19);
+    l->last_ms = once__pg_int(r, row, 20) ? once__pg_int(r, row, 20) : l->buried_ms;
     return ONCE_OK;
 }
 

@@ -21,7 +21,9 @@
 
 #define TABLES_2                                                                                                      \
     "CREATE INDEX once_live_expires ON once_live(expires_ms) WHERE state = 2 AND NOT owned;  -- what a sweep looks for\n" \
-    "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- what was replaced\n"
+    "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- what was replaced\n"                     \
+    "ALTER TABLE once_letter ADD COLUMN count bigint NOT NULL DEFAULT 1;    -- deliveries\n"                        \
+    "ALTER TABLE once_letter ADD COLUMN last_ms bigint NOT NULL DEFAULT 0;  -- of the last one; 0: as buried_ms\n"
 
 static const char tables[] =
     "-- Tables of a once store, version 2. `once` makes them by itself; nothing else may write to them.\n"

@@ -32,8 +32,11 @@ enum { BUSY_MS_DEFAULT = 10000 };
     " ?26, ?27, ?28, ?29, ?30, ?31"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
-    " body, sent_ms, place, point, history, sum = " LETTER_SUM
-#define LETTER_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19"
+    " body, sent_ms, place, point, history, sum = " LETTER_SUM ", count, last_ms"
+#define LETTER_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21"
+#define LETTER_AGAIN                                                                                                  \
+    "entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers,"     \
+    " body, sent_ms, ?2, ?3, same, history, ?4, ?5"
 #define AUDIT_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
 
 /* What a row is at a time, as once_entry_state_at says it: claimed until its lease is over, then unknown (flag 4, `hold`) or waiting. */
@@ -81,6 +84,8 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_BY_TOKEN] = "SELECT id FROM once_entry WHERE token >= ?1 AND token <= ?2 AND state = 1 AND consumer = ?3"
                      " ORDER BY token LIMIT ?4",
     [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(" LETTER_SUMMED ", sum) VALUES (" LETTER_BOUND ", " SUM_OF("d", LETTER_BOUND) ")",
+    [SQL_LETTER_SAME] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE same = ?1",
+    [SQL_LETTER_AGAIN] = "UPDATE once_letter SET place = ?2, point = ?3, count = ?4, last_ms = ?5, sum = " SUM_OF("d", LETTER_AGAIN) " WHERE id = ?1",
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
@@ -415,6 +420,51 @@ static int sqlite_by_token(once_shelf *shelf, once_bytes consumer, uint64_t toke
 
 /* ---- letters ---- */
 
+static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_letter *l, once_error *err)
+{
+    *l = (once_letter){.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
+    if (!sqlite3_column_int(stmt, 19) || !once__column_id(stmt, 1, &l->entry) || !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
+        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup", q->db->path);
+    l->attempt = (uint32_t)sqlite3_column_int64(stmt, 8);
+    l->failures = (uint32_t)sqlite3_column_int64(stmt, 9);
+    l->seen_ms = sqlite3_column_int64(stmt, 10);
+    l->buried_ms = sqlite3_column_int64(stmt, 11);
+    l->count = (uint64_t)sqlite3_column_int64(stmt, 20);
+    l->last_ms = sqlite3_column_int64(stmt, 21) ? sqlite3_column_int64(stmt, 21) : l->buried_ms;
+    l->message.sent_ms = sqlite3_column_type(stmt, 15) == SQLITE_NULL ? ONCE_NO_TIME : sqlite3_column_int64(stmt, 15);
+    once_bytes *const texts[] = {&l->scope.tenant,  &l->scope.consumer,   &l->scope.operation, &l->key,
+                                 &l->reason,        &l->message.type,     &l->message.headers, &l->message.body,
+                                 &l->message.at.place, &l->message.at.point, &l->history};
+    static const int columns[] = {2, 3, 4, 5, 7, 12, 13, 14, 16, 17, 18};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        if (!once__column_copy(stmt, columns[i], arena, texts[i])) return no_memory(err);
+    return ONCE_OK;
+}
+
+/* Reads it first: a row that is damaged must not get a sum that fits. */
+static int letter_again(once_sqlite *q, const unsigned char same[16], const once_letter *again, once_error *err)
+{
+    once_arena arena = {0};
+    once_letter kept;
+    sqlite3_stmt *stmt = q->sql[SQL_LETTER_SAME];
+    once__bind_id(stmt, 1, same);
+    const int code = sqlite3_step(stmt);
+    int rc = code == SQLITE_ROW ? read_letter(q, stmt, &arena, &kept, err) : once__sqlite_fail(q->db, code == SQLITE_DONE ? SQLITE_CORRUPT : code, err);
+    sqlite3_reset(stmt);
+    if (rc == ONCE_OK) {
+        once__letter_again(&kept, again);
+        stmt = q->sql[SQL_LETTER_AGAIN];
+        sqlite3_bind_int64(stmt, 1, (int64_t)kept.id);
+        once__bind_bytes(stmt, 2, kept.message.at.place);
+        once__bind_bytes(stmt, 3, kept.message.at.point);
+        sqlite3_bind_int64(stmt, 4, (int64_t)kept.count);
+        sqlite3_bind_int64(stmt, 5, kept.last_ms);
+        rc = once__sqlite_step(q->db, stmt, err);
+    }
+    once_arena_release(&arena);
+    return rc;
+}
+
 static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash unique, bool *fresh, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
@@ -444,31 +494,14 @@ static int sqlite_letter_put(once_shelf *shelf, const once_letter *l, once_hash 
     once__bind_bytes(stmt, 17, l->message.at.point);
     once__bind_id(stmt, 18, same);
     once__bind_bytes(stmt, 19, l->history);
+    sqlite3_bind_int64(stmt, 20, (int64_t)l->count);
+    sqlite3_bind_int64(stmt, 21, l->last_ms);
     const int rc = once__sqlite_step(q->db, stmt, err);
     if (rc != ONCE_OK) return rc;
     *fresh = sqlite3_changes64(q->db->handle) > 0;
     if (*fresh) once__present_change_row(q, PRESENT_LETTERS, sqlite3_last_insert_rowid(q->db->handle), false);
     q->wrote = true;
-    return ONCE_OK;
-}
-
-static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_letter *l, once_error *err)
-{
-    *l = (once_letter){.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
-    if (!sqlite3_column_int(stmt, 19) || !once__column_id(stmt, 1, &l->entry) || !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
-        return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup", q->db->path);
-    l->attempt = (uint32_t)sqlite3_column_int64(stmt, 8);
-    l->failures = (uint32_t)sqlite3_column_int64(stmt, 9);
-    l->seen_ms = sqlite3_column_int64(stmt, 10);
-    l->buried_ms = sqlite3_column_int64(stmt, 11);
-    l->message.sent_ms = sqlite3_column_type(stmt, 15) == SQLITE_NULL ? ONCE_NO_TIME : sqlite3_column_int64(stmt, 15);
-    once_bytes *const texts[] = {&l->scope.tenant,  &l->scope.consumer,   &l->scope.operation, &l->key,
-                                 &l->reason,        &l->message.type,     &l->message.headers, &l->message.body,
-                                 &l->message.at.place, &l->message.at.point, &l->history};
-    static const int columns[] = {2, 3, 4, 5, 7, 12, 13, 14, 16, 17, 18};
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        if (!once__column_copy(stmt, columns[i], arena, texts[i])) return no_memory(err);
-    return ONCE_OK;
+    return *fresh || !once_hash_is_zero(l->entry) ? ONCE_OK : letter_again(q, same, l, err);
 }
 
 static int sqlite_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)

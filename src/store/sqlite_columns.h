@@ -13,7 +13,7 @@
 /* Without the id, likewise. */
 #define LETTER_SUMMED                                                                                                 \
     "entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers,"     \
-    " body, sent_ms, place, point, same, history"
+    " body, sent_ms, place, point, same, history, count, last_ms"
 #define FACT_SUMMED "name, value"
 #define NAME_SUMMED "id, name"
 /* Without the id, likewise. */

@@ -157,6 +157,8 @@
     "ALTER TABLE once_entry ADD COLUMN sum INTEGER;  -- of all columns but n\n"                                      \
     "ALTER TABLE once_body ADD COLUMN sum INTEGER;\n"                                                                \
     "ALTER TABLE once_lane ADD COLUMN sum INTEGER;\n"                                                                \
+    "ALTER TABLE once_letter ADD COLUMN count INTEGER NOT NULL DEFAULT 1;  -- deliveries\n"                          \
+    "ALTER TABLE once_letter ADD COLUMN last_ms INTEGER NOT NULL DEFAULT 0; -- of the last one; 0: as buried_ms\n"   \
     "ALTER TABLE once_letter ADD COLUMN sum INTEGER; -- of all columns but the id\n"                                 \
     "ALTER TABLE once_fact ADD COLUMN sum INTEGER;\n"\
     "CREATE INDEX once_entry_expires ON once_entry(expires_ms) WHERE state = 2 AND owned = 0;  -- what a sweep looks for\n"\

@@ -61,8 +61,12 @@ typedef struct once_letter {
     once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
+    uint64_t count;  /* without an entry: deliveries of this very letter, those that came again included; otherwise 1. Written: 0 is 1 */
+    int64_t last_ms; /* of the last of them, which is also where message.at is */
     once_bytes history; /* as that of the entry that died */
     bool old_key;       /* as once_entry.old_key: its message keeps the idempotency key of before when it comes again */
+    /* CONFLICT, only when asked to be written: of which key it is, and its content. Zero: as `key` and the body say. */
+    once_hash key_id, fingerprint;
 } once_letter;
 
 enum { ONCE_LETTER_NEW_KEY = 64 };

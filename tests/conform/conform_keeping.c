@@ -201,6 +201,119 @@ static void bury_in_a_transaction(fixture *f)
     }
 }
 
+/* --- conflicts of one content --- */
+
+enum { CONFLICTS = 2000 };
+
+static once_letter conflict_of(fixture *f, const char *key, uint64_t content, const char *point)
+{
+    return (once_letter){.scope = f->scope, .key = text(key), .kind = ONCE_ANSWER_CONFLICT, .reason = ONCE_BYTES("other content"),
+                         .fingerprint = {content, content},
+                         .message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME, .at = {ONCE_BYTES("in"), text(point)}}};
+}
+
+static bool bury_one(fixture *f, const once_letter *letter)
+{
+    bool fresh;
+    assert_ok(f, f->store->ops->bury(f->store, letter, 1, &fresh, &f->err));
+    return fresh;
+}
+
+static void f26_conflicts_of_one_content_are_one_letter(fixture *f)
+{
+    static once_letter letters[CONFLICTS + 1];
+    static bool fresh[CONFLICTS + 1];
+    once_letter kept[3], got;
+    bool found;
+    for (size_t i = 0; i < CONFLICTS; i++) letters[i] = conflict_of(f, "k", 7, i == CONFLICTS - 1 ? "last" : "17");
+    letters[CONFLICTS] = conflict_of(f, "k", 8, "17"); /* other content */
+    assert_ok(f, f->store->ops->bury(f->store, letters, CONFLICTS + 1, fresh, &f->err));
+    for (size_t i = 0; i <= CONFLICTS; i++) assert_int_equal(fresh[i], i == 0 || i == CONFLICTS);
+    pass(f, 1000);
+    const once_letter again = conflict_of(f, "k", 7, "again");
+    assert_false(bury_one(f, &again));
+    assert_int_equal(list_letters(f, kept, 2), 2);
+    assert_int_equal(kept[0].count, CONFLICTS + 1);
+    assert_true(kept[0].buried_ms == TEST_EPOCH_MS && kept[0].last_ms == TEST_EPOCH_MS + 1000);
+    assert_bytes(kept[0].message.at.point, "again");
+    assert_int_equal(kept[1].count, 1);
+    assert_true(kept[1].last_ms == TEST_EPOCH_MS);
+    assert_ok(f, f->store->ops->letter_get(f->store, kept[0].id, &got, &found, &f->arena, &f->err));
+    assert_int_equal(got.count, CONFLICTS + 1);
+    assert_bytes(got.message.body, "{}");
+
+    assert_ok(f, f->store->ops->letter_drop(f->store, kept[0].id, &found, &f->err)); /* what comes now is a new one */
+    assert_true(bury_one(f, &again));
+    assert_int_equal(list_letters(f, kept, 2), 2);
+    assert_int_equal(kept[1].count, 1);
+}
+
+static void f26_letters_of_other_keys_and_kinds_are_apart(fixture *f)
+{
+    once_letter letter = conflict_of(f, "k", 7, "17"), other = letter;
+    assert_true(bury_one(f, &letter));
+    other.key = text("l");
+    assert_true(bury_one(f, &other));
+    other = letter;
+    other.scope.operation = text("other");
+    assert_true(bury_one(f, &other));
+    other = letter;
+    other.key_id = (once_hash){1, 1}; /* a long key that is shown as this one */
+    assert_true(bury_one(f, &other));
+    other = letter;
+    other.fingerprint = (once_hash){0}; /* none: the body is the content */
+    assert_true(bury_one(f, &other));
+    other.message.at.point = text("18");
+    assert_false(bury_one(f, &other));
+    other.message.body = text("{} ");
+    assert_true(bury_one(f, &other));
+    other = letter;
+    other.kind = ONCE_ANSWER_TOO_OLD; /* of this kind each place has its own */
+    assert_true(bury_one(f, &other));
+    assert_false(bury_one(f, &other));
+    other.message.at.point = text("18");
+    assert_true(bury_one(f, &other));
+}
+
+static void f26_counts_belong_to_the_transaction(fixture *f)
+{
+    const once_letter letter = conflict_of(f, "k", 7, "17"), again = conflict_of(f, "k", 7, "18");
+    once_letter kept;
+    bool found;
+    assert_true(bury_one(f, &letter));
+    for (int committed = 0; committed < 2; committed++) {
+        do_begin(f);
+        for (int i = 0; i < 3; i++) assert_false(bury_one(f, &again));
+        assert_int_equal(list_letters(f, NULL, 0), 1);
+        if (committed) do_commit(f);
+        else do_rollback(f);
+        assert_int_equal(list_letters(f, &kept, 1), 1);
+        assert_int_equal(kept.count, committed ? 4 : 1);
+        assert_bytes(kept.message.at.point, committed ? "18" : "17");
+    }
+    do_begin(f);
+    assert_false(bury_one(f, &again));
+    assert_ok(f, f->store->ops->letter_drop(f->store, kept.id, &found, &f->err));
+    assert_true(bury_one(f, &letter));
+    assert_false(bury_one(f, &again));
+    do_commit(f);
+    assert_int_equal(list_letters(f, &kept, 1), 1);
+    assert_int_equal(kept.count, 2);
+}
+
+static void f26_two_handles_count_one_letter(fixture *f)
+{
+    once_letter kept;
+    for (int i = 0; i < 6; i++) {
+        use(f, i % 2);
+        const once_letter letter = conflict_of(f, "k", 7, "17");
+        assert_int_equal(bury_one(f, &letter), i == 0);
+    }
+    use(f, 0);
+    assert_int_equal(list_letters(f, &kept, 1), 1);
+    assert_int_equal(kept.count, 6);
+}
+
 /* --- restarts --- */
 
 static void f32_attempts_and_failures_survive_restarts(fixture *f)
@@ -565,6 +678,10 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(facts_belong_to_the_transaction, ONCE_STORE_TX),
     CONFORM_WITH(asked_between_claim_and_settle_in_one_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(bury_in_a_transaction, ONCE_STORE_TX),
+    CONFORM_WITH(f26_conflicts_of_one_content_are_one_letter, ONCE_STORE_OWNS | ONCE_STORE_LIST),
+    CONFORM_WITH(f26_letters_of_other_keys_and_kinds_are_apart, ONCE_STORE_OWNS),
+    CONFORM_WITH(f26_counts_belong_to_the_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
+    CONFORM_WITH(f26_two_handles_count_one_letter, ONCE_STORE_SHARED | ONCE_STORE_LIST),
     CONFORM_WITH(f32_attempts_and_failures_survive_restarts, ONCE_STORE_DURABLE | ONCE_STORE_OWNS),
     CONFORM_WITH(f82_the_idempotency_key_is_for_life, ONCE_STORE_DURABLE | ONCE_STORE_OWNS | ONCE_STORE_LIST),
     CONFORM_WITH(f82_a_letter_without_an_entry_keeps_its_key, ONCE_STORE_DURABLE | ONCE_STORE_OWNS | ONCE_STORE_LIST),

@@ -168,6 +168,19 @@ def test_f26_conflict_against_an_earlier_run(tmp_path):
     assert ran(p) == [10, 1]
 
 
+def test_f26_two_thousand_conflicts_of_one_key_are_one_letter(tmp_path):
+    p = pipeline(tmp_path, 'key: "${/id}"')
+    p.write({"id": 1, "x": 10}, *[{"id": 1, "x": 99}] * 2000, {"id": 1, "x": 100})
+    counts(p.run(status=1), received=2002, done=1, dead=2, conflicts=2, duplicates=1999)
+    assert p.letters()[0][0] == 2001
+    listed = p.once("list", "--dead", "--json", p.name).json["messages"]
+    assert [(e["count"], e["point"]) for e in listed] == [(2000, "2001"), (1, "2002")]
+    assert "2000 times, the last " in p.once("list", "--dead", p.name).out
+    for line in (2, 2001): # also of the first one, where the letter does not say that it came from
+        told = p.once("explain", p.name, "--message", f"in.ndjson:{line}").out
+        assert f"letter {listed[0]['letter']}, delivered 2000 times" in told, told
+
+
 @pytest.mark.parametrize("variant", [
     '{"x":10,"id":1,"m":{"b":[1,2],"a":"\\u00e9"}}',
     ' { "m" : { "a":"é" , "b":[ 1,2 ] } ,\t"id":1, "x":10 } ',

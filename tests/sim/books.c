@@ -8,7 +8,9 @@ static bool is_safe(const sim_world *world, const sim_message *m)
 {
     if (m->letters) return true;
     for (int i = 0; m->key >= 0 && i < world->messages_n; i++) /* the letter of a version under a second key stands for all of that key */
-        if (world->messages[i].key == m->key && world->messages[i].letters && sim_record_differs(world, &world->keys[m->key])) return true;
+        if (sim_record_same_conflict(m, &world->messages[i]) ||
+            (world->messages[i].key == m->key && world->messages[i].letters && sim_record_differs(world, &world->keys[m->key])))
+            return true;
     if (m->key < 0 || sim_record_conflicts(world, m)) return false;
     const sim_key *k = &world->keys[m->key];
     return k->final || k->owned || sim_record_superseded(world, k);

@@ -469,12 +469,22 @@ static bool twin_came_first(const sim_world *world, const sim_key *k)
     return twin->final && (twin->outcome == ONCE_DONE || twin->outcome == ONCE_ALREADY || twin->outcome == ONCE_REJECTED);
 }
 
+bool sim_record_same_conflict(const sim_message *m, const sim_message *other)
+{
+    return other->conflict && m->key >= 0 && other->key == m->key && other->variant == m->variant;
+}
+
 static void letter(sim_world *world, sim_worker *w, const sim_note *note)
 {
     sim_message *m = &world->messages[note->message];
     sim_trace(world, w->index, "FACT: a letter,", once_answer_name(note->answer), note->message, m->key, ONCE_OK);
     world->letters++;
-    if (++m->letters > 1) sim_violation(world, "message %d: a second dead letter", note->message);
+    m->letters++;
+    const bool conflict = note->answer == ONCE_ANSWER_CONFLICT;
+    for (int i = 0; conflict && i < world->messages_n; i++)
+        if (sim_record_same_conflict(m, &world->messages[i])) sim_violation(world, "messages %d and %d: two letters of one conflict", i, note->message);
+    if (!conflict && m->other_letter) sim_violation(world, "message %d: a second dead letter", note->message);
+    *(conflict ? &m->conflict : &m->other_letter) = true;
     if (m->key < 0) return;
     const bool expired = world->timed && world->phase >= PHASE_LATE;
     if (note->answer == ONCE_ANSWER_TOO_OLD && (m->too_old || expired)) return;

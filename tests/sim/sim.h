@@ -165,6 +165,7 @@ typedef struct sim_message {
     bool too_old;
     once_bytes body;
     uint32_t letters, acks;
+    bool conflict, other_letter; /* which letters: that of a conflict is of all messages with this key and content, others are its own */
 } sim_message;
 
 typedef struct sim_lane {
@@ -409,6 +410,7 @@ bool sim_record_differs(const sim_world *world, const sim_key *key); /* its vers
 bool sim_record_blocks(const sim_world *world, const sim_key *key); /* it is dead, and its lane waits for a person */
 bool sim_record_superseded(const sim_world *world, const sim_key *key); /* a later version came first, or it was given up */
 bool sim_record_conflicts(const sim_world *world, const sim_message *message); /* other content was let in */
+bool sim_record_same_conflict(const sim_message *m, const sim_message *other); /* its letter is of a conflict, and stands for m too */
 
 /* books.c */
 void sim_books_ack(sim_world *world, sim_worker *worker, int message);

@@ -114,7 +114,7 @@ static void f56_every_nth_allocation_fails(void **state)
 {
     (void)state;
     long nth = 0, failures = 0;
-    for (; REPLACED && nth < 20000; nth += 1 + nth / 40) {
+    for (; REPLACED && nth < 40000; nth += 1 + nth / 40) {
         const int rc = run_with(nth);
         if (rc == 1) break;
         failures += rc != ONCE_OK;
@@ -155,7 +155,7 @@ static void f56_every_nth_allocation_fails_in_the_callers_transaction(void **sta
 {
     (void)state;
     bool beyond = !REPLACED;
-    for (long nth = 0; !beyond && nth < 20000; nth += 1 + nth / 100) {
+    for (long nth = 0; !beyond && nth < 40000; nth += 1 + nth / 100) {
         sqlite3 *db;
         sqlite3_stmt *stmt;
         int effects = 0;
@@ -179,7 +179,7 @@ static void f56_every_nth_allocation_fails_around_a_handler(void **state)
 {
     (void)state;
     bool beyond = !REPLACED;
-    for (long nth = 0; !beyond && nth < 20000; nth++) {
+    for (long nth = 0; !beyond && nth < 40000; nth++) {
         once_store *store;
         int effects = 0;
         assert_int_equal(once_store_open("memory:", NULL, &store, NULL), ONCE_OK);

@@ -753,6 +753,7 @@ static void f58_version_1_is_brought_up_to_date(void **state)
     assert_int_equal(store->ops->settle(store, &release, 1, &applied, &err), ONCE_OK);
     if (once__pg_exec(((once_postgres *)store)->pg,
                       "DROP INDEX once_live_expires; ALTER TABLE once_live RENAME COLUMN marks TO flags; ALTER TABLE once_live DROP COLUMN failing_ms; ALTER TABLE once_lane DROP COLUMN record; ALTER TABLE once_audit DROP COLUMN body;"
+                      " ALTER TABLE once_letter DROP COLUMN count, DROP COLUMN last_ms;"
                       " UPDATE once_live SET expires_ms = 0; UPDATE once_meta SET value = '1' WHERE name = 'version'",
                       NULL, &err) != ONCE_OK)
         fail_msg("%s", err.text);

@@ -458,6 +458,46 @@ static void write_facts(once_redis *r)
     }
 }
 
+/* --- letters --- */
+
+static void write_new_letter(once_redis *r, const once_redis_letter *put)
+{
+    unsigned char field[16];
+    once__redis_id_write(put->unique, field);
+    encode_key(r, &r->letters, "L", NULL, 0);
+    encode_key(r, &r->letters, "d", put->letter.scope.consumer.data, put->letter.scope.consumer.len);
+    encode_key(r, &r->letters, "U", NULL, 0);
+    once__redis_encode(&r->letters, field, sizeof field);
+    once_buf_clear(&r->value);
+    once__redis_write_letter(&r->value, &put->letter, put->unique);
+    once__redis_encode(&r->letters, r->value.data, r->value.len);
+    r->n_letters++;
+}
+
+/* It must be as it was read: its count is in its head. */
+static void write_counted_letter(once_redis *r, const once_redis_letter *put)
+{
+    once_redis_values *to = &r->values[put->stored.len > SMALL];
+    char number[24];
+    const size_t len = number_text((int64_t)put->letter.id, number);
+    encode_key(r, &to->keys, "L", number, len);
+    once__redis_encode(&to->was, put->stored.data, put->stored.len < ONCE_REDIS_LETTER_HEAD ? put->stored.len : ONCE_REDIS_LETTER_HEAD);
+    once_buf_clear(&r->value);
+    once__redis_write_letter(&r->value, &put->letter, put->unique);
+    once__redis_encode(&to->now, r->value.data, r->value.len);
+    once__redis_encode(&to->how, "", 0);
+    to->n++;
+}
+
+static bool write_letters(once_redis *r)
+{
+    for (size_t i = 0; i < r->puts.n; i++) {
+        (r->puts.at[i].stored.len ? write_counted_letter : write_new_letter)(r, &r->puts.at[i]);
+        if (r->value.failed) return false;
+    }
+    return true;
+}
+
 #ifdef ONCE_TEST_BUILD
 static void write_clock(once_redis *r)
 {
@@ -568,7 +608,7 @@ static int wait_for_what_was_read(once_redis *r, once_error *err)
 
 int once__redis_apply(once_redis *r, once_error *err)
 {
-    if (!write_entries(r) || !write_indexes(r)) return once__redis_nomem(err);
+    if (!write_entries(r) || !write_indexes(r) || !write_letters(r)) return once__redis_nomem(err);
     write_facts(r);
     if (r->n_pairs + r->values[0].n + r->values[1].n + r->n_commands + r->n_letters == 0)
         return r->url.wait && r->writes && r->slots.n ? wait_for_what_was_read(r, err) : ONCE_OK;

@@ -179,8 +179,10 @@ void once__redis_write_lane(once_buf *to, const once_redis_lane_record *lane)
 
 void once__redis_write_letter(once_buf *to, const once_letter *l, once_hash unique)
 {
-    put_byte(to, 'L');
+    put_byte(to, 'M');
     put_id(to, unique);
+    put_word(to, l->count);
+    put_signed(to, l->last_ms); /* until here: ONCE_REDIS_LETTER_HEAD */
     put_id(to, l->entry);
     put_byte(to, once__letter_kind_write(l));
     put_varint(to, l->attempt);
@@ -430,15 +432,19 @@ bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out)
 
 bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique)
 {
-    reader in = open_value(value, 'L');
-    *out = (once_letter){.id = id};
+    const bool counted = value.len > 0 && value.data[0] == 'M'; /* 'L': of format 1 */
+    reader in = open_value(value, counted ? 'M' : 'L');
+    *out = (once_letter){.id = id, .count = 1};
     *unique = get_id(&in);
+    if (counted) out->count = get_word(&in);
+    if (counted) out->last_ms = get_signed(&in);
     out->entry = get_id(&in);
     const bool kind = once__letter_kind_read(get_byte(&in), out);
     out->attempt = (uint32_t)get_varint(&in);
     out->failures = (uint32_t)get_varint(&in);
     out->seen_ms = get_signed(&in);
     out->buried_ms = get_signed(&in);
+    if (!counted) out->last_ms = out->buried_ms;
     out->scope = get_scope(&in);
     out->key = get_bytes(&in);
     out->reason = get_bytes(&in);

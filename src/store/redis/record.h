@@ -36,6 +36,7 @@ typedef struct once_redis_lane_record {
 } once_redis_lane_record;
 
 enum { ONCE_REDIS_STAMPED = 9 }; /* bytes that hold kind and stamp */
+enum { ONCE_REDIS_LETTER_HEAD = 33 }; /* bytes of a letter that change whenever it does */
 enum { ONCE_REDIS_HEAD = 11 };   /* and state and flags of an open entry */
 
 /* The beginning of an open entry. */

@@ -94,6 +94,13 @@ typedef struct once_redis_kept {
     once_bytes value; /* empty: not any more */
 } once_redis_kept;
 
+/* A letter that is new, or that has come again. */
+typedef struct once_redis_letter {
+    once_hash unique;
+    once_letter letter;
+    once_bytes stored; /* its value as it was read; empty: new */
+} once_redis_letter;
+
 typedef struct once_redis_name {
     uint64_t id;
     once_bytes value;
@@ -149,7 +156,7 @@ typedef struct once_redis {
     ONCE_REDIS_LIST(once_redis_lane *) lanes;
     once_redis_map lane_map;
     ONCE_REDIS_LIST(once_redis_fact) facts;
-    ONCE_REDIS_LIST(once_hash) uniques;       /* of letters put */
+    ONCE_REDIS_LIST(once_redis_letter) puts;  /* letters that the commit writes */
     ONCE_REDIS_LIST(uint64_t) dropped;        /* letters */
     ONCE_REDIS_LIST(once_hash) dropped_uniques;
     uint64_t stamp; /* of everything that this transaction writes */

@@ -32,7 +32,7 @@ void once__redis_pause(once_redis *r, int64_t max_ms)
 
 static void tx_over(once_redis *r)
 {
-    r->slots.n = r->lanes.n = r->facts.n = r->uniques.n = r->dropped.n = r->dropped_uniques.n = 0;
+    r->slots.n = r->lanes.n = r->facts.n = r->puts.n = r->dropped.n = r->dropped_uniques.n = 0;
     r->assumed = false;
     once__redis_map_clear(&r->slot_map);
     once__redis_map_clear(&r->lane_map);
@@ -248,13 +248,53 @@ static bool listed(const once_hash *list, size_t n, once_hash what)
     return false;
 }
 
+static int put_pending(once_redis *r, const once_letter *letter, once_hash unique, once_bytes stored, once_error *err)
+{
+    if (!ONCE_REDIS_ROOM(r->puts)) return once__redis_nomem(err);
+    once_redis_letter *to = &r->puts.at[r->puts.n];
+    *to = (once_redis_letter){.unique = unique};
+    if (!once__letter_copy(&r->arena, letter, &to->letter)) return once__redis_nomem(err);
+    if (stored.len && !once_arena_copy(&r->arena, stored, &to->stored)) return once__redis_nomem(err);
+    r->puts.n++;
+    return ONCE_OK;
+}
+
+static int count_pending(once_redis *r, once_redis_letter *kept, const once_letter *again, once_error *err)
+{
+    if (!once_hash_is_zero(again->entry)) return ONCE_OK;
+    once__letter_again(&kept->letter, again);
+    return once__letter_copy(&r->arena, &kept->letter, &kept->letter) ? ONCE_OK : once__redis_nomem(err);
+}
+
+/* One that the server has, and that has come again. */
+static int count_stored(once_redis *r, once_bytes number, const once_letter *again, once_hash unique, once_error *err)
+{
+    once_letter kept;
+    char text[24];
+    if (number.len >= sizeof text) return once__redis_damaged(r, "a letter", err);
+    memcpy(text, number.data, number.len);
+    text[number.len] = 0;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "GET");
+    once__redis_put_key(r, "L", text, strlen(text));
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
+    if (!value.len) return once__redis_conflict(r, err); /* dropped meanwhile */
+    if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique)) return once__redis_damaged(r, "a letter", err);
+    once__letter_again(&kept, again);
+    return put_pending(r, &kept, unique, value, err);
+}
+
 static int redis_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
     unsigned char field[16];
     once__redis_id_write(unique, field);
-    *fresh = !listed(r->uniques.at, r->uniques.n, unique);
-    if (!*fresh) return ONCE_OK;
+    *fresh = false;
+    for (size_t i = 0; i < r->puts.n; i++)
+        if (once_hash_equal(r->puts.at[i].unique, unique)) return count_pending(r, &r->puts.at[i], letter, err);
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, 3);
     once__redis_text(&r->pipe, "HGET");
@@ -264,26 +304,9 @@ static int redis_letter_put(once_shelf *shelf, const once_letter *letter, once_h
     if (rc != ONCE_OK) return rc;
     const once_bytes number = once__redis_bytes(r->pipe.replies[0]);
     *fresh = number.len == 0 || listed(r->dropped_uniques.at, r->dropped_uniques.n, unique);
-    if (!*fresh) return ONCE_OK;
-    if (!ONCE_REDIS_ROOM(r->uniques)) return once__redis_nomem(err);
-    r->uniques.at[r->uniques.n++] = unique;
+    if (!*fresh) return once_hash_is_zero(letter->entry) ? count_stored(r, number, letter, unique, err) : ONCE_OK;
     once__redis_expect_field(r, "U", field, sizeof field, number);
-
-    static const char *const kinds[] = {"L", "d", "U"};
-    for (size_t i = 0; i < 3; i++) {
-        once_buf_clear(&r->value);
-        once_buf_puts(&r->value, r->prefix);
-        once_buf_puts(&r->value, kinds[i]);
-        if (i == 1) once_buf_append(&r->value, letter->scope.consumer.data, letter->scope.consumer.len);
-        once__redis_encode(&r->letters, r->value.data, r->value.len);
-    }
-    once__redis_encode(&r->letters, field, sizeof field);
-    once_buf_clear(&r->value);
-    once__redis_write_letter(&r->value, letter, unique);
-    if (r->value.failed) return once__redis_nomem(err);
-    once__redis_encode(&r->letters, r->value.data, r->value.len);
-    r->n_letters++;
-    return ONCE_OK;
+    return put_pending(r, letter, unique, (once_bytes){0}, err);
 }
 
 static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *unique, bool *found, once_error *err)
@@ -293,6 +316,13 @@ static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *
     *found = false;
     for (size_t i = 0; i < r->dropped.n; i++)
         if (r->dropped.at[i] == id) return ONCE_OK;
+    for (size_t i = 0; i < r->puts.n; i++) { /* as it was counted in this transaction */
+        if (r->puts.at[i].letter.id != id) continue;
+        *out = r->puts.at[i].letter;
+        *unique = r->puts.at[i].unique;
+        *found = true;
+        return ONCE_OK;
+    }
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, 2);
     once__redis_text(&r->pipe, "GET");
@@ -326,6 +356,12 @@ static int redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     const int rc = find_letter(r, id, &letter, &unique, &found, err);
     if (rc != ONCE_OK || !found) return rc;
     if (!ONCE_REDIS_ROOM(r->dropped) || !ONCE_REDIS_ROOM(r->dropped_uniques)) return once__redis_nomem(err);
+    for (size_t i = 0; i < r->puts.n; i++) { /* one that was only counted is not written any more */
+        if (r->puts.at[i].letter.id != id) continue;
+        memmove(&r->puts.at[i], &r->puts.at[i + 1], (r->puts.n - i - 1) * sizeof *r->puts.at);
+        r->puts.n--;
+        break;
+    }
     r->dropped.at[r->dropped.n++] = id;
     r->dropped_uniques.at[r->dropped_uniques.n++] = unique;
     once__redis_id_write(unique, field);

@@ -348,7 +348,7 @@ static void redis_close(once_store *store)
     once_arena_release(&r->kept_arena);
     once__redis_commit_each(r, once_buf_release);
     once_buf_release(&r->value);
-    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->uniques.at, r->dropped.at, r->dropped_uniques.at, r->names.at,
+    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->puts.at, r->dropped.at, r->dropped_uniques.at, r->names.at,
                            r->slot_map.at, r->lane_map.at, r->name_map.at, r->kept.at, r->kept_map.at};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
     explicit_bzero(&r->url, sizeof r->url);

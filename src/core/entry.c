@@ -112,12 +112,13 @@ static bool same_claim(const once_entry *entry, const once_request *r)
 
 static int64_t one_more(int64_t n) { return n < INT64_MAX ? n + 1 : INT64_MAX; }
 
-static bool is_blocked(const once_lane *lane) { return !once_hash_is_zero(lane->blocked_by); }
-
 /* The place of a message without a version: behind all others. */
 static int64_t lane_end(const once_lane *lane)
 {
-    return one_more(is_blocked(lane) && lane->blocked_order > lane->tail ? lane->blocked_order : lane->tail);
+    int64_t last = lane->tail;
+    for (unsigned i = 0; i < lane->n_blockers; i++)
+        if (lane->blockers[i].order > last) last = lane->blockers[i].order;
+    return one_more(last);
 }
 
 /* A new life under this id, whatever was there before has expired. */
@@ -164,12 +165,25 @@ static void detach(once_entry *entry)
     entry->has_message = false;
 }
 
+/* A message that is from the future is too old later than others. */
+static int64_t expiry(int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
+{
+    return remember_ms == ONCE_FOREVER ? ONCE_FOREVER : later_than(sent_ms > now_ms ? sent_ms : now_ms, remember_ms);
+}
+
+/* Whoever finishes a claimed entry without its body (once_entry_resolve) does not know when its message was sent. */
+static void note_sent(once_entry *entry, const once_request *r, int64_t now_ms)
+{
+    if (r->sent_ms == ONCE_NO_TIME || r->sent_ms <= now_ms) return;
+    const int64_t expires_ms = expiry(r->remember_ms, r->sent_ms, now_ms);
+    if (expires_ms > entry->expires_ms) entry->expires_ms = expires_ms;
+}
+
 /* Remembered until its message is too old, also when the sender's clock is ahead of the store's. */
 static void finish(once_entry *entry, once_state state, int64_t remember_ms, int64_t sent_ms, int64_t now_ms)
 {
     entry_move(entry, state, ONCE_NEVER, now_ms);
-    const int64_t from_ms = sent_ms > now_ms ? sent_ms : now_ms;
-    const int64_t expires_ms = remember_ms == ONCE_FOREVER ? ONCE_FOREVER : later_than(from_ms, remember_ms);
+    const int64_t expires_ms = expiry(remember_ms, sent_ms, now_ms);
     if (expires_ms > entry->expires_ms) entry->expires_ms = expires_ms; /* never forgotten earlier than once promised */
     entry->gap = false;
     detach(entry);
@@ -289,7 +303,10 @@ static bool has_gap(const once_lane *lane, int64_t order)
 
 static bool blocks(const once_lane *lane, int64_t order)
 {
-    return is_blocked(lane) && order >= lane->blocked_order && !ONCE_PLANTED(block_ignored);
+    if (ONCE_PLANTED(block_ignored)) return false;
+    bool behind = lane->n_blockers == ONCE_LANE_BLOCKERS; /* one more that dies could not be kept */
+    for (unsigned i = 0; i < lane->n_blockers; i++) behind |= order >= lane->blockers[i].order;
+    return behind;
 }
 
 /* Versions were given up, and this one is among them or before them: whoever comes with it now is too late. */
@@ -422,11 +439,11 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
 
 static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
 
-/* The end of what is kept of a lane. A blocked one has none: what waits for the letter waits as long as the letter. */
-static void keep_until(once_lane *lane, int64_t expires_ms)
+/* What the lane says now is kept so long at least; and while somebody waits in it, or it for a letter, as long as that. */
+static void promise(once_lane *lane, int64_t until_ms)
 {
-    assert(!is_blocked(lane) || lane->expires_ms == ONCE_FOREVER);
-    if (!is_blocked(lane)) lane->expires_ms = expires_ms;
+    if (until_ms > lane->until_ms) lane->until_ms = until_ms;
+    if (lane->expires_ms != ONCE_FOREVER || (lane->tail < 0 && !lane->n_blockers)) lane->expires_ms = lane->until_ms;
 }
 
 /* After it finished, with whatever but stale: later versions need not wait for this one any more. */
@@ -442,14 +459,32 @@ static int advance_lane(const once_entry *entry, once_lane *lane)
     lane->content = entry->fingerprint;
     lane->operation = cut(entry->scope.operation);
     lane->key = cut(entry->key);
-    if (lane->tail < 0 || lane->expires_ms != ONCE_FOREVER) keep_until(lane, entry->expires_ms);
+    promise(lane, entry->expires_ms);
     return ONCE_LANE_CHANGED;
+}
+
+/* Where it is among the dead that the lane waits for; n_blockers: it is not. */
+static unsigned find_blocker(const once_lane *lane, once_hash id)
+{
+    unsigned at = 0;
+    while (at < lane->n_blockers && !once_hash_equal(lane->blockers[at].id, id)) at++;
+    return at;
+}
+
+static void block_lane(const once_entry *entry, once_lane *lane)
+{
+    const unsigned at = find_blocker(lane, entry->id);
+    lane->expires_ms = ONCE_FOREVER;
+    if (at == ONCE_LANE_BLOCKERS) return; /* in a full lane nothing runs that could die; only a planted bug comes here */
+    if (at == lane->n_blockers) lane->n_blockers++;
+    lane->blockers[at] = (once_blocker){entry->id, entry->order};
 }
 
 static int unblock_lane(const once_entry *entry, once_lane *lane)
 {
-    if (!lane || !once_hash_equal(lane->blocked_by, entry->id)) return ONCE_UNCHANGED;
-    lane->blocked_by = (once_hash){0};
+    const unsigned at = lane ? find_blocker(lane, entry->id) : 0;
+    if (!lane || at == lane->n_blockers) return ONCE_UNCHANGED;
+    lane->blockers[at] = lane->blockers[--lane->n_blockers];
     return ONCE_LANE_CHANGED | lane_freed(entry);
 }
 
@@ -459,10 +494,9 @@ static int pass_dead(const once_entry *entry, once_lane *lane, int64_t now_ms)
     int64_t next;
     const bool known = lane_next(lane, &next);
     if (!entry->versioned || entry->gap_ms < 0 || (known && entry->order != next) || ONCE_PLANTED(gap_anew)) return ONCE_UNCHANGED;
-    const int64_t keep_ms = later_than(now_ms, entry->remember_ms);
     lane->has_next = true;
     lane->next = one_more(entry->order);
-    if (keep_ms > lane->expires_ms) keep_until(lane, keep_ms);
+    promise(lane, later_than(now_ms, entry->remember_ms));
     return ONCE_LANE_CHANGED;
 }
 
@@ -471,9 +505,7 @@ static int lane_after_death(const once_entry *entry, once_lane *lane, int64_t no
     if (!lane) return ONCE_UNCHANGED;
     const int passed = pass_dead(entry, lane, now_ms);
     if (!entry->block) return passed;
-    lane->blocked_by = entry->id;
-    lane->blocked_order = entry->order;
-    lane->expires_ms = ONCE_FOREVER;
+    block_lane(entry, lane);
     return ONCE_LANE_CHANGED;
 }
 
@@ -559,7 +591,7 @@ static void count_wait(once_lane *lane, int64_t gap_ms, int64_t now_ms)
     else if (passed_ms > 0) lane->waited_ms += passed_ms < most_ms || ONCE_PLANTED(gap_while_down) ? passed_ms : most_ms;
     lane->waits = true;
     lane->counted_ms = now_ms;
-    keep_until(lane, ONCE_FOREVER); /* the wait and the version must be there when it is over; once_lane_rest */
+    lane->expires_ms = ONCE_FOREVER; /* the wait and the version must be there when it is over; once_lane_rest */
 }
 
 /* The entry is the lowest of its lane, and waits. It is looked at again after a step. */
@@ -609,16 +641,16 @@ static once_bytes say_gap_over(once_lane *lane, const once_entry *entry)
 
 int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms)
 {
-    if (lane->expires_ms != ONCE_FOREVER || is_blocked(lane) || entry->remember_ms == ONCE_FOREVER) return ONCE_UNCHANGED;
+    if (lane->expires_ms != ONCE_FOREVER || lane->n_blockers || lane->until_ms == ONCE_FOREVER) return ONCE_UNCHANGED;
     stop_waiting(lane);
-    keep_until(lane, entry->expires_ms > now_ms ? entry->expires_ms : later_than(now_ms, entry->remember_ms));
+    promise(lane, entry->expires_ms > now_ms ? entry->expires_ms : later_than(now_ms, entry->remember_ms));
     return ONCE_LANE_CHANGED;
 }
 
 once_bytes once_lane_says(once_lane *lane, const once_entry *entry)
 {
     int64_t next;
-    if (entry->state == ONCE_STATE_DEAD && once_hash_equal(lane->blocked_by, entry->id)) return ONCE_BYTES("its lane waits for this letter");
+    if (entry->state == ONCE_STATE_DEAD && find_blocker(lane, entry->id) < lane->n_blockers) return ONCE_BYTES("its lane waits for this letter");
     if (entry->state != ONCE_STATE_WAITING) return (once_bytes){0};
     if (blocks(lane, entry->order)) return ONCE_BYTES("it waits for a dead letter of its lane to be replayed or discarded");
     switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, entry->gap_ms)) {
@@ -678,6 +710,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         }
         entry_begin(entry, lane, r, now_ms);
         start(entry, r->token, r->lease_ms, false, now_ms);
+        note_sent(entry, r, now_ms);
         describe(entry, answer, now_ms, out);
         return ONCE_ENTRY_CHANGED;
     }
@@ -715,6 +748,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     if (answer == ONCE_ANSWER_RUN) {
         entry->gap = was_waited_for(lane, entry) || (claimed && entry->gap);
         start(entry, r->token, r->lease_ms, claimed, now_ms);
+        note_sent(entry, r, now_ms);
         out->orphan = claimed;
         entry->hold = r->hold;
         entry->natural = r->natural;
@@ -736,7 +770,7 @@ static int begin_waiting(once_entry *entry, once_lane *lane, const once_request 
     entry_begin(entry, lane, r, now_ms);
     entry_move(entry, ONCE_STATE_WAITING, answer == ONCE_ANSWER_RUN ? now_ms : ONCE_NEVER, now_ms);
     if (lane && lane->has_next && !lane->has_version && lane->expires_ms != ONCE_FOREVER) { /* it has just begun */
-        keep_until(lane, ONCE_FOREVER);
+        lane->expires_ms = ONCE_FOREVER;
         changed |= ONCE_LANE_CHANGED;
     }
     if (answer == ONCE_ANSWER_GAP) {

@@ -40,7 +40,8 @@
  * died has come: nobody waits for its version, but the lane's version is still the one before.
  *
  * A message that dies leaves its lane, unless its request says `block`: then nothing behind it runs before its letter is replayed or
- * discarded, or its key forgotten.
+ * discarded, or its key forgotten. Older versions that come late are in front of it, so they run, and may die and block as well; when
+ * ONCE_LANE_BLOCKERS have, they wait, too.
  *
  * token, attempt and failures are three things on purpose: the token (random) names one claim to the store and is the
  * fence; attempt (1, 2, 3... while the entry lives) is shown to the outside; failures is what the retry budget counts. */
@@ -184,7 +185,7 @@ typedef struct once_entry {
     int64_t seen_ms;    /* first seen */
     int64_t changed_ms; /* last change of state */
     int64_t due_ms;     /* claimed: when the lease ends; waiting: not before; otherwise ONCE_NEVER */
-    int64_t expires_ms; /* if time ends it (once_entry_expires): forgotten then */
+    int64_t expires_ms; /* if time ends it (once_entry_expires): forgotten then; before that, what a finish must not fall short of */
     once_scope scope;
     once_bytes key;
     once_coordinates at; /* where it was first seen */
@@ -197,7 +198,14 @@ typedef struct once_entry {
     once_bytes history; /* how its attempts ended (store/history.h); empty when the first one finished it */
 } once_entry;
 
-#define ONCE_LANE_NAME 200 /* bytes that a lane keeps of an operation or a key */
+#define ONCE_LANE_NAME 200  /* bytes that a lane keeps of an operation or a key */
+#define ONCE_LANE_BLOCKERS 8 /* dead entries that it keeps */
+
+/* A dead entry that a lane waits for. */
+typedef struct once_blocker {
+    once_hash id;
+    int64_t order;
+} once_blocker;
 
 /* A lane: what is kept of it, and what a rule needs to know of its other entries. */
 typedef struct once_lane {
@@ -214,9 +222,10 @@ typedef struct once_lane {
     bool waits;                /* gap: somebody does */
     int64_t waited_ms;         /* how much of the wait is over ... */
     int64_t counted_ms;        /* ... at this moment */
-    once_hash blocked_by;      /* the dead entry that the lane waits for; zero: none */
-    int64_t blocked_order;     /* of that */
-    int64_t expires_ms;
+    unsigned n_blockers;
+    once_blocker blockers[ONCE_LANE_BLOCKERS]; /* the dead that it waits for: more than one where older versions came late and died, too */
+    int64_t expires_ms; /* ONCE_FOREVER while somebody waits in it, or for a dead one */
+    int64_t until_ms;   /* not forgotten before, when nobody does any more; what those who settled in it were promised */
 
     /* Seen by one entry: the others. */
     bool claimed;       /* another entry occupies it */

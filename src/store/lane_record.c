@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-enum { SETTLED = 1, NEXT = 2, LOST = 4, WAITED = 8, BLOCKED = 16, ALL = 31 };
+enum { SETTLED = 1, NEXT = 2, LOST = 4, WAITED = 8, BLOCKED = 16, UNTIL = 32, ALL = 63 };
 
 /* --- writing --- */
 
@@ -31,15 +31,17 @@ static unsigned char *put_name(unsigned char *at, once_bytes name)
 once_bytes once__lane_write(const once_lane *lane, unsigned char out[ONCE_LANE_RECORD])
 {
     unsigned char *at = out + 1;
-    const bool settled = lane->has_version && !once_hash_is_zero(lane->by), blocked = !once_hash_is_zero(lane->blocked_by);
+    const bool settled = lane->has_version && !once_hash_is_zero(lane->by), until = lane->until_ms != lane->expires_ms;
     out[0] = (unsigned char)((settled ? SETTLED : 0) | (lane->has_next ? NEXT : 0) | (lane->has_lost ? LOST : 0) |
-                             (lane->waits ? WAITED : 0) | (blocked ? BLOCKED : 0));
+                             (lane->waits ? WAITED : 0) | (lane->n_blockers ? BLOCKED : 0) | (until ? UNTIL : 0));
     if (!out[0]) return (once_bytes){0};
     if (settled) at = put_name(put_name(put_id(put_id(at, lane->by), lane->content), lane->operation), lane->key);
     if (lane->has_next) at = put_number(at, (uint64_t)lane->next);
     if (lane->has_lost) at = put_number(put_number(at, (uint64_t)lane->lost_from), (uint64_t)lane->lost_to);
     if (lane->waits) at = put_number(put_number(at, (uint64_t)lane->waited_ms), (uint64_t)lane->counted_ms);
-    if (blocked) at = put_number(put_id(at, lane->blocked_by), (uint64_t)lane->blocked_order);
+    if (lane->n_blockers) *at++ = (unsigned char)lane->n_blockers;
+    for (unsigned i = 0; i < lane->n_blockers; i++) at = put_number(put_id(at, lane->blockers[i].id), (uint64_t)lane->blockers[i].order);
+    if (until) at = put_number(at, (uint64_t)lane->until_ms);
     assert(at <= out + ONCE_LANE_RECORD);
     return (once_bytes){(const char *)out, (size_t)(at - out)};
 }
@@ -84,11 +86,26 @@ static once_bytes get_name(reader *in)
     return at ? (once_bytes){at, n} : (once_bytes){0};
 }
 
+static void get_blockers(reader *in, once_lane *out)
+{
+    const char *count = get(in, 1);
+    const unsigned n = count ? (unsigned char)*count : 0;
+    if (n == 0 || n > ONCE_LANE_BLOCKERS) {
+        in->ok = false;
+        return;
+    }
+    out->n_blockers = n;
+    for (unsigned i = 0; i < n; i++) {
+        out->blockers[i].id = get_id(in);
+        out->blockers[i].order = (int64_t)get_number(in);
+    }
+}
+
 bool once__lane_read(int64_t version, int64_t expires_ms, once_bytes record, int64_t now_ms, once_lane *out)
 {
     *out = (once_lane){.head = ONCE_NEVER, .tail = -1};
     if (expires_ms <= now_ms) return true;
-    out->expires_ms = expires_ms;
+    out->expires_ms = out->until_ms = expires_ms;
     out->has_version = version >= 0;
     out->version = version >= 0 ? version : 0;
     if (record.len == 0) return true;
@@ -110,7 +127,7 @@ bool once__lane_read(int64_t version, int64_t expires_ms, once_bytes record, int
     out->waits = flags & WAITED;
     if (flags & WAITED) out->waited_ms = (int64_t)get_number(&in);
     if (flags & WAITED) out->counted_ms = (int64_t)get_number(&in);
-    if (flags & BLOCKED) out->blocked_by = get_id(&in);
-    if (flags & BLOCKED) out->blocked_order = (int64_t)get_number(&in);
+    if (flags & BLOCKED) get_blockers(&in, out);
+    if (flags & UNTIL) out->until_ms = (int64_t)get_number(&in);
     return in.ok && in.at == in.end;
 }

@@ -1,11 +1,12 @@
 /* What drivers keep of a lane beside its version and its end: one value, the same in all of them.
  *
- *   flags (1): 1 settled, 2 next, 4 lost, 8 waited, 16 blocked; then what the flags announce, in this order
+ *   flags (1): 1 settled, 2 next, 4 lost, 8 waited, 16 blocked, 32 until; then what the flags announce, in this order
  *   settled    id of the entry (16), its fingerprint (16), length (1) and bytes of its operation, of its key
  *   next       the version (8)
  *   lost       the first and the last version (8 each)
  *   waited     how long, and until when that was counted (8 each)
- *   blocked    id of the entry (16), its order (8)
+ *   blocked    how many (1), and of each the id of the entry (16), its order (8)
+ *   until      when it may be forgotten, if nobody waits any more (8); otherwise that is when it ends
  *
  * Numbers are little-endian. An empty value says nothing, as in stores of older versions. */
 #ifndef ONCE_STORE_LANE_RECORD_H
@@ -13,7 +14,7 @@
 
 #include "core/entry.h"
 
-enum { ONCE_LANE_RECORD = 1 + 32 + 2 * (1 + ONCE_LANE_NAME) + 8 + 16 + 16 + 24, ONCE_LANE_NO_VERSION = -1 };
+enum { ONCE_LANE_RECORD = 1 + 32 + 2 * (1 + ONCE_LANE_NAME) + 8 + 16 + 16 + 1 + 24 * ONCE_LANE_BLOCKERS + 8, ONCE_LANE_NO_VERSION = -1 };
 
 /* Returns what it wrote to `out`. */
 once_bytes once__lane_write(const once_lane *lane, unsigned char out[ONCE_LANE_RECORD]);

@@ -364,13 +364,15 @@ static void f86_an_equal_version_waits_for_the_first_and_is_judged_then(fixture 
 
 /* --- f33: a dead one that blocks --- */
 
-static once_request accept_blocking(fixture *f, const char *key)
+static once_request accept_blocking_version(fixture *f, const char *key, int64_t version)
 {
-    once_request r = ask_lane(f, key, "lane", -1, -1);
+    once_request r = ask_lane(f, key, "lane", version, -1);
     r.lane.block = true;
     assert_answer(do_accept(f, &r), WAITING);
     return r;
 }
+
+static once_request accept_blocking(fixture *f, const char *key) { return accept_blocking_version(f, key, -1); }
 
 static void f33_a_dead_one_that_blocks_holds_its_lane(fixture *f)
 {
@@ -423,6 +425,36 @@ static void f33_a_blocked_lane_does_not_expire(fixture *f)
     assert_int_equal(list_letters(f, &letter, 1), 1);
     assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
     assert_string_equal(work(f, ONCE_DONE), "6");
+}
+
+/* Older versions come late, in front of a dead one: some die, too, one is done. The lane waits for every letter. */
+static void f33_a_lane_waits_for_all_its_dead_that_block(fixture *f)
+{
+    once_letter letters[4];
+    bool found;
+    for (int way = 0; way < 2; way++) {
+        accept_blocking_version(f, "6", 6);
+        assert_string_equal(work(f, ONCE_DEAD), "6");
+        accept_blocking_version(f, "5", 5);
+        assert_string_equal(work(f, ONCE_DEAD), "5");
+        accept_blocking_version(f, "4", 4);
+        assert_string_equal(work(f, ONCE_DEAD), "4");
+        accept_blocking_version(f, "3", 3);
+        assert_string_equal(work(f, ONCE_DONE), "3");
+        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        pass(f, REMEMBER * 3);
+        sweep_all(f, 100);
+        accept_blocking_version(f, "7", 7);
+        assert_int_equal(list_letters(f, letters, 4), 3);
+        for (int i = 0; i < 3; i++) {
+            assert_string_equal(work(f, ONCE_DONE), "");
+            assert_ok(f, f->store->ops->discard(f->store, letters[way ? 2 - i : i].id, &found, &f->err));
+            assert_true(found);
+        }
+        assert_string_equal(work(f, ONCE_DONE), "7");
+        pass(f, REMEMBER);
+        sweep_all(f, 100);
+    }
 }
 
 /* Two gaps end at once; the higher one is parked, and there is a gap again when the lower one is settled. */
@@ -478,6 +510,26 @@ static void the_highest_version_there_is(fixture *f)
     assert_string_equal(work(f, ONCE_DONE), "mn");
     const once_request zero = ask_lane(f, "0", "lane", 0, 500);
     assert_answer(do_claim(f, &zero), STALE);
+}
+
+/* Somebody waited in the lane and left it. What it remembers was promised by another one, whose clock is ahead. */
+static void f71_a_lane_remembers_its_version_until_older_ones_are_too_old(fixture *f)
+{
+    once_request five = ask_lane(f, "5", "lane", 5, 500), four = ask_lane(f, "4", "lane", 4, 500);
+    five.sent_ms = four.sent_ms = TEST_EPOCH_MS + REMEMBER / 2;
+    four.natural = true; /* nothing but its lane says that it is stale */
+    assert_answer(do_claim(f, &five), RUN);
+    do_settle(f, &five, ONCE_DONE);
+    const once_request seven = accept_lane(f, "7", 7, 500);
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    assert_true(do_forget(f, seven.id));
+    pass(f, REMEMBER);
+    sweep_all(f, 10);
+    assert_answer(do_claim(f, &four), STALE);
+    pass(f, REMEMBER);
+    sweep_all(f, 10);
+    four.sent_ms = ONCE_NO_TIME;
+    assert_answer(do_claim(f, &four), RUN); /* it has rested */
 }
 
 static void a_lane_forgets_its_version_with_its_entries(fixture *f)
@@ -564,8 +616,10 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(f86_an_equal_version_waits_for_the_first_and_is_judged_then, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f33_a_dead_one_that_blocks_holds_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f33_a_blocked_lane_does_not_expire, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f33_a_lane_waits_for_all_its_dead_that_block, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_two_gaps_that_end_together, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(equals_in_a_lane_do_not_wait_for_each_other, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f71_a_lane_remembers_its_version_until_older_ones_are_too_old, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(what_comes_back_from_the_dead_does_not_block_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f24_an_orphan_and_what_came_in_front_of_it, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(the_highest_version_there_is, ONCE_STORE_LANES | ONCE_STORE_OWNS),

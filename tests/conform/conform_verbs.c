@@ -1154,6 +1154,26 @@ static void f71_a_message_that_comes_back_after_expiry_is_too_old(fixture *f)
     assert_answer(do_claim(f, &r), RUN);
 }
 
+/* The sender's clock is ahead. Whoever resolves it has no body that would say so. */
+static void f71_an_unknown_one_from_the_future_is_remembered_until_it_is_too_old(fixture *f)
+{
+    bool done = false;
+    once_request r = ask(f, "k");
+    r.sent_ms = TEST_EPOCH_MS + REMEMBER / 2;
+    r.hold = true;
+    assert_answer(do_claim(f, &r), RUN);
+    pass(f, LEASE);
+    assert_ok(f, f->store->ops->resolve(f->store, r.id, ONCE_DONE, ONCE_BYTES("seen"), &done, &f->err));
+    assert_true(done);
+    pass(f, REMEMBER);
+    sweep_all(f, 10);
+    r.token = new_token(f);
+    assert_answer(do_claim(f, &r), DUPLICATE);
+    pass(f, REMEMBER / 2);
+    r.token = new_token(f);
+    assert_answer(do_claim(f, &r), TOO_OLD);
+}
+
 static void f12_sweep_in_bounded_steps_drops_only_what_expired(fixture *f)
 {
     static const char *const keys[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
@@ -1504,6 +1524,7 @@ const conform_test conform_verbs[] = {
     CONFORM(f21_extreme_leases_and_horizons),
     CONFORM(f23_expired_but_not_yet_deleted_is_absent),
     CONFORM(f71_a_message_that_comes_back_after_expiry_is_too_old),
+    CONFORM(f71_an_unknown_one_from_the_future_is_remembered_until_it_is_too_old),
     CONFORM(f12_sweep_in_bounded_steps_drops_only_what_expired),
     CONFORM_WITH(list_and_stats_show_each_state, ONCE_STORE_LIST),
     CONFORM_WITH(stats_do_not_wait_for_what_has_no_body, ONCE_STORE_OWNS),

@@ -1381,7 +1381,7 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(void **state)
             const int died = ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED | ONCE_LETTER_NEEDED;
             if (way == 3) assert_int_equal(once_entry_resolve(&e, &lane, ONCE_DEAD, ONCE_BYTES("no"), NOW), died);
             else settle(&e, &lane, q, ONCE_DEAD, NOW, died);
-            assert_true(once_hash_equal(lane.blocked_by, id) && lane.expires_ms == ONCE_FOREVER);
+            assert_true(lane.n_blockers == 1 && once_hash_equal(lane.blockers[0].id, id) && lane.expires_ms == ONCE_FOREVER);
             assert_int_equal(claim(&next, &lane, behind, NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
             accept(&next, &lane, behind, NOW, ONCE_ENTRY_CHANGED);
             assert_int_equal(once_entry_wake(&next, &lane, NOW), ONCE_UNCHANGED);
@@ -1391,7 +1391,7 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(void **state)
             if (way == 0) assert_int_equal(once_entry_forget(&e, &lane), freed);
             else if (way == 1) assert_int_equal(once_entry_exhume(&e, &lane, NOW, &body), freed);
             else assert_int_equal(once_entry_discard(&e, &lane, ONCE_NO_TIME, NOW), freed);
-            assert_true(once_hash_is_zero(lane.blocked_by));
+            assert_true(lane.n_blockers == 0);
             lane.head = way == 1 ? e.order : ONCE_NEVER;
             lane.tail = way == 1 ? e.order : -1;
             assert_int_equal(once_entry_wake(&next, &lane, NOW), way == 1 ? ONCE_UNCHANGED : ONCE_ENTRY_CHANGED); /* the replayed one is first */
@@ -1411,6 +1411,64 @@ static void f33_an_older_version_passes_a_dead_one_that_blocks(void **state)
     assert_int_equal(claim(&older, &lane, lane_request(yours, 3, -1), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
 }
 
+/* The entry of a version of the lane, which blocks when it dies. */
+static once_entry dies_at(once_lane *lane, int64_t version)
+{
+    once_entry e = {.id = {7, (uint64_t)version + 1}};
+    once_request q = lane_request(mine, version, -1);
+    q.id = e.id;
+    q.lane.block = true;
+    assert_int_equal(claim(&e, lane, q, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    settle(&e, lane, q, ONCE_DEAD, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED | ONCE_LETTER_NEEDED);
+    return e;
+}
+
+/* An older version came late and died, too: the lane waits for both letters, whichever is decided first. */
+static void f33_a_lane_waits_for_all_its_dead_that_block(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 6; way++) {
+        once_lane lane = lane_at(1);
+        once_entry dead[2] = {dies_at(&lane, 4), dies_at(&lane, 3)}, next = absent();
+        once_entry *const first = &dead[way % 2], *const second = &dead[!(way % 2)];
+        assert_true(once_lane_says(&lane, first).len > 0 && once_lane_says(&lane, second).len > 0);
+        for (int i = 0; i < 2; i++) {
+            once_entry *const e = i ? second : first;
+            assert_int_equal(claim(&next, &lane, lane_request(yours, 5, -1), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
+            assert_true(lane.expires_ms == ONCE_FOREVER && lane.n_blockers == (unsigned)(2 - i));
+            if (way < 2) assert_true(once_entry_discard(e, &lane, ONCE_NO_TIME, NOW) & ONCE_LANE_FREED);
+            else if (way < 4) assert_true(once_entry_forget(e, &lane) & ONCE_LANE_FREED);
+            else assert_true(once_entry_exhume(e, &lane, NOW, &body) & ONCE_LANE_FREED);
+        }
+        assert_int_equal(lane.n_blockers, 0);
+        assert_int_equal(claim(&next, &lane, lane_request(yours, 5, -1), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+    }
+}
+
+static void f33_a_lane_that_cannot_keep_one_more_dead_one_lets_nothing_run(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(1);
+    once_entry dead = {0}, older = absent();
+    for (int64_t i = 0; i < ONCE_LANE_BLOCKERS; i++) dead = dies_at(&lane, 100 - i);
+    assert_int_equal(claim(&older, &lane, lane_request(yours, 5, -1), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
+    once_entry_forget(&dead, &lane);
+    assert_int_equal(claim(&older, &lane, lane_request(yours, 5, -1), NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+}
+
+static void f33_an_older_version_that_finishes_does_not_let_a_blocked_lane_expire(void **state)
+{
+    (void)state;
+    once_lane lane = lane_at(1);
+    once_entry e = absent();
+    (void)dies_at(&lane, 4);
+    const once_request q = lane_request(mine, 3, -1);
+    claim(&e, &lane, q, NOW, ONCE_ENTRY_CHANGED);
+    settle(&e, &lane, q, ONCE_DONE, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED | ONCE_LANE_CHANGED);
+    assert_true(lane.version == 3 && lane.n_blockers == 1 && lane.expires_ms == ONCE_FOREVER);
+    assert_int_equal(once_lane_rest(&lane, &e, NOW), ONCE_UNCHANGED);
+}
+
 /* What was kept for those who waited is kept no longer than others when they are gone. */
 static void a_lane_rests_when_all_have_left(void **state)
 {
@@ -1422,7 +1480,7 @@ static void a_lane_rests_when_all_have_left(void **state)
     assert_true(lane.expires_ms == NOW + REMEMBER && !lane.waits);
     assert_int_equal(once_lane_rest(&lane, &e, NOW + 1), ONCE_UNCHANGED);
     lane.expires_ms = ONCE_FOREVER;
-    lane.blocked_by = other_id;
+    lane.blockers[lane.n_blockers++].id = other_id;
     assert_int_equal(once_lane_rest(&lane, &e, NOW), ONCE_UNCHANGED);
 }
 
@@ -1863,6 +1921,9 @@ int main(void)
         cmocka_unit_test(f86_a_lane_waits_for_its_first_version),
         cmocka_unit_test(f33_a_dead_one_that_blocks_holds_its_lane),
         cmocka_unit_test(f33_an_older_version_passes_a_dead_one_that_blocks),
+        cmocka_unit_test(f33_a_lane_waits_for_all_its_dead_that_block),
+        cmocka_unit_test(f33_a_lane_that_cannot_keep_one_more_dead_one_lets_nothing_run),
+        cmocka_unit_test(f33_an_older_version_that_finishes_does_not_let_a_blocked_lane_expire),
         cmocka_unit_test(a_lane_rests_when_all_have_left),
         cmocka_unit_test(equals_in_a_lane_do_not_wait_for_each_other),
         cmocka_unit_test(f24_an_orphan_goes_on_before_what_came_in_front_of_it),

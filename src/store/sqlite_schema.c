@@ -161,6 +161,8 @@
     "ALTER TABLE once_letter ADD COLUMN last_ms INTEGER NOT NULL DEFAULT 0; -- of the last one; 0: as buried_ms\n"   \
     "ALTER TABLE once_letter ADD COLUMN sum INTEGER; -- of all columns but the id\n"                                 \
     "ALTER TABLE once_fact ADD COLUMN sum INTEGER;\n"\
+    "DROP INDEX once_entry_running; -- that did not fit what is asked for: who is claimed, or unknown\n"              \
+    "CREATE INDEX once_entry_running ON once_entry(lane, id) WHERE lane IS NOT NULL AND state IN (1, 3);\n"           \
     "CREATE INDEX once_entry_expires ON once_entry(expires_ms) WHERE state = 2 AND owned = 0;  -- what a sweep looks for\n"\
     "ALTER TABLE once_audit ADD COLUMN body BLOB NOT NULL DEFAULT x'';          -- what was replaced\n"\
     "ALTER TABLE once_audit ADD COLUMN sum INTEGER;  -- of all columns but the id\n"

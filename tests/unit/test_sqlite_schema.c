@@ -166,6 +166,43 @@ static void test_schema_text_is_the_schema(void **state)
     assert_int_equal(ask(made, "SELECT count(*) FROM d"), 0);
 }
 
+/* What is asked for with every claim, take or sweep is found by the index that is there for it, in a new file and in an old one. */
+static void every_question_has_its_index(void **state)
+{
+    (void)state;
+    static const struct {
+        int statement;
+        const char *index;
+    } cases[] = {
+        {SQL_LANE_RUNNING, "once_entry_running"}, {SQL_LANE_UP, "once_entry_lane"},   {SQL_LANE_DOWN, "once_entry_lane"},
+        {SQL_DUE, "once_entry_due"},              {SQL_BY_TOKEN, "once_entry_token"}, {SQL_EXPIRED, "once_entry_expires"},
+    };
+    static const int versions[] = {0, 3, 4, ONCE_SQLITE_VERSION};
+    for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
+        const int version = versions[v];
+        char name[20], text[1000];
+        snprintf(name, sizeof name, "plan-%d.db", version);
+        const char *path = path_of(name);
+        once_store *store;
+        once_error err = {0};
+        if (version < ONCE_SQLITE_VERSION) copy_fixture(version, path);
+        assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            sqlite3_stmt *asked = ((once_sqlite *)store)->sql[cases[i].statement], *plan;
+            snprintf(text, sizeof text, "EXPLAIN QUERY PLAN %s", sqlite3_sql(asked));
+            assert_int_equal(sqlite3_prepare_v2(sqlite3_db_handle(asked), text, -1, &plan, NULL), SQLITE_OK);
+            assert_int_equal(sqlite3_step(plan), SQLITE_ROW);
+            const char *how = (const char *)sqlite3_column_text(plan, 3);
+            char words[100];
+            snprintf(words, sizeof words, "INDEX %s (", cases[i].index); /* it is searched, not read from end to end */
+            if (strncmp(how, "SEARCH", 6) != 0 || !strstr(how, words)) fail_msg("version %d, %s: %s", version, sqlite3_sql(asked), how);
+            assert_int_equal(sqlite3_step(plan), SQLITE_DONE); /* and nothing is sorted */
+            sqlite3_finalize(plan);
+        }
+        once__store_close(store);
+    }
+}
+
 /* ---- versions ---- */
 
 static void check_migrated(const char *path)
@@ -832,6 +869,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_new_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_users_own_file_is_left_as_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(test_schema_text_is_the_schema, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_question_has_its_index, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_older_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_newer_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_2_gets_its_audit, setup, teardown),

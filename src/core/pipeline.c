@@ -99,6 +99,7 @@ struct once_pipe {
     int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms;
     once_token take_token;
     bool take_again, took_last;
+    size_t take_most; /* of the take that is asked for again */
     once_batch *take_batch;
     int64_t asked_at_ms, take_asked_ms; /* when the transaction began, and the take */
 
@@ -112,6 +113,7 @@ struct once_pipe {
     size_t keeping_n;
     uint32_t *admitted;          /* by handler, in the round that is being made */
     unsigned effect_tries;
+    int64_t effect_failing_since_ms; /* the first of them */
     int64_t effect_at_ms; /* nothing external starts before */
     int64_t stop_at_ms;   /* when the stop was seen; ONCE_NEVER: it was not */
 
@@ -828,7 +830,7 @@ static void begin_work(once_pipe *pipe, int64_t now_ms)
     /* What only goes into the store kills nobody. */
     pipe->cautious_look = pipe->cautious_left > 0 && !pipe->spec->inbox;
     const bool alone = pipe->cautious_look && (n || pipe->keeping_n); /* nothing that may kill us is mixed with what came back */
-    if (!alone && !pipe->stopping) n = work_from_ready(pipe, n, now_ms);
+    if (!alone && !pipe->stopping && !pipe->take_again) n = work_from_ready(pipe, n, now_ms);
     pipe->took_last = false;
     if (n == 0 && pipe->keeping_n == 0) return;
     start_work(pipe, n);
@@ -836,9 +838,11 @@ static void begin_work(once_pipe *pipe, int64_t now_ms)
     if (one && !is_external(pipe->work[0]) && !through_store(pipe, pipe->work[0])) pipe->next = NEXT_PRECLAIM;
 }
 
-/* How many may be taken: what is taken starts at once. */
+/* How many may be taken: what is taken starts at once. Of a take whose reply was lost all of it is asked for again, or the rest of what is
+ * claimed already would be forgotten until its leases are over. Its slots are still free: nothing new is claimed before. */
 static size_t take_max(const once_pipe *pipe, int64_t now_ms)
 {
+    if (pipe->take_again) return pipe->take_most;
     const size_t most = pipe->cautious_left ? 1 : pipe->batch_max;
     if (!pipe->flight.slots) return most;
     if (now_ms < pipe->effect_at_ms) return 0;
@@ -853,7 +857,7 @@ static once_action *begin_take(once_pipe *pipe, size_t max, int64_t now_ms)
     pipe->take_token.a |= 1;
     if (!pipe->take_again) pipe->take_asked_ms = now_ms; /* the reply that was lost may have begun the leases */
     once_action *take = emit(pipe, ONCE_ACT_TAKE, 0);
-    take->max = max;
+    take->max = pipe->take_most = max;
     take->batch = pipe->take_batch;
     take->token = pipe->take_token;
     take->again = pipe->take_again;
@@ -909,7 +913,7 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
 static once_action *choose(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->stopping) return choose_last(pipe, now_ms);
-    const bool go = pipe->back || now_ms >= pipe->flight.extend_at_ms || ready_can_go(pipe, now_ms);
+    const bool go = pipe->back || now_ms >= pipe->flight.extend_at_ms || (ready_can_go(pipe, now_ms) && !pipe->take_again);
     const bool take_due = now_ms >= pipe->take_at_ms && !(pipe->took_last && go);
     const size_t max = take_due ? take_max(pipe, now_ms) : 0;
     if (max) return begin_take(pipe, max, now_ms);
@@ -1330,7 +1334,9 @@ void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int6
     if (!troubled) return;
     once_error error;
     once_fail(&error, troubled->trouble, "%.*s", (int)troubled->failure.len, troubled->failure.data ? troubled->failure.data : "");
-    worth_another_try(pipe, troubled->trouble, &error, &pipe->effect_tries, &pipe->effect_at_ms, now_ms, now_ms, ONCE_NEVER);
+    if (pipe->effect_tries == 0) pipe->effect_failing_since_ms = now_ms;
+    worth_another_try(pipe, troubled->trouble, &error, &pipe->effect_tries, &pipe->effect_at_ms, pipe->effect_failing_since_ms, now_ms,
+                      ONCE_NEVER);
 }
 
 void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)

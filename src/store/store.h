@@ -145,7 +145,8 @@ typedef struct once_store_ops {
     int (*accept)(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
                   once_decision *out, once_arena *arena, once_error *err);
     /* Entries of one consumer. The i-th gets the token {token.a, token.b + i}; `again` repeats a take whose reply was lost
-     * and returns first what that one had claimed. */
+     * and returns first what that one had claimed; ask for as many as then. What that one ended (STALE, DUPLICATE, CONFLICT) is not told
+     * again: it stays in the count of what waits. */
     int (*take)(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_taken *out, size_t *n, once_arena *arena, once_error *err);
 

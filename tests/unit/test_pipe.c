@@ -13,7 +13,7 @@
 #include "runtime/executor.h"
 #include "testenv.h"
 
-enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8 };
+enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8, RETRY_MS = 300 };
 
 typedef struct fixture {
     test_env world;
@@ -28,6 +28,11 @@ typedef struct fixture {
     unsigned refused; /* transactions, by store_status */
     const char *lane; /* of all messages; NULL: none */
     uint64_t slow;    /* the effect of this message does not end; 0: none */
+    bool bounded;     /* the source has `left` messages for now */
+    size_t left;
+    unsigned failing; /* so many effects ask for another try */
+    int trouble;      /* not ONCE_OK: effects cannot be started, for this reason */
+    size_t lose;      /* the reply to the first take of so many is lost; 0: to none */
     once_item *held[HELD_MAX];
     size_t held_n;
 } fixture;
@@ -35,8 +40,8 @@ typedef struct fixture {
 static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena, void **input,
                    once_error *err)
 {
-    (void)handler, (void)body, (void)message, (void)arena, (void)err;
-    *input = NULL;
+    (void)handler, (void)body, (void)message, (void)err;
+    *input = arena; /* it can run */
     return ONCE_OK;
 }
 
@@ -55,7 +60,7 @@ static void open_pipe(fixture *f, bool finite)
     f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .effect = ONCE_EFFECT_CALLBACK, .slots = SLOTS, .lease_ms = 1000000000,
                                      .remember_ms = 1000000000, .retry = {.attempts = 3, .min_ms = 1, .max_ms = 2}};
     f->spec = (once_spec){.consumer = ONCE_BYTES("c"), .handlers = &f->handler, .n_handlers = 1, .batch_max = BATCH, .gap_ms = -1,
-                          .drain_ms = 1000, .patience_ms = 1};
+                          .drain_ms = 1000, .patience_ms = 1, .message_max = 100};
     assert_int_equal(once__store_open("memory:", &options, &f->store, &err), ONCE_OK);
     once_executor_init(&f->executor, f->store, f->spec.consumer, run_nothing, NULL);
     assert_int_equal(once_pipe_new(&pipe_options, &f->pipe, &err), ONCE_OK);
@@ -106,9 +111,15 @@ static bool step_source(fixture *f)
     action->status = ONCE_OK;
     if (action->kind == ONCE_ACT_ACK) f->acked = action->upto;
     else if (f->fetch_status) action->status = once_fail(&action->error, f->fetch_status, "not now");
-    else fill(f, action->batch, action->max);
+    else if (!f->bounded) fill(f, action->batch, action->max);
+    else if (f->left) {
+        const size_t n = f->left < action->max ? f->left : action->max;
+        f->left -= n;
+        fill(f, action->batch, n);
+    }
+    const bool nothing = action->kind == ONCE_ACT_FETCH && action->batch->n == 0;
     once_pipe_step(f->pipe, action, f->now_ms);
-    return true;
+    return !nothing || f->fetch_status;
 }
 
 static bool step_store(fixture *f)
@@ -119,6 +130,10 @@ static bool step_store(fixture *f)
     f->refused += refuse;
     if (refuse) action->status = once_fail(&action->error, f->store_status, "not now");
     else once_execute_store(&f->executor, action);
+    if (action->kind == ONCE_ACT_TAKE && action->status == ONCE_OK && f->lose && action->batch->n == f->lose) {
+        action->status = once_fail(&action->error, ONCE_E_UNAVAILABLE, "the reply was lost");
+        action->batch->n = f->lose = 0;
+    }
     once_pipe_step(f->pipe, action, f->now_ms);
     return true;
 }
@@ -135,9 +150,12 @@ static bool step_effects(fixture *f)
     action->status = ONCE_OK;
     once_pipe_step(f->pipe, action, f->now_ms);
     for (size_t i = 0; i < n; i++) {
-        items[i]->started = true;
-        items[i]->outcome = ONCE_DONE;
-        if (items[i]->ticket == f->slow) f->held[f->held_n++] = items[i];
+        items[i]->started = f->trouble == ONCE_OK;
+        items[i]->outcome = f->trouble ? ONCE_RELEASE : f->failing ? ONCE_RETRY : ONCE_DONE;
+        items[i]->trouble = f->trouble;
+        items[i]->failure = ONCE_BYTES("no process is left");
+        if (items[i]->outcome == ONCE_RETRY) items[i]->delay_ms = RETRY_MS, f->failing--;
+        if (f->slow && items[i]->ticket == f->slow) f->held[f->held_n++] = items[i];
         else once_pipe_finished(f->pipe, &items[i], 1, f->now_ms);
     }
     return true;
@@ -220,6 +238,59 @@ static void f46_nothing_is_fetched_while_the_store_is_away(void **state)
     assert_true(f->fetched > before + 10 * BATCH && f->acked > before);
 }
 
+/* What the store has claimed for us by then is ours, whatever came from the source meanwhile. The leases are much longer than this test. */
+static void f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole(void **state)
+{
+    fixture *f = *state;
+    f->bounded = true;
+    f->left = f->failing = SLOTS;
+    f->slow = SLOTS + 1;
+    open_pipe(f, false);
+    while (f->failing) work(f, 1);
+    while (step_store(f) || step_source(f)) continue;
+    f->now_ms += 2 * RETRY_MS; /* by our clock only: a take that finds nothing */
+    assert_true(step_store(f));
+    once_action *fetch = once_pipe_source_action(f->pipe, f->now_ms); /* it takes so long that the store has failed meanwhile */
+    assert_true(fetch && fetch->kind == ONCE_ACT_FETCH);
+    f->lose = SLOTS;
+    test_env_pass(&f->world, RETRY_MS);
+    f->now_ms += RETRY_MS;
+    assert_true(step_store(f) && f->lose == 0);
+    fill(f, fetch->batch, SLOTS);
+    fetch->status = ONCE_OK;
+    once_pipe_step(f->pipe, fetch, f->now_ms);
+    work(f, 2000);
+    assert_int_equal(f->held_n, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, SLOTS + SLOTS - 1);
+}
+
+static int64_t troubled_for(fixture *f, int64_t most_ms)
+{
+    const int64_t since_ms = f->now_ms;
+    while (f->now_ms - since_ms < most_ms && !once_pipe_ended(f->pipe)) work(f, 1);
+    return f->now_ms - since_ms;
+}
+
+static void effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over(void **state)
+{
+    fixture *f = *state;
+    once_error err = {0};
+    open_pipe(f, true);
+    f->spec.patience_ms = 60000;
+    for (int i = 0; i < 3; i++) { /* it counts from the last time that they could */
+        f->trouble = ONCE_E_UNAVAILABLE;
+        assert_true(troubled_for(f, 40000) >= 40000);
+        f->trouble = ONCE_OK;
+        work(f, 5000);
+        assert_false(once_pipe_ended(f->pipe));
+    }
+    f->trouble = ONCE_E_UNAVAILABLE;
+    assert_in_range(troubled_for(f, 1000000), 60000, 90000);
+    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "no process is left; gave up"));
+    assert_non_null(strstr(err.text, "'patience' (1m)"));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -228,6 +299,8 @@ int main(void)
         TEST(no_more_waits_behind_a_lane_than_two_batches),
         TEST(a_source_that_fails_now_and_then_is_not_given_up),
         TEST(f46_nothing_is_fetched_while_the_store_is_away),
+        TEST(f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole),
+        TEST(effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,7 @@ void sim_books_close(sim_world *world)
     /* A letter that was written, rolled back and then written by another worker may be counted by both; one that was
      * replayed or discarded before its worker knew that it had been written is counted as something else. What a person
      * gave up may be counted by the worker that comes to the same end. */
-    const uint64_t once = world->result->fired[SIM_replayed] + world->result->fired[SIM_discarded];
+    const uint64_t once = world->result->fired[SIM_replayed] + world->result->fired[SIM_discarded] + world->unheard;
     const uint64_t twice = world->result->fired[SIM_commit_fails] + world->result->fired[SIM_store_fails] +
                            world->result->fired[SIM_store_crash] + world->result->fired[SIM_resolved_dead];
     if (world->counted_dead + once < world->letters || world->counted_dead > world->letters + twice)

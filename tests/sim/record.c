@@ -72,7 +72,9 @@ static bool may_die(const sim_world *world, const sim_key *k)
 /* An earlier version is missing. */
 static bool has_gap(const sim_world *world, const sim_key *k)
 {
-    return world->gap && world->lanes[k->lane].has_reach && world->lanes[k->lane].reach + 1 < k->version;
+    if (!world->gap || !world->lanes[k->lane].has_reach) return false;
+    const sim_lane *lane = &world->lanes[k->lane];
+    return (lane->reach > lane->lost ? lane->reach : lane->lost) + 1 < k->version;
 }
 
 static void reach(sim_world *world, const sim_key *k)
@@ -164,8 +166,10 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     k->open = true;
     k->excused = k->dropped = false;
     k->taken = note->taken;
-    if (has_gap(world, k) && !again && !k->behind_gap) gap_is_over(world, k, note->key);
-    k->behind_gap = k->behind_gap || has_gap(world, k);
+    if (has_gap(world, k) && !k->behind_gap) {
+        if (!again) gap_is_over(world, k, note->key);
+        k->behind_gap = true;
+    }
     k->persons = k->lane < 0 ? 0 : world->lanes[k->lane].persons;
     k->known = note->known || (again && k->known);
     k->holder = w->incarnation;
@@ -219,7 +223,7 @@ static void check_lane(sim_world *world, int key)
     if (world->versioned && lane->has_top && lane->top >= k->version)
         sim_violation(world, "lane %d: version %lld (key %d) took effect after version %lld", k->lane,
                       (long long)k->version, key, (long long)lane->top);
-    if (world->gap_dead && has_gap(world, k))
+    if (world->gap_dead && (has_gap(world, k) || k->behind_gap))
         sim_violation(world, "lane %d: version %lld (key %d) took effect behind version %lld: a gap", k->lane,
                       (long long)k->version, key, (long long)lane->reach);
     for (int i = 0; i < world->keys_n; i++)
@@ -276,6 +280,7 @@ void sim_record_start(sim_world *world, sim_flight *f)
         f->excused = true;
         return;
     }
+    if (zombie && may_be_over(world, k, world->now_ms)) f->excused = true; /* it slept between looking at the clock and this */
     if (!k->known) sim_violation(world, "key %d: started before its worker knew that its claim was committed", f->key);
     if (k->flight >= 0) sim_violation(world, "key %d: started twice with one claim", f->key);
     for (size_t i = world->flights_from; i < world->flights_n; i++) {

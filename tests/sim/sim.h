@@ -348,6 +348,7 @@ struct sim_world {
     bool counts_known; /* nobody died, so the summaries add up to the record */
     uint64_t counted_done, counted_dead, counted_repeats;
     uint64_t done, letters;
+    uint64_t unheard; /* letters of a take whose reply was lost: the worker counts those messages as waiting */
     uint64_t told, repeats; /* external: claims told of a possible effect before; effects that really were repeated */
     uint64_t counted_twice; /* of the claims so told, those in a commit whose fate its worker did not know */
 };

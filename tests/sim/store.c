@@ -192,6 +192,7 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
         if (out[i].decision.answer == ONCE_ANSWER_DUPLICATE || out[i].decision.answer == ONCE_ANSWER_CONFLICT)
             sim_note_add(w, (sim_note){.what = NOTE_JUDGED, .key = sim_key_of(w->world, &out[i].request), .message = -1,
                                        .answer = out[i].decision.answer});
+        if (reply_lost && out[i].decision.answer == ONCE_ANSWER_CONFLICT) w->world->unheard++;
     }
     return leave(w, rc, reply_lost, err);
 }

@@ -88,7 +88,7 @@ typedef struct once_delivery {
     once_bytes content; /* what must not change under the key; empty: the body. JSON is compared by its meaning (members in
                          * any order, numbers as decimals), anything else byte by byte. None at all: nothing is compared */
     bool any_content;   /* compare nothing */
-    int64_t sent_ms;    /* when it was sent, milliseconds UTC; 0 or ONCE_NO_TIME: not known */
+    int64_t sent_ms;    /* when it was sent, milliseconds UTC; 0 or ONCE_NO_TIME: not known. ONCE_E_MESSAGE outside of the years 1 to 9999 */
     once_bytes type, headers; /* for people; headers: a JSON object as text */
     once_bytes place, point;  /* where it came from, the same on every delivery: "orders/3" "88123" */
     const once_terms *terms;  /* NULL: the defaults */

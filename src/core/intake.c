@@ -1,6 +1,7 @@
 #include "core/intake.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/duration.h"
@@ -78,12 +79,16 @@ static int read_time(once_intake *intake, once_item *item, once_error *why)
 {
     once_bytes text;
     once_error bad;
+    int64_t sent_ms;
     const once_pointer *pointer = once_template_pointer(intake->spec->time);
-    if (pointer && once_json_int64(once_json_find(&intake->body, pointer), &item->message.sent_ms)) return ONCE_OK;
-    const int rc = render(intake, item, intake->spec->time, &text, why);
-    if (rc != ONCE_OK) return rc;
-    if (once_time_parse(text, &item->message.sent_ms, &bad) == ONCE_OK) return ONCE_OK;
-    return at_fault(why, "the time of the message is neither RFC 3339 nor epoch milliseconds");
+    if (!pointer || !once_json_int64(once_json_find(&intake->body, pointer), &sent_ms)) {
+        const int rc = render(intake, item, intake->spec->time, &text, why);
+        if (rc != ONCE_OK) return rc;
+        if (once_time_parse(text, &sent_ms, &bad) != ONCE_OK) return at_fault(why, "the time of the message is neither RFC 3339 nor epoch milliseconds");
+    }
+    if (!once_time_is_sane(sent_ms)) return once_fail(why, ONCE_E_MESSAGE, "the time of the message, %" PRId64 " ms, is not in the years 1 to 9999", sent_ms);
+    item->message.sent_ms = sent_ms;
+    return ONCE_OK;
 }
 
 static int read_version(once_intake *intake, once_item *item, int64_t *version, once_error *why)

@@ -1,9 +1,11 @@
 /* The public store: a guard around a driver's store, and the bare verbs. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/duration.h"
 #include "base/json.h"
 #include "lib/lib.h"
 
@@ -151,6 +153,8 @@ int once__plan_make(const once_store *store, const once_scope *scope, const once
     if (rc != ONCE_OK) return rc;
     if (scope->consumer.len == 0) return once_fail(err, ONCE_E_USAGE, "the scope has no consumer");
     if (d.key.len == 0) return once_fail(err, ONCE_E_MESSAGE, "the key is empty");
+    if (d.sent_ms != ONCE_NO_TIME && !once_time_is_sane(d.sent_ms))
+        return once_fail(err, ONCE_E_MESSAGE, "sent_ms, %" PRId64 ", is not in the years 1 to 9999", d.sent_ms);
     if (out->scope.operation.len == 0) out->scope.operation = ONCE_BYTES("handler");
     out->message = once__message_of(&d);
 

@@ -722,7 +722,7 @@ static const once_config_field pipeline_fields[] = {
              " from the store, in no particular order unless `order` says one."},
     {.name = "time", .type = ONCE_CONFIG_CUSTOM, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.time),
      .shape = "template, one placeholder", .example = "\"${/sent_at}\"", .standard_text = "the source's, if it has one",
-     .text = "When the message was sent: RFC 3339, or milliseconds since 1970."},
+     .text = "When the message was sent: RFC 3339, or milliseconds since 1970; in the years 1 to 9999."},
     {.name = "type", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, spec.type), .shape = "template",
      .example = "\"${/type}\"", .standard_text = "none", .text = "What chooses among `handlers`."},
     {.name = "handlers", .type = ONCE_CONFIG_CUSTOM, .read = read_node, ONCE_CONFIG_AT(once__pipeline, handlers), .shape = "map by type",

@@ -150,3 +150,22 @@ def test_a_message_from_the_future_is_the_newest_until_the_next_run(tmp_path):
     p.write(*messages(5, 1))
     p.run(status=0)
     assert "ahead of the wall clock" not in check(p, {})
+
+
+@pytest.mark.parametrize("at", [-(2**63), "-9223372036854775808", 2**63 - 1, -62135596800001, 253402300800000, "0000-12-31T23:59:59Z"])
+def test_f71_a_time_that_cannot_be_is_a_dead_letter(tmp_path, at):
+    """-2^63 counted as no time: such a message was never too old, and ran again after `remember`."""
+    p = Pipeline(tmp_path, CONFIG, TABLES)
+    p.write({"id": 1, "at": at})
+    counts(p.run(status=1), received=1, dead=1, done=0)
+    (letter,) = p.once("list", "--dead", "--json", p.name).json["messages"]
+    assert "the time of the message" in letter["reason"], letter
+    if isinstance(at, int):
+        assert f"{at} ms, is not in the years 1 to 9999" in letter["reason"], letter
+
+
+@pytest.mark.parametrize("at", [-62135596800000, -1, 0, "0001-01-01T00:00:00Z"])
+def test_f71_a_time_before_1970_is_old_and_no_mistake(tmp_path, at):
+    p = Pipeline(tmp_path, CONFIG, TABLES)
+    p.write({"id": 1, "at": at})
+    counts(p.run(status=1), received=1, dead=1, too_old=1)

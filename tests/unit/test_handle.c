@@ -456,6 +456,35 @@ static void f71_older_than_what_is_remembered(void **state)
     assert_int_equal(g.calls, 1);
 }
 
+static void f71_times_that_are_none_are_refused(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    gateway g = {0};
+    static const int64_t bad[] = {INT64_MIN + 1, INT64_MAX, INT64_C(-62135596800001), INT64_C(253402300800000)};
+    static const int64_t fine[] = {ONCE_NO_TIME, 0, INT64_C(253402300799999)};
+    once_verdict v;
+    for (size_t i = 0; i < 4; i++) {
+        once_delivery d = delivery(f, "bad", "x");
+        char number[24];
+        d.sent_ms = bad[i];
+        assert_int_equal(once_handle(f->store, &f->scope, &d, charge, &g, &v, &f->err), ONCE_E_MESSAGE);
+        snprintf(number, sizeof number, "%lld", (long long)bad[i]);
+        assert_non_null(strstr(f->err.text, number));
+    }
+    assert_int_equal(g.calls, 0);
+    for (size_t i = 0; i < 3; i++) {
+        char key[10];
+        snprintf(key, sizeof key, "p%zu", i);
+        once_delivery d = delivery(f, key, "x");
+        gateway one = {0};
+        d.sent_ms = fine[i];
+        v = handle(f, &d, &one);
+        assert_int_equal(v.answer, ONCE_ANSWER_RUN);
+        once_verdict_release(&v);
+    }
+}
+
 /* ---- unknowns ---- */
 
 static bool keep_letter_id(void *user, const once_letter *letter)
@@ -1199,6 +1228,7 @@ int main(void)
         TEST(final_outcomes_suppress),
         TEST(a_result_has_a_limit),
         TEST(f71_older_than_what_is_remembered),
+        TEST(f71_times_that_are_none_are_refused),
         TEST(an_unknown_is_held_unless_it_may_be_repeated),
         TEST(f05_what_may_have_happened_is_told_to_every_later_attempt),
         TEST(f05_a_death_by_unknowns_is_told_to_the_replay),

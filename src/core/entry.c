@@ -309,7 +309,7 @@ static bool blocks(const once_lane *lane, int64_t order)
     return behind;
 }
 
-/* Versions were given up, and this one is among them or before them: whoever comes with it now is too late. */
+/* Versions were given up, and this one is among them or before them: nobody waits for it. It may come nevertheless. */
 static bool is_passed(const once_lane *lane, int64_t order) { return lane->has_lost && order <= lane->lost_to; }
 
 /* The versions before it were given up for this one to go on, and it has not died since. */
@@ -328,7 +328,6 @@ static once_answer lane_answer(const once_lane *lane, bool is_new, bool natural,
         if (order == lane->version && !natural) return ONCE_ANSWER_DUPLICATE;
         if (order < lane->version && !ONCE_PLANTED(stale_runs)) return ONCE_ANSWER_STALE;
     }
-    if (versioned && is_new && is_passed(lane, order) && !(lane->has_version && order == lane->version)) return ONCE_ANSWER_STALE;
     const bool others = lane->tail >= 0;
     if (lane->claimed || blocks(lane, order) || (others && (lane->head < order || (is_new && lane->head == order)))) return ONCE_ANSWER_LATER;
     return versioned && gap_ms >= 0 && has_gap(lane, order) ? ONCE_ANSWER_GAP : ONCE_ANSWER_RUN;
@@ -347,14 +346,21 @@ static once_answer judge_equal(const once_lane *lane, once_hash id, const once_s
     return known && once_hash_equal(lane->content, fingerprint) ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_CONFLICT;
 }
 
+/* Who was let in once does not wait for missing versions again: not when it is replayed or tried again, also when the lane went back to
+ * a version that had been given up. Who was put back before it ran (`gap` stays) does. */
+static int64_t gap_of(const once_entry *entry)
+{
+    const bool orphan = entry->state == ONCE_STATE_CLAIMED;
+    return entry->attempt && (orphan || !entry->gap) ? -1 : entry->gap_ms;
+}
+
 /* What the lane says to an entry that it knows. An orphan was let in before and goes on before all others: whoever came in
  * front of it meanwhile is waiting for it to end. The one that settled the version is made to run once more. */
 static once_answer lane_answer_to_known(const once_lane *lane, const once_entry *entry)
 {
     const bool orphan = entry->state == ONCE_STATE_CLAIMED;
     const once_answer answer =
-        lane_answer(lane, false, entry->natural || (lane && once_hash_equal(lane->by, entry->id)), entry->versioned, entry->order,
-                    orphan && entry->gap ? -1 : entry->gap_ms);
+        lane_answer(lane, false, entry->natural || (lane && once_hash_equal(lane->by, entry->id)), entry->versioned, entry->order, gap_of(entry));
     if (answer == ONCE_ANSWER_DUPLICATE) return judge_equal(lane, entry->id, &entry->scope, entry->fingerprint);
     if (answer == ONCE_ANSWER_LATER && orphan && !lane->claimed) return ONCE_ANSWER_RUN;
     return answer;
@@ -446,6 +452,22 @@ static void promise(once_lane *lane, int64_t until_ms)
     if (lane->expires_ms != ONCE_FOREVER || (lane->tail < 0 && !lane->n_blockers)) lane->expires_ms = lane->until_ms;
 }
 
+static void stop_waiting(once_lane *lane)
+{
+    lane->waits = false;
+    lane->waited_ms = lane->counted_ms = 0;
+}
+
+/* A version that was given up came after all, before any newer one settled: the lane goes on from there, and waits again for those between. */
+static void go_back(once_lane *lane, int64_t order)
+{
+    if (!is_passed(lane, order)) return;
+    lane->next = one_more(order);
+    lane->lost_to = order - 1;
+    lane->has_lost = lane->lost_to >= lane->lost_from;
+    stop_waiting(lane);
+}
+
 /* After it finished, with whatever but stale: later versions need not wait for this one any more. */
 static int advance_lane(const once_entry *entry, once_lane *lane)
 {
@@ -453,6 +475,7 @@ static int advance_lane(const once_entry *entry, once_lane *lane)
     if (lane->has_version && entry->order == lane->version && /* forced once more, it may have another content */
         (!once_hash_equal(lane->by, entry->id) || once_hash_equal(lane->content, entry->fingerprint)))
         return ONCE_UNCHANGED;
+    go_back(lane, entry->order);
     lane->has_version = true;
     lane->version = entry->order;
     lane->by = entry->id;
@@ -521,8 +544,7 @@ static int leave(once_entry *entry, once_lane *lane, bool natural)
 static once_bytes say_stale(once_lane *lane, int64_t order)
 {
     if (lane && is_passed(lane, order) && order >= lane->lost_from) return say(lane, "version %lld was given up before it came", (long long)order);
-    if (!lane || (lane->has_version && order < lane->version)) return ONCE_BYTES("a newer version came first");
-    return say(lane, "the lane has gone on without version %lld", (long long)order);
+    return ONCE_BYTES("a newer version came first");
 }
 
 static int become_stale(once_entry *entry, once_lane *lane, once_token token, bool natural, int64_t remember_ms, int64_t sent_ms,
@@ -603,12 +625,6 @@ static void wait_for_missing(once_entry *entry, once_lane *lane, int64_t now_ms)
     entry->due_ms = later_than(now_ms, left_ms < step_ms ? left_ms : step_ms);
 }
 
-static void stop_waiting(once_lane *lane)
-{
-    lane->waits = false;
-    lane->waited_ms = lane->counted_ms = 0;
-}
-
 static void give_up_missing(const once_entry *entry, once_lane *lane)
 {
     int64_t next;
@@ -653,7 +669,7 @@ once_bytes once_lane_says(once_lane *lane, const once_entry *entry)
     if (entry->state == ONCE_STATE_DEAD && find_blocker(lane, entry->id) < lane->n_blockers) return ONCE_BYTES("its lane waits for this letter");
     if (entry->state != ONCE_STATE_WAITING) return (once_bytes){0};
     if (blocks(lane, entry->order)) return ONCE_BYTES("it waits for a dead letter of its lane to be replayed or discarded");
-    switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, entry->gap_ms)) {
+    switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, gap_of(entry))) {
     case ONCE_ANSWER_LATER: return ONCE_BYTES("it waits behind another message of its lane");
     case ONCE_ANSWER_GAP: {
         char waited[ONCE_DURATION_TEXT], wait[ONCE_DURATION_TEXT], more[100];
@@ -846,6 +862,14 @@ static void note_attempt(once_entry *entry, const once_settlement *s, int64_t no
     if (retry || (dead && s->failed) || (release && ONCE_PLANTED(release_blames))) count_failure(entry, now_ms);
 }
 
+/* What its letter says: the gap, and what came of it. */
+static once_bytes say_gap_death(once_lane *lane, const once_entry *entry, once_bytes reason)
+{
+    return say(lane, "%.*s; this one was not run, those behind it %s", text_length(reason), reason.data, entry->block ? "wait for this letter" : "go on");
+}
+
+static bool may_have_run(const once_entry *entry, const once_settlement *s) { return s->failed || s->maybe || entry->maybe || entry->failures; }
+
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *s, int64_t now_ms, bool *applied)
 {
     const once_request *r = s->request;
@@ -875,7 +899,8 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
     attach(entry, s->message);
     entry->run = r->run; /* whose count of waiting ones it is in now */
     note_attempt(entry, s, now_ms);
-    if (to != ONCE_STATE_WAITING) entry->gap = false; /* what was waited for once is not waited for again */
+    if (to == ONCE_STATE_UNKNOWN || (to == ONCE_STATE_DEAD && may_have_run(entry, s))) entry->gap = false;
+    if (to == ONCE_STATE_DEAD && entry->gap && lane && s->reason.len) entry->reason = say_gap_death(lane, entry, s->reason);
     entry_move(entry, to, to == ONCE_STATE_WAITING ? later_than(now_ms, s->delay_ms) : ONCE_NEVER, now_ms);
     if (once_entry_expires(entry)) entry->expires_ms = later_than(now_ms, r->remember_ms); /* ONCE_FOREVER: never */
     const int died = to == ONCE_STATE_DEAD ? ONCE_LETTER_NEEDED | lane_after_death(entry, lane, now_ms) : 0;
@@ -950,6 +975,7 @@ int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const 
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
     entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
     reset_failures(entry);
+    entry->gap = false;
     entry->run = 0; /* no run counts it as waiting: whoever takes it resumes it */
     entry->token = (once_token){0};
     attach(entry, message);
@@ -967,10 +993,11 @@ int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms)
 {
     if (entry->state != ONCE_STATE_DEAD) return ONCE_UNCHANGED;
+    const bool never_came_in = entry->gap; /* a gap ended it: what it waited for may still come */
     finish(entry, ONCE_STATE_REJECTED, entry->remember_ms, sent_ms, now_ms);
     entry->token = (once_token){0};
     const int unblocked = unblock_lane(entry, lane);
-    return leave(entry, lane, entry->natural) | unblocked;
+    return leave(entry, never_came_in ? NULL : lane, entry->natural) | unblocked;
 }
 
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms)
@@ -980,6 +1007,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     if (outcome != ONCE_DONE && !entry->has_message) return ONCE_UNCHANGED; /* nothing to hand out, nor to keep in a letter */
     if (entry->state == ONCE_STATE_CLAIMED) entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms); /* its lease is over */
     entry->reason = reason;
+    entry->gap = false;
     if (outcome != ONCE_DONE) entry->silent = entry->maybe = true; /* nobody said that nothing happened */
     if (outcome == ONCE_DEAD) { /* the token stays: it tells the letter of this death from others */
         entry_move(entry, ONCE_STATE_DEAD, ONCE_NEVER, now_ms);
@@ -1027,7 +1055,7 @@ int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms)
     const bool waits_for_missing = entry->gap && !was_waited_for(lane, entry);
     if (entry->state != ONCE_STATE_WAITING || (entry->due_ms != ONCE_NEVER && !waits_for_missing)) return ONCE_UNCHANGED;
     if (ONCE_PLANTED(no_wake)) return ONCE_UNCHANGED;
-    switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, entry->gap_ms)) {
+    switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, gap_of(entry))) {
     case ONCE_ANSWER_LATER: return ONCE_UNCHANGED;
     case ONCE_ANSWER_GAP:
         if (waits_for_missing && entry->due_ms != ONCE_NEVER && lane->waits) return ONCE_UNCHANGED; /* it is looked at already */

@@ -35,9 +35,11 @@
  *                                where that is not said, with the version that is seen first
  * The wait for missing versions is kept once for each lane, with its lowest message, which is looked at in steps. What passed since the
  * last look counts, but never more than two steps of it: a run that is alive looks after each step, so the rest is time in which
- * there was none. When the wait is over, the missing versions are given up: that message runs (the caller is told `gap_over`), those
- * that follow it follow it, a further hole is waited for anew, and a version that was given up and comes now is stale. A message that
- * died has come: nobody waits for its version, but the lane's version is still the one before.
+ * there was none. When the wait is over, the missing versions are given up: that message runs, or dies without running (the caller is
+ * told `gap_over`, and decides), those that follow it follow it, and a further hole is waited for anew. Given up means that nobody waits,
+ * no more: a version that was given up and comes now is stale when a newer one has settled; until then it runs, and the lane goes on from
+ * there. So a message with a wrong, high version that waits and dies costs the lane nothing; when its letter is discarded, its version
+ * does not count either. A message that died has come: nobody waits for its version, but the lane's version is still the one before.
  *
  * A message that dies leaves its lane, unless its request says `block`: then nothing behind it runs before its letter is replayed or
  * discarded, or its key forgotten. Older versions that come late are in front of it, so they run, and may die and block as well; when
@@ -173,7 +175,7 @@ typedef struct once_entry {
     int64_t order;  /* in the lane: the version, or the order of arrival */
     int64_t gap_ms, remember_ms; /* as in the request */
     bool versioned;
-    bool gap;         /* waiting for a missing version; claimed: it did not come in time */
+    bool gap;         /* waiting for a missing version; claimed: it did not come in time; dead: so it did not run */
     bool hold;        /* as in the request */
     bool natural;     /* as in the request */
     bool old_key;     /* made before idempotency keys were independent of the store: it keeps its own for life */

@@ -553,7 +553,8 @@ static const once_config_field gap_fields[] = {
      .text = "How long a lane waits for the versions that are missing before its next message. Only time in which a run of this consumer is"
              " alive counts, to within a few seconds for each stop; what was waited is kept in the store."},
     {.name = "then", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, gap_then), .words = gap_words, .standard = "dead",
-     .text = "When they did not come: the message is a dead letter that names the missing versions, or it runs all the same."},
+     .text = "When they did not come: the message is a dead letter that names the missing versions, or it runs all the same. A dead letter"
+             " that is replayed does not wait again."},
 };
 
 static const once_config_scope gap_scope = {
@@ -562,8 +563,10 @@ static const once_config_scope gap_scope = {
     .text = "What to do when a version is missing. Without `gap` a jump runs at once. Needs `version`.\n"
             "\n"
             "The wait belongs to the lane, not to each message in it. When it is over, the missing versions are given up once: the messages\n"
-            "that follow each other run on, and a further hole is waited for anew. A version that was given up and comes later is stale. A\n"
-            "version that became a dead letter has come, and is not waited for.",
+            "that follow each other run on, and a further hole is waited for anew. A version that was given up and comes after all is stale\n"
+            "when a newer one has settled; until then it runs, and the lane goes on from there: those further ahead wait again. So a message\n"
+            "with a wrong, high version does not end its lane: it becomes a dead letter, and when that is discarded its version does not\n"
+            "count. A version that became a dead letter has come, and is not waited for.",
     .fields = gap_fields,
     .n = COUNT(gap_fields),
 };
@@ -764,7 +767,8 @@ static const once_config_field pipeline_fields[] = {
      .text = "A lane: messages with the same value run one at a time, and wait behind one that failed."},
     {.name = "on_dead", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, on_dead), .words = on_dead_words, .standard = "continue",
      .text = "What a lane does behind a dead letter: go on with the next message, or wait until the letter is replayed or discarded, or its"
-             " key forgotten. Letters of messages that never ran (malformed, conflict, too old) hold nothing up. Needs `order`."},
+             " key forgotten. Letters of messages that have no place in the lane (malformed, conflict, too old) hold nothing up; one that waited in vain for"
+             " a missing version (`gap`, `then: dead`) has a place, and holds up those behind it, not those that were missing. Needs `order`."},
     {.name = "version", .type = ONCE_CONFIG_CUSTOM, .read = read_version, ONCE_CONFIG_AT(once__pipeline, spec.version),
      .shape = "template, one placeholder", .example = "\"${/version}\"", .standard_text = "none", .scope = &version_scope,
      .text = "In the lane: an older version is stale, an equal one a duplicate or a conflict, the next one runs. Needs `order`."},

@@ -259,6 +259,63 @@ static void f28_followers_of_a_version_that_was_given_up_run_on(fixture *f)
     assert_string_equal(work(f, ONCE_DONE), "8");
 }
 
+/* They were given up for one that died or is still at it: whoever of them comes runs, until a newer one has settled. */
+static void f28_a_version_that_was_given_up_runs_while_nothing_newer_settled(fixture *f)
+{
+    for (int way = 0; way < 3; way++) {
+        static const char *const names[] = {"2", "3", "4", "9"};
+        once_letter letter;
+        bool found;
+        accept_lane(f, "1", 1, 500);
+        work(f, ONCE_DONE);
+        accept_lane(f, "9", INT64_MAX, 500);
+        pass(f, 500);
+        const once_taken wrong = take_one(f);
+        assert_true(wrong.decision.gap_over);
+        accept_lane(f, "2", 2, 500);
+        assert_string_equal(work(f, ONCE_DONE), ""); /* that one is at work: the order of the lane decides */
+        do_settle(f, &wrong.request, ONCE_DEAD);
+        assert_int_equal(list_letters(f, &letter, 1), 1);
+        if (way == 1) assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+        assert_string_equal(work(f, ONCE_DONE), "2");
+        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        accept_lane(f, "4", 4, 500);
+        assert_string_equal(work(f, ONCE_DONE), ""); /* the lane waits as before */
+        accept_lane(f, "3", 3, 500);
+        assert_string_equal(work(f, ONCE_DONE), "34");
+        if (way == 0) assert_true(do_exhume(f, letter.id));
+        if (way == 0) assert_string_equal(work(f, ONCE_DONE), "9");
+        const once_request five = ask_lane(f, "5", "lane", 5, 500);
+        if (way == 0) assert_answer(do_claim(f, &five), STALE);
+        if (way == 2) assert_ok(f, f->store->ops->letter_drop(f->store, letter.id, &found, &f->err));
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) do_forget(f, ask_lane(f, names[i], "lane", 1, 500).id);
+        pass(f, REMEMBER * 3);
+    }
+}
+
+/* With `block`, too: those behind the one that died wait for its letter, those that it waited for do not. */
+static void f33_a_gap_that_ends_in_a_letter_blocks_those_behind_it(fixture *f)
+{
+    accept_lane(f, "1", 1, 500);
+    work(f, ONCE_DONE);
+    once_request r = ask_lane(f, "4", "lane", 4, 500);
+    r.lane.block = true;
+    assert_answer(do_accept(f, &r), WAITING);
+    accept_lane(f, "5", 5, 500);
+    pass(f, 500);
+    const once_taken t = take_one(f);
+    assert_true(t.decision.gap_over);
+    do_settle(f, &t.request, ONCE_DEAD);
+    assert_string_equal(work(f, ONCE_DONE), "");
+    accept_lane(f, "2", 2, 500);
+    accept_lane(f, "3", 3, 500);
+    assert_string_equal(work(f, ONCE_DONE), "23");
+    once_letter letter;
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_true(do_exhume(f, letter.id));
+    assert_string_equal(work(f, ONCE_DONE), "45");
+}
+
 static void f28_nobody_waits_for_a_version_that_died(fixture *f)
 {
     accept_lane(f, "1", 1, 500);
@@ -301,10 +358,10 @@ static void f86_a_first_version_that_does_not_come_is_given_up(fixture *f)
     const once_taken t = take_one(f);
     assert_bytes(t.decision.reason, "versions 1 to 2 did not come within 500ms");
     do_settle(f, &t.request, ONCE_DEAD);
-    once_request one = ask_lane(f, "1", "lane", 1, 500);
-    assert_answer(do_claim(f, &one), STALE);
     accept_first(f, "4", 4);
     assert_string_equal(work(f, ONCE_DONE), "4");
+    const once_request one = ask_lane(f, "1", "lane", 1, 500);
+    assert_answer(do_claim(f, &one), STALE);
 }
 
 static void f86_an_equal_version_under_another_key_is_recorded(fixture *f)
@@ -610,6 +667,8 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(f28_a_gap_waits_only_while_somebody_runs, ONCE_STORE_LANES | ONCE_STORE_OWNS | ONCE_STORE_DURABLE),
     CONFORM_WITH(f28_followers_of_a_version_that_was_given_up_run_on, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_nobody_waits_for_a_version_that_died, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f28_a_version_that_was_given_up_runs_while_nothing_newer_settled, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f33_a_gap_that_ends_in_a_letter_blocks_those_behind_it, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f86_a_lane_waits_for_its_first_version, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f86_a_first_version_that_does_not_come_is_given_up, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f86_an_equal_version_under_another_key_is_recorded, ONCE_STORE_LANES | ONCE_STORE_OWNS),

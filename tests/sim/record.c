@@ -45,7 +45,7 @@ bool sim_record_superseded(const sim_world *world, const sim_key *k)
 {
     if (!world->versioned) return false;
     const sim_lane *lane = &world->lanes[k->lane];
-    return (lane->has_top && lane->top >= k->version && !sim_record_differs(world, k)) || (k->version <= lane->lost && !k->replayed);
+    return lane->has_top && lane->top >= k->version && !sim_record_differs(world, k);
 }
 
 /* Its message may have died: by its own fault, or because claims on it ended without a word too often. */
@@ -72,7 +72,7 @@ static bool may_die(const sim_world *world, const sim_key *k)
 /* An earlier version is missing. */
 static bool has_gap(const sim_world *world, const sim_key *k)
 {
-    if (!world->gap || !world->lanes[k->lane].has_reach) return false;
+    if (!world->gap || k->let_in || !world->lanes[k->lane].has_reach) return false;
     const sim_lane *lane = &world->lanes[k->lane];
     return (lane->reach > lane->lost ? lane->reach : lane->lost) + 1 < k->version;
 }
@@ -83,6 +83,15 @@ static void reach(sim_world *world, const sim_key *k)
     sim_lane *lane = &world->lanes[k->lane];
     if (!lane->has_reach || k->version > lane->reach) lane->reach = k->version;
     lane->has_reach = true;
+}
+
+/* It was given up, and settled before any newer one: those behind it are waited for again. */
+static void go_back(sim_world *world, const sim_key *k)
+{
+    sim_lane *lane = &world->lanes[k->lane];
+    if (k->version > lane->lost || (lane->has_top && lane->top >= k->version)) return;
+    lane->reach = k->version;
+    lane->lost = k->version - 1;
 }
 
 /* The store has its body now. */
@@ -150,6 +159,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     w->holds = !w->in_tx;
     const bool again = k->open && same_claim(k, note), in_hand = k->open && !again;
     if (in_hand) {
+        k->orphaned = true;
         if (!may_be_over(world, k, note->at_ms))
             sim_violation(world, "key %d: a claim of %lld ms was given to another after %lld ms", note->key,
                           (long long)world->lease_ms, (long long)(note->at_ms - k->granted_ms));
@@ -163,6 +173,8 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
         sim_violation(world, "key %d: claimed again after it was %s", note->key, once_outcome_name(k->outcome));
     if (h->external && !again) told(world, k, in_hand, note->silent, note->key);
     if (!again) k->flight = -1;
+    if (!again) k->let_in = k->granted && !k->behind_gap;
+    k->granted = true;
     k->open = true;
     k->excused = k->dropped = false;
     k->taken = note->taken;
@@ -354,6 +366,7 @@ static void advance(sim_world *world, const sim_key *k)
 {
     if (!world->versioned) return;
     sim_lane *lane = &world->lanes[k->lane];
+    go_back(world, k);
     if (!lane->has_top || k->version > lane->top) {
         lane->top = k->version;
         lane->by = (int)(k - world->keys);
@@ -392,7 +405,7 @@ static void failed(sim_world *world, sim_key *k, const sim_note *note)
 static void forgotten(sim_key *k)
 {
     k->failures = k->silent = k->letters = 0;
-    k->maybe = false;
+    k->maybe = k->orphaned = k->granted = false;
 }
 
 static void finished(sim_world *world, sim_key *k, const sim_note *note)
@@ -423,6 +436,7 @@ static void finished(sim_world *world, sim_key *k, const sim_note *note)
     default: sim_violation(world, "key %d: outcome %s of an atomic effect", note->key, once_outcome_name(note->outcome));
     }
     k->final = true;
+    k->starved = note->outcome == ONCE_DEAD && world->gap_dead && k->behind_gap && !k->orphaned && !k->maybe && k->failures == 0 && k->flight < 0;
     k->behind_gap = false;
     k->outcome = note->outcome;
     if (sim_record_blocks(world, k)) sim_fired(world, SIM_blocked);
@@ -555,7 +569,7 @@ void sim_record_replay(sim_world *world, int key)
     sim_trace(world, -1, "an operator replays key", NULL, key, -1, ONCE_OK);
     if (!k->final || k->outcome != ONCE_DEAD)
         sim_violation(world, "key %d: a dead letter of a key that is not dead", key);
-    k->final = k->judged = false;
+    k->final = k->judged = k->starved = false;
     k->owned = k->replayed = true;
     k->failures = k->silent = k->letters = k->kills = 0;
     k->pardons += k->maybe;
@@ -571,7 +585,7 @@ void sim_record_discard(sim_world *world, int key)
     k->outcome = ONCE_REJECTED;
     k->token = (once_token){0};
     if (handler_of(world, k)->natural) forgotten(k);
-    advance_by_hand(world, k);
+    if (!k->starved) advance_by_hand(world, k);
 }
 
 /* Settled as unknown, or claimed by somebody whose lease is over. */

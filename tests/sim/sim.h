@@ -154,6 +154,9 @@ typedef struct sim_key {
     bool dropped;    /* the holder was told that it is not his any more */
     bool taken;      /* granted by take, not to a message from the source */
     bool behind_gap; /* an earlier version was missing when it was granted; whoever stopped waiting does not wait again */
+    bool orphaned;   /* a claim on it ended without a word */
+    bool starved;    /* dead, because an earlier version was missing; it never ran */
+    bool granted, let_in; /* ever; and so before this claim, without a gap: it does not wait for missing versions any more */
     uint32_t persons; /* of its lane, when it was granted */
     int flight;      /* of this claim; -1: it has not started */
     uint32_t silent; /* claims that ended without a word, and rightly so */
@@ -174,7 +177,7 @@ typedef struct sim_lane {
     int64_t top;        /* highest version that ended done, already or rejected */
     bool has_reach;
     int64_t reach;      /* no version up to it is waited for: it ended, died, or was given up */
-    int64_t lost;       /* highest version that was given up; 0: none. Who comes now is stale */
+    int64_t lost;       /* highest version that was given up; 0: none */
     uint64_t last_first; /* `first` of the key whose effect came last */
     uint32_t persons;    /* how often somebody moved the top by hand, whoever was on the way */
 } sim_lane;

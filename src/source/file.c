@@ -187,8 +187,29 @@ static bool is_file_of(const once_place *place, uint64_t device, uint64_t inode,
     return place->inode == inode && (place->device == device || place->head_len > 0) && once_place_head_fits(fd, place);
 }
 
-/* By its inode; or by what is in it, when the name begins as the path's does. Returns a descriptor, or -1. */
-static int find_elsewhere(const file_source *f, const once_place *place, bool copies)
+/* Whether it is one of these files, under another number. */
+static bool is_other_number(const once_place *p, uint64_t number, const struct stat *st, int fd)
+{
+    return p->number != number && (p->head_len > 0 || st->st_size == 0) && is_file_of(p, st->st_dev, st->st_ino, fd) && once_place_fits(fd, p);
+}
+
+static bool has_other_number(const file_source *f, uint64_t number, const struct stat *st, int fd)
+{
+    bool other = false;
+    for (size_t i = 0; i < f->n && !other; i++) other = is_other_number(&f->files[i].place, number, st, fd);
+    for (size_t i = 0; i < f->known.n && !other; i++) other = is_other_number(&f->known.at[i], number, st, fd);
+    return other;
+}
+
+/* The files before and after it may begin with the same bytes; they are no copies of it. */
+static bool is_copy(const file_source *f, const once_place *place, const struct stat *st, int fd)
+{
+    return st->st_ino != place->inode && place->head_len > 0 && once_place_fits(fd, place) && !has_other_number(f, place->number, st, fd);
+}
+
+typedef enum look_for { ITSELF, COPY } look_for;
+
+static int find_in_folder(const file_source *f, const once_place *place, look_for what)
 {
     DIR *dir = folder_of(f);
     const char *name = name_in_path(f->path);
@@ -196,17 +217,21 @@ static int find_elsewhere(const file_source *f, const once_place *place, bool co
     if (!dir) return -1;
     for (struct dirent *entry; found < 0 && (entry = readdir(dir));) {
         struct stat st;
-        const bool same_inode = entry->d_ino == place->inode, may_be_copy = copies && strncmp(entry->d_name, name, strlen(name)) == 0;
-        if (!same_inode && !may_be_copy) continue;
+        if (what == ITSELF ? entry->d_ino != place->inode : strncmp(entry->d_name, name, strlen(name)) != 0) continue;
         const int fd = open_other(f, dir, entry->d_name, &st);
         if (fd < 0) continue;
-        const bool itself = same_inode && is_file_of(place, st.st_dev, st.st_ino, fd);
-        const bool copy = may_be_copy && st.st_ino != place->inode && place->head_len > 0 && once_place_fits(fd, place);
-        if (itself || copy) found = fd;
+        if (what == ITSELF ? is_file_of(place, st.st_dev, st.st_ino, fd) : is_copy(f, place, &st, fd)) found = fd;
         else close(fd);
     }
     closedir(dir);
     return found;
+}
+
+/* By its inode; only when no file has that, by what is in it, when the name begins as the path's does. Returns a descriptor, or -1. */
+static int find_elsewhere(const file_source *f, const once_place *place, bool copies)
+{
+    const int found = find_in_folder(f, place, ITSELF);
+    return found < 0 && copies ? find_in_folder(f, place, COPY) : found;
 }
 
 static bool is_elsewhere(const file_source *f, const once_place *place)

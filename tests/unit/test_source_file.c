@@ -493,6 +493,56 @@ static void f84_a_finite_run_reads_the_rest_of_the_rotated_file_first(void **sta
     unlink(old);
 }
 
+/* Beside the file of the path. */
+static const char *other_name(const fixture *f, const char *more)
+{
+    static char name[2][100];
+    static unsigned turn;
+    char *out = name[turn++ % 2];
+    snprintf(out, sizeof *name, "%s%s", f->path, more);
+    return out;
+}
+
+/* All of them begin with the same line, so that each may look like a copy of another. */
+static void f84_a_rotated_file_is_found_by_its_inode_before_copies(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    char cursor[ONCE_PLACES_TEXT + 1];
+    for (int renamed = 0; renamed < 4; renamed++) { /* in whichever order the folder lists them */
+        const char *const first = renamed & 1 ? ".1" : ".2", *const second = renamed & 1 ? ".2" : ".1";
+        write_file(f, "w", "H\nA1\nA2\n", 8);
+        assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+        fetch_all(f, 3);
+        cursor_behind(f, 2, cursor);
+        assert_int_equal(rename(f->path, other_name(f, ".first")), 0);
+        write_file(f, "w", "H\n", 2);
+        assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK);
+        for (f->batch.n = 0; f->batch.n == 0;) { /* the rest of the first one is nothing */
+            bool at_end;
+            assert_int_equal(fetch(f, 10, &at_end), ONCE_OK);
+        }
+        expect_place(f, 0, "/2");
+        cursor_behind(f, 0, cursor);
+        write_file(f, "a", "B1\nB2\n", 6);
+        if (renamed & 2) assert_int_equal(rename(other_name(f, ".first"), other_name(f, first)), 0);
+        assert_int_equal(rename(f->path, other_name(f, second)), 0);
+        if (!(renamed & 2)) assert_int_equal(rename(other_name(f, ".first"), other_name(f, first)), 0);
+        write_file(f, "w", "H\nC1\n", 5);
+        assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK);
+        fetch_all(f, 2);
+        expect_item(f, 0, "B1", "2");
+        expect_item(f, 1, "B2", "3");
+        expect_place(f, 0, "/2");
+        fetch_all(f, 2);
+        expect_item(f, 1, "C1", "2");
+        expect_place(f, 1, "/3");
+        unlink(other_name(f, ".1"));
+        unlink(other_name(f, ".2"));
+        unlink(f->path);
+    }
+}
+
 static void f84_a_followed_file_is_waited_for(void **state)
 {
     fixture *f = *state;
@@ -556,6 +606,7 @@ int main(void)
         TEST(f84_cursors_of_before_are_understood),
         TEST(f84_another_file_begins_at_its_beginning_under_its_own_number),
         TEST(f84_a_finite_run_reads_the_rest_of_the_rotated_file_first),
+        TEST(f84_a_rotated_file_is_found_by_its_inode_before_copies),
         TEST(f84_a_followed_file_is_waited_for),
         TEST(f84_a_file_that_shrinks_while_it_is_read_is_an_error),
         TEST(a_directory_is_refused),

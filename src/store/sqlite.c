@@ -116,9 +116,14 @@ static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out
 
 enum { HEAD_PRESENT = 11, HEAD_COLUMNS = HEAD_PRESENT + PRESENTS };
 
-static int64_t head_sum(const int64_t columns[HEAD_COLUMNS])
+/* Over the secret, too: with the once_meta of another file every key would be a new one, and all of its own sums are right. */
+static int64_t head_sum(const once_sqlite *q, const int64_t columns[HEAD_COLUMNS])
 {
-    return (int64_t)once__sum('h', 1, 0, (once_bytes){(const char *)columns, HEAD_COLUMNS * sizeof *columns});
+    int64_t summed[HEAD_COLUMNS + 2];
+    memcpy(summed, columns, HEAD_COLUMNS * sizeof *columns);
+    summed[HEAD_COLUMNS] = (int64_t)q->shelf.store.secret.k0;
+    summed[HEAD_COLUMNS + 1] = (int64_t)q->shelf.store.secret.k1;
+    return (int64_t)once__sum('h', 1, 0, (once_bytes){(const char *)summed, sizeof summed});
 }
 
 /* A head of version 4 has no sum yet, and is read as it is while the tables are brought up to date. */
@@ -126,7 +131,7 @@ static bool head_is_whole(const once_sqlite *q, sqlite3_stmt *stmt)
 {
     int64_t columns[HEAD_COLUMNS];
     for (int i = 0; i < HEAD_COLUMNS; i++) columns[i] = sqlite3_column_int64(stmt, i);
-    return q->unsummed || (sqlite3_column_type(stmt, HEAD_COLUMNS) == SQLITE_INTEGER && sqlite3_column_int64(stmt, HEAD_COLUMNS) == head_sum(columns));
+    return q->unsummed || (sqlite3_column_type(stmt, HEAD_COLUMNS) == SQLITE_INTEGER && sqlite3_column_int64(stmt, HEAD_COLUMNS) == head_sum(q, columns));
 }
 
 static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
@@ -138,7 +143,7 @@ static int read_head(once_sqlite *q, once_settled_head *head, once_error *err)
         rc = once_fail(err, ONCE_E_NEWER, "file '%s': a newer once has brought its tables up to date (version %lld, this one knows %d); upgrade once",
                        q->db->path, (long long)sqlite3_column_int64(stmt, HEAD_COLUMNS + 1), ONCE_SQLITE_VERSION);
     } else if (code == SQLITE_ROW && !head_is_whole(q, stmt)) {
-        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_store is damaged; restore it from a backup", q->db->path);
+        rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_store is damaged, or once_meta is that of another file; restore it from a backup", q->db->path);
     } else if (code == SQLITE_ROW) {
         q->stored_clock = (once_clock){.tenths = sqlite3_column_int64(stmt, 0),
                                        .boot_ms = sqlite3_column_int64(stmt, 1),
@@ -173,7 +178,7 @@ static int write_head(once_sqlite *q, once_error *err)
                                            (int64_t)q->present[PRESENT_FACTS], (int64_t)q->present[PRESENT_LETTERS],
                                            (int64_t)q->present[PRESENT_AUDITS]};
     for (int i = 0; i < HEAD_COLUMNS; i++) sqlite3_bind_int64(stmt, i + 1, columns[i]);
-    sqlite3_bind_int64(stmt, HEAD_COLUMNS + 1, head_sum(columns));
+    sqlite3_bind_int64(stmt, HEAD_COLUMNS + 1, head_sum(q, columns));
     return once__sqlite_step(q->db, stmt, err);
 }
 

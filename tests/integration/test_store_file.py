@@ -140,6 +140,17 @@ def test_f55_a_changed_secret_is_noticed(tmp_path):
     assert p.value("SELECT n FROM total") == 50
 
 
+def test_f55_the_secret_of_another_store_is_noticed(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    p, other = pipeline(tmp_path / "one"), pipeline(tmp_path / "two")
+    p.run(status=0)
+    other.run(status=0)
+    p.execute(f"ATTACH '{other.database}' AS other; DELETE FROM once_meta; INSERT INTO once_meta SELECT * FROM other.once_meta")
+    stops(p, 3, "once_meta is that of another file")
+    assert p.value("SELECT n FROM total") == 50
+
+
 def test_a_users_database_gets_our_tables_beside_its_own(tmp_path):
     p = Pipeline(tmp_path, CONFIG)
     connection = sqlite3.connect(p.database)

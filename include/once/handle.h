@@ -17,7 +17,8 @@
  * Kinds, with different promises
  *   once_handle         The effect is outside of the store (a gateway, a mail server): never lost, and every try carries the
  *                       same idempotency key. An attempt that ended without a word (crash, lost lease) is not repeated but
- *                       held as unknown; with once_terms.retry_unknown it is repeated, and says so (call->maybe_done).
+ *                       held as unknown; with once_terms.retry_unknown it is repeated, says so (call->maybe_done),
+ *                       and is counted (`repeats` in `once status`).
  *   once_sqlite_handle  The effect is SQL on the caller's own SQLite connection: claim, effect and outcome are one part of
  *                       the caller's transaction. One effect for each key, whatever crashes, for as long as the entry is
  *                       remembered and the database keeps what it acknowledged.

@@ -262,6 +262,26 @@ static int extend(once_store *inner, once_work *work, void *out, once_error *err
     return inner->ops->extend(inner, &pointer, 1, ours, err);
 }
 
+/* Whether an effect is about to begin after one that may have happened. */
+static bool is_repeat(const once_work *work)
+{
+    const once_retry retry = retry_of(&work->plan.terms);
+    return work->decision.silent && !once_retry_is_spent_in_silence(&retry, &work->decision);
+}
+
+/* In `once status`, which knows consumers that a pipeline file can name. A reply that is lost may count it twice, and never not at all. */
+static int count_repeat(once_store *inner, once_work *work, void *n, once_error *err)
+{
+    const once_bytes consumer = work->plan.scope.consumer;
+    if (consumer.len > ONCE_REPEATS_NAME / 2 || memchr(consumer.data, 0, consumer.len)) return ONCE_OK;
+    int rc = inner->ops->begin(inner, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once_repeats_add(inner, consumer, *(const int64_t *)n, &work->arena, err);
+    if (rc == ONCE_OK) return inner->ops->commit(inner, err);
+    inner->ops->rollback(inner);
+    return rc;
+}
+
 typedef struct store_keeper {
     once_keeper keeper;
     once_store *store;
@@ -286,10 +306,17 @@ static int handle(once_store *store, once_work *work, once_callback *callback, v
     if (work->decision.answer == ONCE_ANSWER_UNKNOWN) return persist(store, attach, work, NULL, err);
     if (work->decision.answer != ONCE_ANSWER_RUN) return ONCE_OK;
     store_keeper keeper = {{keep}, store, work};
-    bool applied = false;
+    bool applied = false, repeat = is_repeat(work);
+    int64_t n = 1;
+    if (repeat) rc = persist(store, count_repeat, work, &n, err); /* before it begins: whoever dies in it cannot hide it */
+    if (rc != ONCE_OK) return rc;
     once__work_call(work, callback, user, NULL, NULL, &keeper.keeper);
     rc = persist(store, settle, work, &applied, err);
-    return rc != ONCE_OK || applied ? rc : once__keeper_lost(err);
+    if (rc != ONCE_OK) return rc;
+    if (!applied) return once__keeper_lost(err);
+    n = -1; /* a release says that nothing began; when that cannot be noted, there is one too many */
+    if (repeat && work->settlement.outcome == ONCE_RELEASE) (void)persist(store, count_repeat, work, &n, NULL);
+    return ONCE_OK;
 }
 
 int once_handle(once_store *store, const once_scope *scope, const once_delivery *delivery, once_callback *callback, void *user,

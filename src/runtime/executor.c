@@ -259,40 +259,12 @@ static int do_sweep(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
-const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME])
-{
-    (void)snprintf(out, ONCE_REPEATS_NAME, "repeats/%.*s", (int)consumer.len, consumer.data);
-    return out;
-}
-
-int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
-{
-    char name[ONCE_REPEATS_NAME];
-    once_bytes text;
-    *out = 0;
-    const int rc = store->ops->fact_get(store, once_repeats_name(consumer, name), &text, arena, err);
-    for (size_t i = 0; rc == ONCE_OK && i < text.len; i++) *out = *out * 10 + (text.data[i] - '0');
-    return rc;
-}
-
 /* In the transaction that settles the messages before it, so it is never ahead of them. */
 static int keep_place(once_executor *x, const once_item *last, once_error *err)
 {
     once_places places;
     once_places_behind(last, &places);
     return keep_places(x, x->cursor, &places, err);
-}
-
-/* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
-static int count_repeats(once_executor *x, int64_t repeats, once_error *err)
-{
-    int64_t before;
-    char text[24];
-    const int rc = once_repeats_read(x->store, x->consumer, &x->scratch, &before, err);
-    if (rc != ONCE_OK) return rc;
-    char name[ONCE_REPEATS_NAME];
-    const int len = snprintf(text, sizeof text, "%" PRId64, before + repeats);
-    return x->store->ops->fact_set(x->store, once_repeats_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
 }
 
 static const char *newest_name(once_bytes consumer, char out[ONCE_REPEATS_NAME])
@@ -338,7 +310,8 @@ static int do_commit(once_executor *x, const once_action *a, once_error *err)
 {
     int kept = ONCE_OK;
     if (x->cursor && a->last && a->last->batch->origin) kept = keep_place(x, a->last, err);
-    if (kept == ONCE_OK && a->repeats) kept = count_repeats(x, a->repeats, err);
+    /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
+    if (kept == ONCE_OK && a->repeats) kept = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
     if (kept == ONCE_OK) kept = keep_newest(x, err);
     if (kept != ONCE_OK) {
         x->store->ops->rollback(x->store);

@@ -39,11 +39,6 @@ void once_executor_release(once_executor *executor);
 void once_execute_store(once_executor *executor, once_action *action);
 void once_execute_source(once_source *source, once_action *action);
 
-/* Effects of a consumer that were started again after one that may have happened, ever: a fact of the store, written with the claims. */
-#define ONCE_REPEATS_NAME 240
-const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME]);
-int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
-
 /* The time of the newest message that a consumer has seen, to within an hour, for whoever compares clocks (ONCE_NO_TIME: none had
  * one): a fact of the store. */
 int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err);

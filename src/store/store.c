@@ -1,6 +1,8 @@
 /* The list of store drivers, and the way from a URL to one of them. */
 #include "store/store.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/banned.h"
@@ -74,4 +76,32 @@ void once__store_close(once_store *store)
     if (!store) return;
     if (store->ops->rollback) store->ops->rollback(store);
     store->ops->close(store);
+}
+
+/* ---- repeats ---- */
+
+const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME])
+{
+    (void)snprintf(out, ONCE_REPEATS_NAME, "repeats/%.*s", (int)consumer.len, consumer.data);
+    return out;
+}
+
+int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
+{
+    char name[ONCE_REPEATS_NAME];
+    once_bytes text;
+    *out = 0;
+    const int rc = store->ops->fact_get(store, once_repeats_name(consumer, name), &text, arena, err);
+    for (size_t i = 0; rc == ONCE_OK && i < text.len; i++) *out = *out * 10 + (text.data[i] - '0');
+    return rc;
+}
+
+int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
+{
+    int64_t before;
+    char name[ONCE_REPEATS_NAME], text[24];
+    const int rc = once_repeats_read(store, consumer, scratch, &before, err);
+    if (rc != ONCE_OK) return rc;
+    const int len = snprintf(text, sizeof text, "%" PRId64, before + n < 0 ? 0 : before + n);
+    return store->ops->fact_set(store, once_repeats_name(consumer, name), (once_bytes){text, (size_t)len}, err);
 }

@@ -218,6 +218,13 @@ const once_store_ops *once__store_find(const char *scheme, size_t len);
 const once_store_ops *const *once__store_list(size_t *n);
 /* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */
 bool once__letter_is_of(const once_letter *letter, const once_entry *entry);
+
+/* How often an effect outside of the store was started again after one that may have happened: a number for each consumer, kept for ever.
+ * `n` is added in the transaction that is open; it may be below 0. */
+#define ONCE_REPEATS_NAME 240
+const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME]);
+int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
+int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
 void once__store_close(once_store *store); /* NULL is fine; an open transaction is rolled back */
 
 extern const once_store_ops once__store_memory;

@@ -655,6 +655,38 @@ static void f05_what_may_have_happened_is_told_to_every_later_attempt(void **sta
     once_verdict_release(&v);
 }
 
+static int64_t repeats(fixture *f)
+{
+    once_arena arena = {0};
+    once_store *inner;
+    int64_t n;
+    good(f, once__guard_enter(f->store, &inner, &f->err));
+    good(f, once_repeats_read(inner, f->scope.consumer, &arena, &n, &f->err));
+    once__guard_leave(f->store);
+    once_arena_release(&arena);
+    return n;
+}
+
+static void f04_f05_an_attempt_after_one_that_may_have_happened_is_counted(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    f->terms.retry_unknown = true;
+    const once_delivery d = delivery(f, "p1", "x");
+    gateway g = {.fail_first = 4};
+    static const once_outcome answers[] = {ONCE_RETRY, ONCE_UNKNOWN, ONCE_RELEASE, ONCE_UNKNOWN, ONCE_DONE};
+    static const int64_t counted[] = {0, 0, 0, 1, 2}; /* what was released had not begun */
+    for (int i = 0; i < 5; i++) {
+        g.failure = answers[i];
+        once_verdict v = handle(f, &d, &g);
+        assert_int_equal(g.maybe_done, i > 1);
+        assert_int_equal(repeats(f), counted[i]);
+        once_verdict_release(&v);
+        test_env_pass(&f->world, 100000);
+    }
+    assert_int_equal(g.calls, 5);
+}
+
 static void f05_a_death_by_unknowns_is_told_to_the_replay(void **state)
 {
     fixture *f = *state;
@@ -1231,6 +1263,7 @@ int main(void)
         TEST(f71_times_that_are_none_are_refused),
         TEST(an_unknown_is_held_unless_it_may_be_repeated),
         TEST(f05_what_may_have_happened_is_told_to_every_later_attempt),
+        TEST(f04_f05_an_attempt_after_one_that_may_have_happened_is_counted),
         TEST(f05_a_death_by_unknowns_is_told_to_the_replay),
         TEST(f81_a_value_that_is_no_outcome_is_unknown),
         TEST(f95_a_budget_by_time),

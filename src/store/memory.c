@@ -201,7 +201,10 @@ static void mem_rollback(once_shelf *shelf)
             letter_free(m->letters.at[u->index]);
             m->letters.n = u->index;
             break;
-        case UNDO_LETTER_DROP: m->letters.at[u->index] = u->letter; break;
+        case UNDO_LETTER_DROP: /* or counted: then there is one in its place */
+            letter_free(m->letters.at[u->index]);
+            m->letters.at[u->index] = u->letter;
+            break;
         case UNDO_AUDIT: audit_free(m->audits.at[--m->audits.n]); break;
         case UNDO_FACT:
             fact_free(m->facts.at[u->index]);

@@ -17,7 +17,8 @@
  *     its writer may not know yet; then its last line counts as complete and it is closed.
  *   - The file was truncated, or what was before the place has changed (copytruncate): the rest of what was there is looked for in
  *     the folder, in a copy whose name begins with that of the file. The truncated one is a new file, read from its beginning.
- *   - The old file is gone and the new one goes on with the same bytes: it was written anew as a whole, and is the same file.
+ *   - The old file is gone and the new one goes on with the same bytes, all that the old one had: it was written anew as a whole, and is
+ *     the same file.
  *   - Files had the path and lost it before they were seen: they are found in the folder, by their names and times.
  *   - There is no file for a while: it is waited for.
  * At the start the kept places are found again in the same ways. What cannot be noticed: other content of which the first
@@ -616,6 +617,37 @@ static void file_places(once_source *source, once_places *out)
 
 /* --- rotation --- */
 
+/* What the old file has behind the place, the new one has there too: then nothing is lost without the old one. */
+static bool has_the_rest(int old, int fd, int64_t at)
+{
+    char a[4096], b[sizeof a];
+    for (;;) {
+        const ssize_t n = pread(old, a, sizeof a, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n == 0;
+        for (ssize_t have = 0; have < n;) {
+            const ssize_t m = pread(fd, b + have, (size_t)(n - have), (off_t)(at + have));
+            if (m < 0 && errno == EINTR) continue;
+            if (m <= 0) return false;
+            have += m;
+        }
+        if (memcmp(a, b, (size_t)n) != 0) return false;
+        at += n;
+    }
+}
+
+/* The old file is gone, and this one goes on with the same bytes. */
+static bool is_written_anew(const open_file *old, int fd)
+{
+    struct stat st;
+    once_place read = old->place; /* as far as it was read */
+    read.offset = (uint64_t)old->read;
+    read.part_len = read.part_kept = 0;
+    read.tail_len = old->tail_len;
+    read.tail = once_place_hash(old->tail, old->tail_len);
+    return fstat(old->fd, &st) == 0 && st.st_nlink == 0 && read.head_len > 0 && once_place_fits(fd, &read) && has_the_rest(old->fd, fd, old->read);
+}
+
 /* Another file has the path. */
 static int take_new_file(file_source *f, int fd, once_error *err)
 {
@@ -630,12 +662,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
         const once_place place = place_of_new(f, fd);
         return go_to(f, add_file(f, fd, &place), err);
     }
-    once_place read = old->place; /* as far as it was read */
-    read.offset = (uint64_t)old->read;
-    read.part_len = read.part_kept = 0;
-    read.tail_len = old->tail_len;
-    read.tail = once_place_hash(old->tail, old->tail_len);
-    if (fstat(old->fd, &st) == 0 && st.st_nlink == 0 && read.head_len > 0 && once_place_fits(fd, &read)) {
+    if (is_written_anew(old, fd)) {
         f->base.env->close(f->base.env->self, old->fd);
         old->fd = fd;
         (void)once_place_look(fd, &old->place);

@@ -543,6 +543,42 @@ static void f84_a_rotated_file_is_found_by_its_inode_before_copies(void **state)
     }
 }
 
+static void replace_file(const fixture *f, const char *text)
+{
+    const char *other = other_name(f, ".new");
+    FILE *out = fopen(other, "w");
+    assert_non_null(out);
+    fputs(text, out);
+    fclose(out);
+    assert_int_equal(rename(other, f->path), 0);
+}
+
+static void f84_what_a_replaced_file_had_and_was_not_read_comes_first(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    f->spec.source.follow = true;
+    write_file(f, "w", "H\n", 2);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 1);
+    write_file(f, "a", "B1\nB2\n", 6);
+    replace_file(f, "H\nC1\nC2\nC3\n"); /* begins as the old one did, as far as that was read */
+    fetch_all(f, 2);
+    expect_item(f, 0, "B1", "2");
+    expect_item(f, 1, "B2", "3");
+    expect_place(f, 0, "");
+    fetch_all(f, 4);
+    expect_item(f, 0, "H", "1");
+    expect_item(f, 3, "C3", "4");
+    expect_place(f, 0, "/2");
+    write_file(f, "a", "C4\n", 3);
+    replace_file(f, "H\nC1\nC2\nC3\nC4\nC5\n"); /* written anew with all that it had: the same file */
+    fetch_all(f, 2);
+    expect_item(f, 0, "C4", "5");
+    expect_item(f, 1, "C5", "6");
+    expect_place(f, 0, "/2");
+}
+
 static void f84_a_followed_file_is_waited_for(void **state)
 {
     fixture *f = *state;
@@ -607,6 +643,7 @@ int main(void)
         TEST(f84_another_file_begins_at_its_beginning_under_its_own_number),
         TEST(f84_a_finite_run_reads_the_rest_of_the_rotated_file_first),
         TEST(f84_a_rotated_file_is_found_by_its_inode_before_copies),
+        TEST(f84_what_a_replaced_file_had_and_was_not_read_comes_first),
         TEST(f84_a_followed_file_is_waited_for),
         TEST(f84_a_file_that_shrinks_while_it_is_read_is_an_error),
         TEST(a_directory_is_refused),

@@ -237,4 +237,15 @@ once_hash once_json_fingerprint(once_json *json, once_json_value value, uint64_t
  * missing, which differs from null. Never equal to the fingerprint of a document, except by chance. */
 once_hash once_json_fingerprint_of(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed);
 
+/* Two bytes of the hash of each field that a fingerprint covers: enough to say later which of them differ, when the values are gone. */
+typedef struct once_json_prints {
+    uint16_t *at; /* in the order of the members, or of the pointers */
+    size_t capacity;
+    size_t n; /* may be more than there is room for */
+} once_json_prints;
+
+/* The same fingerprints. `out` gets the prints of the members of an object, none for another value; or of the pointers. */
+once_hash once_json_fingerprint_fields(once_json *json, once_json_value value, uint64_t seed, once_json_prints *out);
+once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed, once_json_prints *out);
+
 #endif

@@ -297,8 +297,15 @@ static struct level restore(const struct once_json_frame *frame)
     };
 }
 
-/* Walks the tokens of a container in order, with an explicit stack: the frames that the parser reserved. */
-static once_hash hash_container(once_json *json, once_hash state, uint32_t name_len, uint32_t container, uint64_t seed)
+INLINE void note_field(once_json_prints *to, once_hash hash)
+{
+    if (to->n < to->capacity) to->at[to->n] = (uint16_t)hash.a;
+    to->n++;
+}
+
+/* Walks the tokens of a container in order, with an explicit stack: the frames that the parser reserved. `fields`: NULL, or where the
+ * prints of its members go. */
+static once_hash hash_container(once_json *json, once_hash state, uint32_t name_len, uint32_t container, uint64_t seed, once_json_prints *fields)
 {
     const once_json_token *tokens = json->tokens;
     const once_bytes text = json->text;
@@ -311,13 +318,16 @@ static once_hash hash_container(once_json *json, once_hash state, uint32_t name_
             if (depth == 0) return hash;
             level = restore(&json->frames[--depth]);
             deliver(&level, hash);
+            if (depth == 0 && fields) note_field(fields, hash);
         }
         state = initial;
         name_len = NO_NAME;
         if (level.object) state = absorb_string(initial, text, &tokens[at++], seed, &name_len);
         const once_json_token *token = &tokens[at++];
         if (token->type < ONCE_JSON_ARRAY) {
-            deliver(&level, finish_scalar(text, state, name_len, token, seed));
+            const once_hash hash = finish_scalar(text, state, name_len, token, seed);
+            deliver(&level, hash);
+            if (depth == 0 && fields) note_field(fields, hash);
         } else {
             assert(depth < json->frames_capacity);
             save(&json->frames[depth++], &level);
@@ -331,7 +341,7 @@ static once_hash hash_item(once_json *json, once_hash state, uint32_t name_len, 
     if (value.type == ONCE_JSON_ABSENT) return finish(state, name_len, KIND_ABSENT, 0);
     assert(value.token < json->count);
     const once_json_token *token = &json->tokens[value.token];
-    if (token->type >= ONCE_JSON_ARRAY) return hash_container(json, state, name_len, value.token, seed);
+    if (token->type >= ONCE_JSON_ARRAY) return hash_container(json, state, name_len, value.token, seed, NULL);
     return finish_scalar(json->text, state, name_len, token, seed);
 }
 
@@ -340,14 +350,29 @@ once_hash once_json_fingerprint(once_json *json, once_json_value value, uint64_t
     return hash_item(json, start(seed), NO_NAME, value, seed);
 }
 
+once_hash once_json_fingerprint_fields(once_json *json, once_json_value value, uint64_t seed, once_json_prints *out)
+{
+    out->n = 0;
+    if (value.type != ONCE_JSON_OBJECT) return once_json_fingerprint(json, value, seed);
+    return hash_container(json, start(seed), NO_NAME, value.token, seed, out);
+}
+
 once_hash once_json_fingerprint_of(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed)
 {
+    once_json_prints none = {0};
+    return once_json_fingerprint_of_fields(json, pointers, count, seed, &none);
+}
+
+once_hash once_json_fingerprint_of_fields(once_json *json, const once_pointer *pointers, size_t count, uint64_t seed, once_json_prints *out)
+{
     once_hash sum = {0, 0};
+    out->n = 0;
     for (size_t i = 0; i < count; i++) {
         const once_bytes name = pointers[i].text;
         assert(name.len < NO_NAME);
         const once_hash state = absorb_text(start(seed), name, name.data + name.len, seed);
         const once_hash hash = hash_item(json, state, (uint32_t)name.len, once_json_find(json, &pointers[i]), seed);
+        note_field(out, hash);
         sum.a += hash.a;
         sum.b += hash.b;
     }

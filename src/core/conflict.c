@@ -1,8 +1,10 @@
 #include "core/conflict.h"
 
+#include <stdio.h>
+
 #include "base/buf.h"
 #include "base/duration.h"
-#include "base/json.h"
+#include "core/fields.h"
 
 #include "base/banned.h"
 
@@ -12,8 +14,9 @@ enum { LOOKUPS_COST_MAX = 1000000 }; /* members passed while searching: a store 
 /* Names that differ, up to some. */
 typedef struct differing {
     once_bytes names[FIELDS_MAX];
-    size_t n; /* may be more than there is room for */
-    bool cut; /* there may be others: not everything was compared */
+    size_t n;    /* may be more than there is room for */
+    bool cut;    /* there may be others: not everything was compared */
+    size_t gone; /* so many more of the first one are not here, and nobody knows their names any more */
 } differing;
 
 static void note(differing *to, once_bytes name)
@@ -79,6 +82,41 @@ static bool compare(once_json *first, once_json *now, const once_fingerprint_spe
     return compare_members(now, first, false, arena, out) && compare_members(first, now, true, arena, out);
 }
 
+/* Where only the prints of the first one's fields are left. */
+static bool compare_prints(once_fields first, once_json *now, const once_fingerprint_spec *spec, uint64_t seed, once_arena *arena, differing *out)
+{
+    const bool chosen = spec && spec->kind == ONCE_FINGERPRINT_FIELDS;
+    if (!chosen && once_json_root(now).type != ONCE_JSON_OBJECT) return true;
+    once_json_prints prints = {0};
+    for (int round = 0; round < 2; round++) { /* the first one counts them */
+        if (round && prints.n == 0) break;
+        if (round && !(prints.at = once_arena_new(arena, uint16_t, prints.n))) return false;
+        prints.capacity = prints.at ? prints.n : 0;
+        if (chosen) once_json_fingerprint_of_fields(now, spec->fields, spec->n, seed, &prints);
+        else once_json_fingerprint_fields(now, once_json_root(now), seed, &prints);
+    }
+    once_json_iter it = once_json_each(now, once_json_root(now));
+    for (size_t i = 0; i < prints.n; i++) {
+        once_bytes name = chosen ? spec->fields[i].text : (once_bytes){0};
+        if (!chosen && (!once_json_next(&it) || !once_json_string(it.key, arena, &name))) return false;
+        if (!once_fields_take(&first, prints.at[i])) note(out, name);
+    }
+    out->gone = !chosen && first.n > out->n ? first.n - out->n : 0; /* a field that differs has left one behind, too */
+    return true;
+}
+
+static bool find_fields_by_print(const once_fields *first, once_bytes now, const once_fingerprint_spec *spec, once_secret secret, once_arena *arena,
+                                 differing *out)
+{
+    once_json json;
+    const once_json_options options = {.seed = secret.k1};
+    once_json_init(&json);
+    const int rc = once_json_parse(&json, now, &options, NULL);
+    const bool fine = rc == ONCE_OK ? compare_prints(*first, &json, spec, secret.k0, arena, out) : rc == ONCE_E_MESSAGE;
+    once_json_release(&json);
+    return fine;
+}
+
 /* False: out of memory. What is no JSON has no fields. */
 static bool find_fields(once_bytes first, once_bytes now, const once_fingerprint_spec *spec, once_secret secret, once_arena *arena, differing *out)
 {
@@ -128,7 +166,7 @@ static void put_name(once_buf *to, once_bytes name)
 
 static void put_fields(once_buf *to, const differing *fields)
 {
-    if (fields->n == 0) return;
+    if (fields->n == 0 && fields->gone == 0) return;
     once_buf_puts(to, ": ");
     for (size_t i = 0; i < fields->n && i < FIELDS_MAX; i++) {
         if (i) once_buf_puts(to, ", ");
@@ -136,7 +174,12 @@ static void put_fields(once_buf *to, const differing *fields)
     }
     if (fields->n > FIELDS_MAX) once_buf_puts(to, " and others");
     else if (fields->cut) once_buf_puts(to, " and perhaps others");
-    once_buf_puts(to, fields->n == 1 && !fields->cut ? " differs" : " differ");
+    if (fields->n) once_buf_puts(to, fields->n == 1 && !fields->cut ? " differs" : " differ");
+    if (fields->gone == 0) return;
+    char text[80];
+    snprintf(text, sizeof text, "%s%zu field%s of the first one %s missing here", fields->n ? ", and " : "", fields->gone, fields->gone == 1 ? "" : "s",
+             fields->gone == 1 ? "is" : "are");
+    once_buf_puts(to, text);
 }
 
 static void put_origin(once_buf *to, const once_first *first)
@@ -163,12 +206,15 @@ bool once_conflict_reason(const once_decision *decision, const once_fingerprint_
 {
     differing fields = {.n = 0};
     once_buf text;
-    if (decision->first.body.len && !find_fields(decision->first.body, body, spec, secret, arena, &fields)) return false;
+    const bool fine = decision->first.body.len ? find_fields(decision->first.body, body, spec, secret, arena, &fields)
+                      : decision->fields.n     ? find_fields_by_print(&decision->fields, body, spec, secret, arena, &fields)
+                                               : true;
+    if (!fine) return false;
     once_buf_init(&text, REASON_MAX_BYTES);
     once_buf_puts(&text, "conflict: the key was used before with other content");
     put_fields(&text, &fields);
     put_origin(&text, &decision->first);
-    const bool fine = !text.failed && once_arena_copy(arena, once_buf_bytes(&text), out);
+    const bool made = !text.failed && once_arena_copy(arena, once_buf_bytes(&text), out);
     once_buf_release(&text);
-    return fine;
+    return made;
 }

@@ -5,8 +5,8 @@
 #include "core/entry.h"
 #include "core/spec.h"
 
-/* The reason of a letter for a message with this body that was answered CONFLICT. The fields that differ are named when the store still
- * has the body of the first one. `spec`: what is compared; NULL: the whole body. False: out of memory. */
+/* The reason of a letter for a message with this body that was answered CONFLICT. The fields that differ are named: from the
+ * body of the first one while the store has it, else from what it keeps of its fields (core/fields.h); more than that many have no names. `spec`: what is compared; NULL: the whole body. False: out of memory. */
 bool once_conflict_reason(const once_decision *decision, const once_fingerprint_spec *spec, once_bytes body, once_secret secret, once_arena *arena,
                           once_bytes *out);
 

@@ -128,6 +128,7 @@ static void entry_begin(once_entry *entry, const once_lane *lane, const once_req
         .id = entry->id,
         .state = ONCE_STATE_ABSENT,
         .fingerprint = r->fingerprint,
+        .fields = r->fields,
         .token = r->token,
         .lane = r->lane.id,
         .gap_ms = r->lane.gap_ms,
@@ -439,6 +440,7 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
     case ONCE_ANSWER_BUSY:
     case ONCE_ANSWER_LATER:
     case ONCE_ANSWER_GAP: out->wait_ms = until(entry->due_ms, now_ms); break;
+    case ONCE_ANSWER_CONFLICT: out->fields = entry->fields; break;
     default: break;
     }
 }
@@ -986,7 +988,9 @@ int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r
 {
     if (!has_same_place(entry, r)) return ONCE_UNCHANGED;
     const int changed = once_entry_exhume(entry, lane, now_ms, message);
-    if (changed) entry->fingerprint = r->fingerprint;
+    if (!changed) return changed;
+    entry->fingerprint = r->fingerprint;
+    entry->fields = r->fields;
     return changed;
 }
 
@@ -1036,6 +1040,7 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     entry->result = (once_bytes){0};
     /* A finished entry need not keep what it was made with; and the content may be another one now. */
     entry->fingerprint = r->fingerprint;
+    entry->fields = r->fields;
     entry->scope = *r->scope;
     entry->key = r->key;
     entry->lane = r->lane.id;

@@ -91,6 +91,13 @@ static inline bool once_state_occupies(once_state state) { return state == ONCE_
 
 typedef once_hash once_token; /* random; zero is none */
 
+/* What is kept of the fields that a fingerprint covers (core/fields.h). */
+#define ONCE_FIELDS_MAX 16
+typedef struct once_fields {
+    uint16_t n; /* 0: there are none, or too many of them, or an older once made the entry */
+    uint16_t prints[ONCE_FIELDS_MAX]; /* ascending */
+} once_fields;
+
 /* A message's place in its lane; lane ids are scoped by tenant and consumer. */
 typedef struct once_lane_request {
     once_hash id; /* zero: no lane */
@@ -108,6 +115,7 @@ typedef struct once_request {
     once_bytes key;        /* 1..1024 bytes */
     once_hash id;          /* once_key_id(secret of the store, scope, key) */
     once_hash fingerprint; /* zero: none */
+    once_fields fields;    /* none without a fingerprint */
     once_token token;      /* chosen by the caller, new for every claim; the same again when a reply was lost */
     once_lane_request lane;
     int64_t lease_ms;    /* > 0 */
@@ -147,6 +155,7 @@ typedef struct once_decision {
     once_bytes result;    /* DUPLICATE: what it left */
     once_bytes reason;    /* STALE, gap_over, and what `lane` says: in words; otherwise empty */
     once_first first;     /* CONFLICT: the message with the other content; set by the store */
+    once_fields fields;   /* CONFLICT with its key: of that message */
     uint64_t left_by;     /* to a claim: RUN, STALE, and DUPLICATE and CONFLICT by its lane: the run that had left it waiting and counts
                            * it so; 0: none */
     int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
@@ -171,6 +180,7 @@ typedef struct once_entry {
     uint32_t attempt, failures;
     int64_t failing_ms; /* when the first of the failures was counted; 0: there is none, or it was before anybody noted that */
     once_hash fingerprint;
+    once_fields fields; /* none without a fingerprint */
     once_hash lane; /* zero: none */
     int64_t order;  /* in the lane: the version, or the order of arrival */
     int64_t gap_ms, remember_ms; /* as in the request */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/duration.h"
+#include "core/fields.h"
 
 #include "base/banned.h"
 
@@ -113,17 +114,15 @@ static int read_version(once_intake *intake, once_item *item, int64_t *version, 
     return ONCE_OK;
 }
 
-static once_hash fingerprint_of(once_intake *intake, const once_fingerprint_spec *spec)
+static void set_fingerprint(once_intake *intake, const once_fingerprint_spec *spec, once_request *r)
 {
-    once_hash hash = {0, 0};
-    if (spec->kind == ONCE_FINGERPRINT_BODY)
-        hash = once_json_fingerprint(&intake->body, once_json_root(&intake->body), intake->secret.k0);
+    r->fingerprint = (once_hash){0, 0};
+    r->fields.n = 0;
+    if (spec->kind == ONCE_FINGERPRINT_BODY) r->fingerprint = once_fields_of_body(&intake->body, intake->secret.k0, &r->fields);
     else if (spec->kind == ONCE_FINGERPRINT_FIELDS)
-        hash = once_json_fingerprint_of(&intake->body, spec->fields, spec->n, intake->secret.k0);
-    else
-        return hash;
-    if (once_hash_is_zero(hash)) hash.b = 1; /* zero means none */
-    return hash;
+        r->fingerprint = once_fields_of_pointers(&intake->body, spec->fields, spec->n, intake->secret.k0, &r->fields);
+    else return;
+    if (once_hash_is_zero(r->fingerprint)) r->fingerprint.b = 1; /* zero means none */
 }
 
 static int read_lane(once_intake *intake, once_item *item, once_error *why)
@@ -219,7 +218,7 @@ int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
         const int blamed = blame(item, rc, &why, err);
         return blamed == ONCE_E_MESSAGE ? ONCE_OK : blamed;
     }
-    item->request.fingerprint = fingerprint_of(intake, &item->handler->fingerprint);
+    set_fingerprint(intake, &item->handler->fingerprint, &item->request);
     set_terms(intake, item);
     return make_input(intake, item, err);
 }

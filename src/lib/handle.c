@@ -108,13 +108,14 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
     conclude(work, callback(user, &call, &work->reply));
 }
 
-/* What differs is told where the bodies are what was compared. */
+/* What is kept of the first one is its body; what was compared may be something else. */
 static once_bytes conflict_reason(once_work *work)
 {
     once_bytes reason = ONCE_BYTES("conflict: the key was used before with other content");
     once_decision met = work->decision;
-    if (work->delivery->content.len) met.first.body = (once_bytes){0};
-    (void)once_conflict_reason(&met, NULL, work->plan.message.body, work->store->secret, &work->arena, &reason);
+    const once_bytes content = work->delivery->content;
+    if (content.len) met.first.body = (once_bytes){0};
+    (void)once_conflict_reason(&met, NULL, content.len ? content : work->plan.message.body, work->store->secret, &work->arena, &reason);
     return reason;
 }
 

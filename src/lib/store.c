@@ -7,6 +7,7 @@
 
 #include "base/duration.h"
 #include "base/json.h"
+#include "core/fields.h"
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -127,14 +128,15 @@ once_message once__message_of(const once_delivery *d)
 }
 
 /* By the same rule as a pipeline's `fingerprint: body`, so that both may work on one store. */
-static int fingerprint(once_secret secret, once_bytes content, once_hash *out, once_error *err)
+static int fingerprint(once_secret secret, once_bytes content, once_request *r, once_error *err)
 {
+    once_hash *out = &r->fingerprint;
     once_json json;
     once_json_error bad;
     const once_json_options options = {.seed = secret.k1};
     once_json_init(&json);
     const int rc = once_json_parse(&json, content, &options, &bad);
-    if (rc == ONCE_OK) *out = once_json_fingerprint(&json, once_json_root(&json), secret.k0);
+    if (rc == ONCE_OK) *out = once_fields_of_body(&json, secret.k0, &r->fields);
     else if (rc == ONCE_E_MESSAGE) *out = once_xxh128(secret.k0, content.data, content.len);
     once_json_release(&json);
     if (rc != ONCE_OK && rc != ONCE_E_MESSAGE) return no_memory(err);
@@ -169,7 +171,7 @@ int once__plan_make(const once_store *store, const once_scope *scope, const once
     if (!once_key_show(arena, d.key, &r->key)) return no_memory(err);
     const once_bytes content = d.content.len ? d.content : d.body;
     if (d.any_content || content.len == 0) return ONCE_OK;
-    return fingerprint(store->secret, content, &r->fingerprint, err);
+    return fingerprint(store->secret, content, r, err);
 }
 
 void once__plan_outward_key(const once_store *store, const once_plan *plan, bool old_key, once_outward out)

@@ -712,7 +712,8 @@ static const once_config_field pipeline_fields[] = {
      .text = "What makes two messages the same. A missing field makes a dead letter."},
     {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, ONCE_CONFIG_AT(once__pipeline, common.spec.fingerprint),
      .shape = "`body`, `none` or list of pointers", .standard = "body",
-     .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a dead letter. "
+     .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a dead letter, "
+             "which names the fields that differ (of up to 16). "
              "White space, the order of members and the spelling of numbers do not matter."},
     {.name = "idempotency_salt", .type = ONCE_CONFIG_CUSTOM, .read = read_salt, .shape = "`env:NAME` or `file:PATH`", .example = "env:ONCE_SALT",
      .standard_text = "none",

@@ -335,6 +335,7 @@ static bool fill_taken(once_arena *arena, const once_entry *entry, const once_de
                 .key = copy.key,
                 .id = copy.id,
                 .fingerprint = copy.fingerprint,
+                .fields = copy.fields,
                 .token = copy.token,
                 .lane = {.id = copy.lane, .versioned = copy.versioned, .version = copy.versioned ? copy.order : 0, .gap_ms = copy.gap_ms,
                          .block = copy.block},

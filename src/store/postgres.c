@@ -25,11 +25,12 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
 #define LIVE_COLUMNS                                                                                                  \
     "id, token, fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt,"    \
     " failures, state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history,"  \
-    " failing_ms"
+    " failing_ms, fields"
 #define LIVE_FULL                                                                                                     \
     "l.id, l.token, l.fingerprint, l.lane, l.ord, l.gap_ms, l.remember_ms, l.run, l.seen_ms, l.changed_ms, l.due_ms,"   \
     " l.expires_ms, l.attempt, l.failures, l.state, l.marks, l.owned, l.tenant, l.consumer, l.operation, l.key, l.place," \
-    " l.point, l.reason, l.who, l.worker, l.history, l.failing_ms, b.sent_ms, b.type, b.headers, b.body, b.place, b.point"            \
+    " l.point, l.reason, l.who, l.worker, l.history, l.failing_ms, l.fields, b.sent_ms, b.type, b.headers, b.body, b.place,"          \
+    " b.point"                                                                                                        \
     " FROM once_live l LEFT JOIN once_body b ON b.id = l.id"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
@@ -70,14 +71,15 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                     " $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],"
                     " $13::bigint[], $14::bigint[], $15::smallint[], $16::smallint[], $17::boolean[], $18::bytea[], $19::bytea[],"
                     " $20::bytea[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bytea[], $27::bytea[],"
-                    " $28::bigint[]) ON CONFLICT (id) DO UPDATE SET (token,"
+                    " $28::bigint[], $29::bytea[]) ON CONFLICT (id) DO UPDATE SET (token,"
                     " fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt, failures,"
-                    " state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history, failing_ms) = (excluded.token,"
+                    " state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history, failing_ms,"
+                    " fields) = (excluded.token,"
                     " excluded.fingerprint, excluded.lane, excluded.ord, excluded.gap_ms, excluded.remember_ms, excluded.run,"
                     " excluded.seen_ms, excluded.changed_ms, excluded.due_ms, excluded.expires_ms, excluded.attempt,"
                     " excluded.failures, excluded.state, excluded.marks, excluded.owned, excluded.tenant, excluded.consumer,"
                     " excluded.operation, excluded.key, excluded.place, excluded.point, excluded.reason, excluded.who, excluded.worker,"
-                    " excluded.history, excluded.failing_ms)",
+                    " excluded.history, excluded.failing_ms, excluded.fields)",
     [PG_LIVE_DELETE] = "DELETE FROM once_live WHERE id = ANY($1::uuid[])",
     [PG_BODY_PUT] = "INSERT INTO once_body(id, sent_ms, type, headers, body, place, point) SELECT * FROM unnest($1::uuid[],"
                     " $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[]) ON CONFLICT (id) DO UPDATE SET"

@@ -2,9 +2,12 @@
 
 #include <assert.h>
 
+#include "core/fields.h"
+
 #include "base/banned.h"
 
 enum { STATE_BITS = 0x0f, NEW_KEY = 4, /* added to the state */ FIRST = 0x10, AT_ONCE = 0x20, TEXT = 0x40, MS = 0x80 };
+enum { FIELDS_SHIFT = 4 };
 
 #define FOR_EVER (INT64_C(1) << 62)
 
@@ -35,8 +38,12 @@ bool once__pg_detail_write(const once_entry *e, once_pg_names_of names, once_buf
     const bool ms = kept % 1000 != 0;
     *kept_ms = forever ? FOR_EVER : kept;
 
-    unsigned char bytes[1 + 9 * 10];
+    unsigned char bytes[1 + ONCE_FIELDS_BYTES + 1 + 9 * 10];
     size_t n = 0;
+    if (e->fields.n) {
+        bytes[n++] = (unsigned char)((e->fields.n - 1u) << FIELDS_SHIFT);
+        n += once_fields_write(&e->fields, bytes + n);
+    }
     bytes[n++] = (unsigned char)(((unsigned)e->state + (e->old_key ? 0 : NEW_KEY)) | (first ? FIRST : 0) | (at_once ? AT_ONCE : 0) | (text ? TEXT : 0) | (ms ? MS : 0));
     n += put_varint(bytes + n, (uint64_t)(ms ? kept : kept / 1000));
     if (!at_once) n += put_varint(bytes + n, zigzag(e->changed_ms - e->seen_ms));
@@ -99,7 +106,12 @@ static int32_t get_number(reader *in)
 bool once__pg_detail_read(once_bytes detail, int64_t expires_ms, once_entry *e, once_pg_names_of *names)
 {
     reader in = {(const unsigned char *)detail.data, (const unsigned char *)detail.data + detail.len, true};
+    e->fields = (once_fields){0};
     if (detail.len == 0) return false;
+    if (!(*in.at & STATE_BITS)) {
+        const unsigned n = (*in.at++ >> FIELDS_SHIFT) + 1u;
+        if (!once_fields_read(get_bytes(&in, 2 * n), &e->fields) || in.at == in.end || !in.ok) return false;
+    }
     const unsigned head = *in.at++;
     const uint64_t kept = get_varint(&in);
     const unsigned kept_state = head & STATE_BITS;

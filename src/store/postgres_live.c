@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/fields.h"
 #include "store/lane_record.h"
 #include "store/postgres_store.h"
 
@@ -146,13 +147,14 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
     for (int i = 0; i < 10; i++)
         if (!copy_column(r, row, 17 + i, arena, texts[i])) return no_memory(err);
     e->failing_ms = once__pg_int(r, row, 27);
+    if (!once_fields_read(once__pg_bytes(r, row, 28), &e->fields)) return damaged(q, "once_live", err);
     if (!e->has_message) return ONCE_OK;
-    if (once__pg_null(r, row, 31)) return damaged(q, "once_body", err);
+    if (once__pg_null(r, row, 32)) return damaged(q, "once_body", err);
     once_message *m = &e->message;
-    m->sent_ms = once__pg_null(r, row, 28) ? ONCE_NO_TIME : once__pg_int(r, row, 28);
+    m->sent_ms = once__pg_null(r, row, 29) ? ONCE_NO_TIME : once__pg_int(r, row, 29);
     once_bytes *const parts[] = {&m->type, &m->headers, &m->body, &m->at.place, &m->at.point};
     for (int i = 0; i < 5; i++)
-        if (!copy_column(r, row, 29 + i, arena, parts[i])) return no_memory(err);
+        if (!copy_column(r, row, 30 + i, arena, parts[i])) return no_memory(err);
     return ONCE_OK;
 }
 
@@ -451,7 +453,7 @@ static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *
     if (!scope || !place || !run || !who) return no_memory(err);
     const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
     const once_entry done = {.id = r->id, .state = ONCE_STATE_DONE, .attempt = 1, .expires_ms = r->remember_ms,
-                             .old_key = r->old_key, .at = r->at};
+                             .fields = r->fields, .old_key = r->old_key, .at = r->at};
     once_buf_clear(&q->detail);
     if (!once__pg_detail_write(&done, names, &q->detail, &slot->ahead_kept_ms) ||
         !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &slot->ahead_detail))
@@ -783,16 +785,18 @@ static void put_live(once_postgres *q, const once_entry *e)
                                 e->at.point,     e->reason,         e->who,             e->worker, e->history};
     for (size_t i = 0; i < 10; i++) once__pg_put_bytes(&c[17 + i], texts[i]);
     once__pg_put_int8(&c[27], e->failing_ms);
+    unsigned char fields[ONCE_FIELDS_BYTES];
+    once__pg_put_bytes(&c[28], (once_bytes){(const char *)fields, once_fields_write(&e->fields, fields)});
 }
 
 static int send_live(once_postgres *q, const written *list, size_t n, once_error *err)
 {
     once_pg_params params = {0};
-    for (size_t i = 0; i < 28; i++)
+    for (size_t i = 0; i < 29; i++)
         once__pg_array_begin(&q->columns[i], i < 4 ? PG_UUID : i < 14 || i == 27 ? PG_INT8 : i < 16 ? PG_INT2 : i == 16 ? PG_BOOL : PG_BYTEA);
     for (size_t i = 0; i < n; i++)
         if (list[i].live_put) put_live(q, &list[i].slot->entry);
-    param_columns(q, 28, &params);
+    param_columns(q, 29, &params);
     return once__pg_send(q->pg, PG_LIVE_PUT, &params, err);
 }
 

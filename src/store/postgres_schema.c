@@ -2,7 +2,7 @@
  *
  *   version 1   the first one
  *   version 2   lanes say more than their version (lane_record.h); marks instead of flags; since when an entry fails; what waits without a
- *               body expires; audits keep a body that was replaced
+ *               body expires; audits keep a body that was replaced; what is needed to name the fields in which a conflict differs
  *
  * A schema is ours when it has a table once_meta(name, value) that says format = 'once'. Making the tables is one
  * transaction under an advisory lock, and so is bringing them up to date, so of several processes that start at once one makes them and the others wait. It needs
@@ -53,7 +53,8 @@ static const char tables[] =
     "  who bytea NOT NULL,           -- who saw it first\n"
     "  worker bytea NOT NULL,        -- whose claim it is\n"
     "  history bytea NOT NULL,       -- how its attempts ended\n"
-    "  failing_ms bigint NOT NULL DEFAULT 0  -- its first failure; 0: none, or not known\n"
+    "  failing_ms bigint NOT NULL DEFAULT 0, -- its first failure; 0: none, or not known\n"
+    "  fields bytea NOT NULL DEFAULT ''      -- two bytes of a hash of each field that the fingerprint covers\n"
     ");\n"
     "CREATE INDEX once_live_due ON once_live(consumer, due_ms, id) WHERE owned AND state < 3;\n"
     "CREATE INDEX once_live_state ON once_live(consumer, state, id);\n"
@@ -103,7 +104,8 @@ const char *once__pg_schema(void) { return tables; }
  * give them old ones. */
 static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record bytea NOT NULL DEFAULT '';\n"
                                    "ALTER TABLE once_live RENAME COLUMN flags TO marks;\n"
-                                   "ALTER TABLE once_live ADD COLUMN failing_ms bigint NOT NULL DEFAULT 0;\n" TABLES_2
+                                   "ALTER TABLE once_live ADD COLUMN failing_ms bigint NOT NULL DEFAULT 0;\n"
+                                   "ALTER TABLE once_live ADD COLUMN fields bytea NOT NULL DEFAULT '';\n" TABLES_2
     /* Version 1 did not keep that an earlier attempt may have had its effect, but the last ten are in the history; and it did not say when
      * what waits without a body is forgotten. */
     "UPDATE once_live SET marks = marks | 32 WHERE position(' silent '::bytea IN history) > 0 OR position(' unknown '::bytea IN history) > 0;"

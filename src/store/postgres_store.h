@@ -80,7 +80,7 @@ typedef struct once_pg_names {
     bool fresh; /* rows were inserted in the open transaction */
 } once_pg_names;
 
-enum { PG_COLUMNS = 29 }; /* as many as the widest statement has; and one for names */
+enum { PG_COLUMNS = 30 }; /* as many as the widest statement has; and one for names */
 
 enum once_pg_statement {
     PG_NOW, PG_PLAN, PG_UNPLAN,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/fields.h"
 #include "store/lane_record.h"
 #include "store/sqlite_store.h"
 
@@ -52,16 +53,17 @@ bool once__column_id(sqlite3_stmt *stmt, int at, once_hash *out)
     return true;
 }
 
-/* One byte longer in the row of an entry with a new idempotency key. Programs before version 5 that still run then refuse the row:
+/* One byte longer in the row of an entry with a new idempotency key; behind it are the fields (core/fields.h). Programs before version 5 that still run then refuse the row:
  * they would give its message an old one. */
 enum { PRINT = 16, NEW_PRINT = 17 };
 
-static bool column_print(sqlite3_stmt *stmt, int at, bool old_key, once_hash *out)
+static bool column_print(sqlite3_stmt *stmt, int at, bool old_key, once_entry *e)
 {
     const void *data = sqlite3_column_blob(stmt, at);
-    if (!data || sqlite3_column_bytes(stmt, at) != (old_key ? PRINT : NEW_PRINT)) return false;
-    *out = once__id_read(data);
-    return true;
+    const int len = sqlite3_column_bytes(stmt, at), fixed = old_key ? PRINT : NEW_PRINT;
+    if (!data || len < fixed) return false;
+    e->fingerprint = once__id_read(data);
+    return once_fields_read((once_bytes){(const char *)data + fixed, (size_t)(len - fixed)}, &e->fields);
 }
 
 _Static_assert(offsetof(once_slot, entry) == 0 && offsetof(once_entry, id) == 0, "a slot begins with its id");
@@ -257,7 +259,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     *row = sqlite3_column_int64(stmt, 0);
     const int state = sqlite3_column_int(stmt, 2), flags = sqlite3_column_int(stmt, 12);
     if (!sqlite3_column_int(stmt, 31)) return damaged(q, "table once_entry", err);
-    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !column_print(stmt, 7, !(flags & NEW_KEY), &e->fingerprint) ||
+    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !column_print(stmt, 7, !(flags & NEW_KEY), e) ||
         !once__column_id(stmt, 8, &e->lane) || state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
         return damaged(q, "table once_entry", err);
     e->state = (once_state)state;
@@ -376,6 +378,7 @@ int once__live_from_record(once_sqlite *q, const once_record *r, once_entry *out
         .attempt = r->attempt,
         .failures = r->failures,
         .fingerprint = r->fingerprint,
+        .fields = r->fields,
         .old_key = r->old_key,
         .run = run->run,
         .seen_ms = r->seen_ms,
@@ -551,7 +554,8 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
 {
     const once_entry *e = &slot->entry;
     sqlite3_stmt *stmt = q->sql[slot->row ? SQL_ENTRY_UPDATE : SQL_ENTRY_INSERT];
-    unsigned char id[16], token[16], fingerprint[NEW_PRINT] = {0}, lane[16];
+    unsigned char id[16], token[16], fingerprint[NEW_PRINT + ONCE_FIELDS_BYTES] = {0}, lane[16];
+    const size_t fixed = e->old_key ? PRINT : NEW_PRINT, print_len = fixed + once_fields_write(&e->fields, fingerprint + fixed);
     once__id_write(e->id, id);
     once__id_write(e->token, token);
     once__id_write(e->fingerprint, fingerprint);
@@ -564,7 +568,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     once__bind_id(stmt, 5, token);
     sqlite3_bind_int64(stmt, 6, e->attempt);
     sqlite3_bind_int64(stmt, 7, e->failures);
-    sqlite3_bind_blob(stmt, 8, fingerprint, e->old_key ? PRINT : NEW_PRINT, SQLITE_STATIC);
+    sqlite3_bind_blob(stmt, 8, fingerprint, (int)print_len, SQLITE_STATIC);
     if (once_hash_is_zero(e->lane)) sqlite3_bind_null(stmt, 9);
     else once__bind_id(stmt, 9, lane);
     sqlite3_bind_int64(stmt, 10, e->order);
@@ -642,6 +646,7 @@ int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, o
     if (rc == ONCE_OK && e->who.len) rc = once__names_number(q->names, who, &out->who, err);
     out->token = e->token;
     out->fingerprint = e->fingerprint;
+    out->fields = e->fields;
     out->attempt = e->attempt;
     out->failures = e->failures;
     out->old_key = e->old_key;

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <endian.h>
 
+#include "core/fields.h"
+
 #include "base/banned.h"
 
 enum { STATE_BITS = 0x0f, STATE_SHIFT = 4, HAS_FINGERPRINT = 0x10, EARLY = 0x20, HAS_TEXT = 0x40, TEXT_APART = 0x80 };
@@ -71,6 +73,8 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
     const size_t text_bytes = r->result.len + r->reason.len + r->history.len;
     const size_t text_len = text_bytes ? varint_len(r->result.len) + varint_len(r->reason.len) + text_bytes : 0;
     const bool apart = text_len > INLINE_TEXT_MAX;
+    unsigned char fields[ONCE_FIELDS_BYTES];
+    const size_t fields_len = tombstone || once_hash_is_zero(r->fingerprint) ? 0 : once_fields_write(&r->fields, fields);
 
     unsigned char fixed[FIXED_MAX], size[10], text_head[10];
     unsigned char *to = put_id(fixed, r->id), *head = to++;
@@ -102,7 +106,7 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
     const size_t fixed_len = (size_t)(to - fixed);
     size_t total = fixed_len, text_head_len = 0;
     if (!tombstone) {
-        total += r->point.len;
+        total += r->point.len + fields_len;
         if (text_len) {
             text_head_len = (size_t)(put_varint(text_head, text_len) - text_head);
             total += text_head_len + (apart ? 0 : text_len);
@@ -128,6 +132,7 @@ bool once__record_write(const once_record *r, once_buf *records, once_buf *tails
         append_text(text, r->reason);
         once_buf_append(text, r->history.data, r->history.len);
     }
+    once_buf_append(records, fields, fields_len);
     return !records->failed && !tails->failed;
 }
 
@@ -202,7 +207,7 @@ bool once__record_look(once_bytes records, size_t at, size_t tail_at, once_recor
     ref->tail_at = tail_at;
     ref->tail_len = 0;
     ref->tombstone = (head & STATE_BITS) == ONCE_STATE_ABSENT;
-    if (head & TEXT_APART) { /* rare: the size of the tail is the last varint of the record */
+    if (head & TEXT_APART) { /* rare: the size of the tail stands near the end of the record */
         once_record whole;
         once_record_ref here = *ref;
         here.tail_len = SIZE_MAX;
@@ -210,6 +215,13 @@ bool once__record_look(once_bytes records, size_t at, size_t tail_at, once_recor
         ref->tail_len = whole.result.len;
     }
     return in.ok;
+}
+
+/* The rest of a record. */
+static bool get_fields(reader *in, unsigned head, once_fields *out)
+{
+    if (!in->ok || (in->at != in->end && !(head & HAS_FINGERPRINT))) return false;
+    return once_fields_read(get_text(in, (uint64_t)(in->end - in->at)), out);
 }
 
 /* With ref->tail_len SIZE_MAX only the size of the tail is wanted; it is returned as the length of the result. */
@@ -248,17 +260,18 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
             if (len == 0) return false; /* nobody writes an empty tail */
             if (ref->tail_len == SIZE_MAX) {
                 out->result.len = (size_t)len;
-                return in.ok && in.at == in.end && len < SIZE_MAX;
+                return get_fields(&in, head, &out->fields) && len < SIZE_MAX;
             }
             if (tail.len != len) return false;
             text = (reader){(const unsigned char *)tail.data, (const unsigned char *)tail.data + tail.len, in.ok};
         } else {
             get_text(&in, len);
+            text.end = in.at; /* the fields come behind it */
         }
         out->result = get_text(&text, get_varint(&text));
         out->reason = get_text(&text, signed_by ? get_varint(&text) : (uint64_t)(text.end - text.at));
         out->history = get_text(&text, (uint64_t)(text.end - text.at));
         if (!text.ok) return false;
     }
-    return in.ok && in.at == in.end;
+    return get_fields(&in, head, &out->fields);
 }

@@ -15,9 +15,10 @@
  *   text     varint + bytes, only with HAS_TEXT: size of the result (varint), result, size of the reason (varint), reason,
  *            history. With TEXT_APART only the size stands here and the bytes are in the blob of tails, in the order of the
  *            records.
+ *   fields   the rest, only with HAS_FINGERPRINT: two bytes for each field that it covers (core/fields.h)
  *
  * Records of version 4 of the tables say the state + 4. Those of versions 2 and 3 say the state alone, and have no who, no size of
- * the reason and no history. All of them keep old idempotency keys. They are read, and disappear by merging with time.
+ * the reason and no history. None of these has fields. All of them keep old idempotency keys. They are read, and disappear by merging with time.
  *
  * A typical record of a file source takes 77 bytes. Why tails: a lookup reads the records of its bucket, and must not
  * read sixteen results of 64 KiB with them. */
@@ -32,6 +33,7 @@ typedef struct once_record {
     once_state state; /* finished, or ABSENT for a tombstone: "forgotten; older records of this id do not count" */
     once_token token;
     once_hash fingerprint;
+    once_fields fields; /* none without a fingerprint */
     uint32_t attempt, failures;
     bool old_key;
     int64_t seen_ms, changed_ms, expires_ms;

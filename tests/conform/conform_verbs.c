@@ -1396,6 +1396,64 @@ static void f26_a_conflict_tells_what_it_met(fixture *f)
     assert_int_equal(d.first.body.len, 0); /* nobody has it any more */
 }
 
+static once_fields some_fields(unsigned n)
+{
+    once_fields fields = {.n = (uint16_t)n};
+    for (unsigned i = 0; i < n; i++) fields.prints[i] = (uint16_t)(UINT16_MAX - 1000 * (n - 1 - i));
+    return fields;
+}
+
+static void assert_meets(fixture *f, const char *key, unsigned n)
+{
+    const once_request other = ask_other(f, key);
+    const once_fields expected = some_fields(n);
+    const once_decision d = do_claim(f, &other);
+    assert_answer(d, CONFLICT);
+    assert_int_equal(d.fields.n, n);
+    assert_memory_equal(d.fields.prints, expected.prints, n * sizeof *expected.prints);
+}
+
+/* Whatever became of the first one, and however many of its fields are kept. */
+static void f26_a_conflict_brings_the_fields_of_the_first_one(fixture *f)
+{
+    static const once_outcome outcomes[] = {ONCE_DONE, ONCE_ALREADY, ONCE_REJECTED, ONCE_STALE, ONCE_DEAD, ONCE_UNKNOWN, ONCE_RETRY};
+    enum { STATES = sizeof outcomes / sizeof *outcomes, COUNTS = 4 };
+    static const unsigned counts[COUNTS] = {0, 1, 5, ONCE_FIELDS_MAX};
+    static const char *const results[] = {"", "ok", "a result that is long enough to be kept apart from the record that it belongs to, if a store does that"};
+    char key[40];
+    for (int reopened = 0; reopened < 2; reopened++) {
+        if (reopened && f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        for (unsigned i = 0; i < STATES * COUNTS; i++) {
+            snprintf(key, sizeof key, "key %u", i);
+            if (!reopened) {
+                once_request r = ask(f, key);
+                r.fields = some_fields(counts[i % COUNTS]);
+                do_claim(f, &r);
+                assert_meets(f, key, counts[i % COUNTS]);
+                const once_message message = message_of(&r);
+                const once_outcome outcome = outcomes[i / COUNTS];
+                const once_settlement s = {.request = &r, .outcome = outcome, .message = &message, .delay_ms = outcome == ONCE_RETRY ? DELAY : 0,
+                                           .result = outcome <= ONCE_REJECTED ? text(results[i % 3]) : (once_bytes){0}};
+                bool applied = false;
+                assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
+                assert_true(applied);
+            }
+            assert_meets(f, key, counts[i % COUNTS]);
+        }
+    }
+    /* What was told of another content is told of that one. */
+    once_request forced = ask_other(f, "key 0");
+    const once_message message = message_of(&forced);
+    bool done;
+    forced.fields = some_fields(3);
+    assert_ok(f, f->store->ops->revive(f->store, &forced, &message, &done, &f->err));
+    assert_true(done);
+    const once_request late = ask(f, "key 0");
+    const once_decision d = do_claim(f, &late);
+    assert_answer(d, CONFLICT);
+    assert_int_equal(d.fields.n, 3);
+}
+
 static bool do_correct(fixture *f, uint64_t letter, const once_request *r, once_bytes body)
 {
     once_message message = message_of(r);
@@ -1416,8 +1474,9 @@ static bool keep_audit(void *user, const once_audit *audit)
 
 static void a_dead_one_goes_back_to_work_with_another_message(fixture *f)
 {
-    const once_request r = ask(f, "k"), right = ask_other(f, "k"), other = ask_other(f, "other key");
-    once_request placed = ask_other(f, "k");
+    const once_request r = ask(f, "k"), other = ask_other(f, "other key");
+    once_request placed = ask_other(f, "k"), right = ask_other(f, "k");
+    right.fields = some_fields(2);
     once_letter letter;
     do_claim(f, &r);
     assert_true(do_settle(f, &r, ONCE_DEAD));
@@ -1436,7 +1495,9 @@ static void a_dead_one_goes_back_to_work_with_another_message(fixture *f)
     assert_true(once_hash_equal(t.request.fingerprint, right.fingerprint));
     assert_true(do_settle(f, &t.request, ONCE_DONE));
     const once_request late = ask(f, "k");
-    assert_answer(do_claim(f, &late), CONFLICT);
+    const once_decision d = do_claim(f, &late);
+    assert_answer(d, CONFLICT);
+    assert_int_equal(d.fields.n, 2);
     const once_audit act = {.consumer = f->scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("replay --body"), .body = ONCE_BYTES("wrong")};
     assert_ok(f, f->store->ops->audit(f->store, &act, &f->err));
     const uint64_t before = f->tokens;
@@ -1532,6 +1593,7 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(f99_whoever_comes_late_and_finds_nobody_goes_on, ONCE_STORE_OWNS),
     CONFORM_WITH(f99_an_attempt_that_died_is_resolved, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_a_conflict_tells_what_it_met, ONCE_STORE_OWNS),
+    CONFORM_WITH(f26_a_conflict_brings_the_fields_of_the_first_one, ONCE_STORE_OWNS),
     CONFORM_WITH(a_dead_one_goes_back_to_work_with_another_message, ONCE_STORE_OWNS),
     CONFORM(get_of_nothing_is_absent),
     CONFORM(facts_are_kept_replaced_and_deleted),

@@ -133,6 +133,8 @@ static once_request request_for(run *r, uint64_t scope, uint64_t key)
     q.token = (once_token){r->tokens * UINT64_C(0x9e3779b97f4a7c15), r->tokens << 40};
     const uint64_t print = below(r, 10);
     if (print < 9) q.fingerprint = print < 8 ? (once_hash){1, 1} : (once_hash){2, 2};
+    if (print < 9) q.fields.n = (uint16_t)(r->tokens % (ONCE_FIELDS_MAX + 1));
+    for (uint16_t i = 0; i < q.fields.n; i++) q.fields.prints[i] = (uint16_t)(i * 4000u + r->tokens % 5000);
     if (lane > 1) {
         q.lane.version = chance(r, 1) ? INT64_MAX : (int64_t)below(r, 10);
         q.lane.gap_ms = gaps[below(r, 4)];
@@ -183,12 +185,18 @@ static bool equal_message(const once_message *x, const once_message *y)
            equal_bytes(x->at.place, y->at.place) && equal_bytes(x->at.point, y->at.point) && x->sent_ms == y->sent_ms;
 }
 
+static bool equal_fields(const once_fields *x, const once_fields *y)
+{
+    return x->n == y->n && memcmp(x->prints, y->prints, x->n * sizeof *x->prints) == 0;
+}
+
 static void compare_decisions(run *r, const char *what, size_t i, const once_decision *x, const once_decision *y)
 {
     if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent && x->maybe == y->maybe && x->orphan == y->orphan &&
         x->failing_for_ms == y->failing_for_ms &&
         x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) &&
-        x->own == y->own && x->left_by == y->left_by && x->old_key == y->old_key && x->lane == y->lane && equal_bytes(x->reason, y->reason))
+        x->own == y->own && x->left_by == y->left_by && x->old_key == y->old_key && x->lane == y->lane && equal_bytes(x->reason, y->reason) &&
+        equal_fields(&x->fields, &y->fields))
         return;
     differ(r,
            "%s[%zu] differs: memory %s attempt %u failures %u silent %d gap_over %d outcome %d wait %" PRId64 " result %zu own %d left_by %" PRIu64
@@ -218,6 +226,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     if (x->old_key != y->old_key) return "old_key";
     if (x->failures != y->failures) return "failures";
     if (!once_hash_equal(x->fingerprint, y->fingerprint)) return "fingerprint";
+    if (!equal_fields(&x->fields, &y->fields)) return "fields";
     if (x->seen_ms != y->seen_ms) return "seen_ms";
     if (x->changed_ms != y->changed_ms) return "changed_ms";
     if (x->run != y->run) return "run";
@@ -357,7 +366,7 @@ static void play(run *r, bool again)
                 x->request.hold != y->request.hold || x->request.natural != y->request.natural ||
                 x->request.lane.block != y->request.lane.block ||
                 !equal_bytes(x->scope.tenant, y->scope.tenant) || !equal_bytes(x->request.at.point, y->request.at.point) ||
-                !once_hash_equal(x->request.fingerprint, y->request.fingerprint))
+                !once_hash_equal(x->request.fingerprint, y->request.fingerprint) || !equal_fields(&x->request.fields, &y->request.fields))
                 differ(r, "take[%zu]: the entries differ", i);
             r->counts->take[x->decision.answer]++;
             r->counts->silent += x->decision.silent;
@@ -845,6 +854,7 @@ static void nudge(run *r, const once_entry *e)
     const uint64_t scope = e->scope.tenant.len ? 1 : e->scope.consumer.data[0] == 'o' ? 0 : 2;
     once_request q = request_for(r, scope, e->key.len - 1);
     q.fingerprint = (once_hash){0};
+    q.fields = (once_fields){0};
     q.remember_ms = 2000;
     r->n = 1;
     if (e->state == ONCE_STATE_UNKNOWN || (e->state == ONCE_STATE_CLAIMED && e->due_ms == ONCE_NEVER)) {

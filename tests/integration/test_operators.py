@@ -789,11 +789,12 @@ def test_a_letter_without_a_key_is_corrected(tmp_path):
 def test_f26_a_conflict_says_where_the_first_one_came_from(tmp_path):
     p = Pipeline(tmp_path, STRICT, GATE)
     open_gate(p)
-    p.write(pay("a", 1), pay("a", 2))
+    first = pay("a", 1)
+    p.write(first, {**first, "amount": 2})
     counts(p.run(status=1), received=2, done=1, dead=1, conflicts=1)
     (letter,) = letters(p)
     reason = letter["reason"]
-    assert re.fullmatch(r"conflict: the key was used before with other content; the first one came from in\.ndjson:1"
+    assert re.fullmatch(r"conflict: the key was used before with other content: 'amount' differs; the first one came from in\.ndjson:1"
                         r" at \d{4}-\d\d-\d\dT[0-9:.]+Z, seen by \S+@\S+:\d+", reason), reason
 
 
@@ -810,3 +811,34 @@ handler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}
     assert p.run(status=1)["conflicts"] == 1
     (letter,) = letters(p)
     assert "other content: 'amount', 'new?', 'old' differ; the first one came from in.ndjson:1 at " in letter["reason"], letter["reason"]
+
+
+@pytest.mark.parametrize("end", ["done", "dead"])
+def test_f26_a_conflict_names_the_fields_where_the_first_body_is_gone(tmp_path, end):
+    p = Pipeline(tmp_path, STRICT, GATE)
+    if end == "done":
+        open_gate(p)
+    first = pay("a", 1, currency="EUR", note="x", to={"iban": "DE1", "name": "n"})
+    p.write(first)
+    counts(p.run(status=0 if end == "done" else 1), received=1, **{end: 1})
+    second = {**first, "amount": 2, "to": {"name": "n", "iban": "DE2"}, "amount\n": 3}
+    third = {k: v for k, v in first.items() if k not in ("note", "currency")}
+    p.write(second, third)
+    assert p.run(status=1)["conflicts"] == 2
+    reasons = [letter["reason"] for letter in letters(p) if letter["kind"] == "conflict"]
+    assert ["other content: 'amount', 'to', 'amount?' differ; the first one came from in.ndjson:1 at " in r for r in reasons] == [True, False], reasons
+    assert "other content: 2 fields of the first one are missing here; the first one came from in.ndjson:1 at " in reasons[1], reasons
+
+
+def test_f26_a_conflict_names_the_chosen_fields(tmp_path):
+    config = """
+key: "${/id}"
+fingerprint: [/amount, /to/iban]
+handler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)"]}
+"""
+    p = Pipeline(tmp_path, config, TABLE)
+    first = {"id": "a", "amount": 1, "to": {"iban": "DE1"}, "note": "x"}
+    p.write(first, {**first, "to": {"iban": "DE2"}, "note": "y"})
+    counts(p.run(status=1), received=2, done=1, dead=1, conflicts=1)
+    (letter,) = letters(p)
+    assert "other content: '/to/iban' differs; the first one came from in.ndjson:1 at " in letter["reason"], letter["reason"]

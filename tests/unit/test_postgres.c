@@ -98,6 +98,7 @@ static void read_back(const once_entry *e, once_pg_names_of names, size_t at_mos
         assert_int_equal(pairs[i][0]->len, pairs[i][1]->len);
         if (pairs[i][0]->len) assert_memory_equal(pairs[i][0]->data, pairs[i][1]->data, pairs[i][0]->len);
     }
+    assert_memory_equal(&e->fields, &back.fields, sizeof back.fields);
     for (size_t len = 0; len < buf.len && e->history.len; len++) { /* what is cut is not taken for whole, or is shorter */
         once_entry cut;
         if (once__pg_detail_read((once_bytes){buf.data, len}, e->expires_ms, &cut, &numbers)) assert_true(cut.history.len < e->history.len);
@@ -111,6 +112,12 @@ static void a_finished_entry_comes_back_from_its_detail(void **state)
     const int64_t now = TEST_EPOCH_MS, week = INT64_C(7) * 24 * 3600 * 1000;
     once_entry e = {.state = ONCE_STATE_DONE, .attempt = 1, .seen_ms = now, .changed_ms = now, .expires_ms = now + week, .at.point = ONCE_BYTES("123456")};
     read_back(&e, (once_pg_names_of){1, 2, 3, 4}, 14);
+    e.fields = (once_fields){.n = 5, .prints = {1, 1, 300, 40000, 65535}};
+    read_back(&e, (once_pg_names_of){1, 2, 3, 4}, 25);
+    e.fields.n = ONCE_FIELDS_MAX;
+    for (uint16_t i = 0; i < ONCE_FIELDS_MAX; i++) e.fields.prints[i] = i;
+    read_back(&e, (once_pg_names_of){1, 2, 3, 4}, 47);
+    e.fields = (once_fields){0};
     e.expires_ms = ONCE_FOREVER;
     read_back(&e, (once_pg_names_of){1, 2, 3, 4}, 14);
     e = (once_entry){.state = ONCE_STATE_STALE, .attempt = UINT32_MAX, .failures = 300, .seen_ms = now + 5, .changed_ms = now, .expires_ms = now + 1, .reason = ONCE_BYTES("why not")};
@@ -120,6 +127,7 @@ static void a_finished_entry_comes_back_from_its_detail(void **state)
     e.seen_ms = 0;
     e.expires_ms = INT64_MAX - 1;
     read_back(&e, (once_pg_names_of){1, 1, 1, INT32_MAX}, 80);
+    e.fields = (once_fields){.n = 1, .prints = {7}};
     e.history = ONCE_BYTES("1 5 retry me@here:1 why not\n");
     read_back(&e, (once_pg_names_of){1, 1, 1, 1}, 120);
     e.result = e.reason = (once_bytes){0};
@@ -127,6 +135,8 @@ static void a_finished_entry_comes_back_from_its_detail(void **state)
     once_entry out;
     once_pg_names_of numbers;
     assert_false(once__pg_detail_read((once_bytes){0}, 5, &out, &numbers));
+    assert_false(once__pg_detail_read((once_bytes){"\x10\x01\x01\x01\x01", 5}, 5, &out, &numbers)); /* fields, and nothing behind them */
+    assert_false(once__pg_detail_read((once_bytes){"\x10\x02\x01\x01\x01\x35\x01\x01\x01\x01\x01", 11}, 5, &out, &numbers)); /* in the wrong order */
     assert_false(once__pg_detail_read((once_bytes){"\x01\x01\x01\x01\x01", 5}, 5, &out, &numbers)); /* claimed is not finished */
     assert_false(once__pg_detail_read((once_bytes){"\x35\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 13}, 5, &out, &numbers));
 }
@@ -752,7 +762,7 @@ static void f58_version_1_is_brought_up_to_date(void **state)
     bool applied;
     assert_int_equal(store->ops->settle(store, &release, 1, &applied, &err), ONCE_OK);
     if (once__pg_exec(((once_postgres *)store)->pg,
-                      "DROP INDEX once_live_expires; ALTER TABLE once_live RENAME COLUMN marks TO flags; ALTER TABLE once_live DROP COLUMN failing_ms; ALTER TABLE once_lane DROP COLUMN record; ALTER TABLE once_audit DROP COLUMN body;"
+                      "DROP INDEX once_live_expires; ALTER TABLE once_live RENAME COLUMN marks TO flags; ALTER TABLE once_live DROP COLUMN failing_ms, DROP COLUMN fields; ALTER TABLE once_lane DROP COLUMN record; ALTER TABLE once_audit DROP COLUMN body;"
                       " ALTER TABLE once_letter DROP COLUMN count, DROP COLUMN last_ms;"
                       " UPDATE once_live SET expires_ms = 0; UPDATE once_meta SET value = '1' WHERE name = 'version'",
                       NULL, &err) != ONCE_OK)

@@ -94,6 +94,14 @@ static void end(world *w, view *v, bool commit)
 
 static const char text[] = "some result that is long enough to be kept apart from the record, because it has more than 64 bytes";
 
+/* 0 to 16 of them, some without a fingerprint. */
+static once_fields fields_of(uint64_t mark)
+{
+    once_fields fields = {.n = mark % 3 ? (uint16_t)(mark % (ONCE_FIELDS_MAX + 1)) : 0};
+    for (unsigned i = 0; i < fields.n; i++) fields.prints[i] = (uint16_t)(i * 4000 + mark % 4000);
+    return fields;
+}
+
 static void add(world *w, view *v, size_t i)
 {
     once_error err = {0};
@@ -108,6 +116,7 @@ static void add(world *w, view *v, size_t i)
         r.state = (once_state)(ONCE_STATE_DONE + mark % 4);
         r.token = (once_token){mark, 1};
         r.fingerprint = mark % 3 ? (once_hash){mark, 2} : (once_hash){0};
+        r.fields = fields_of(mark);
         r.attempt = (uint32_t)mark;
         r.seen_ms = w->now_ms - (int64_t)(mark % 1000);
         r.changed_ms = w->now_ms;
@@ -119,6 +128,7 @@ static void add(world *w, view *v, size_t i)
         r.point = (once_bytes){"12345678", mark % 9};
         r.result = (once_bytes){text, mark % 11 ? mark % 5 : sizeof text - 1 - mark % 40};
         r.reason = (once_bytes){text, r.state == ONCE_STATE_DONE ? 0 : 10};
+        r.history = (once_bytes){text, mark % 4};
         *k = (known){.there = true, .state = r.state, .keep_ms = r.keep_ms, .mark = mark};
     }
     assert_int_equal(once__settled_add(v->settled, &r, &err), ONCE_OK);
@@ -155,7 +165,10 @@ static void check(world *w, view *v, const size_t *which, size_t n)
         assert_int_equal(r->result.len, k->mark % 11 ? k->mark % 5 : sizeof text - 1 - k->mark % 40);
         if (r->result.len) assert_memory_equal(r->result.data, text, r->result.len);
         assert_int_equal(r->reason.len, r->state == ONCE_STATE_DONE ? 0 : 10);
+        assert_int_equal(r->history.len, k->mark % 4);
         assert_int_equal(r->fingerprint.a, k->mark % 3 ? k->mark : 0);
+        const once_fields fields = fields_of(k->mark);
+        assert_memory_equal(&r->fields, &fields, sizeof fields);
         assert_true(r->expires_ms <= r->keep_ms);
     }
     once_arena_release(&arena);
@@ -412,9 +425,56 @@ static void test_records_with_impossible_values_are_damaged(void **state)
     assert_int_equal(seen.tail_len, 3);
 }
 
+/* Writes it and reads it back. */
+static size_t size_with(unsigned fields, once_hash fingerprint, once_bytes result)
+{
+    once_buf records, tails;
+    once_record_ref ref, seen;
+    once_record read, r = {.id = {1, 2}, .state = ONCE_STATE_DONE, .token = {3, 4}, .fingerprint = fingerprint, .changed_ms = 5, .result = result,
+                           .fields = {.n = (uint16_t)fields}};
+    for (unsigned i = 0; i < fields; i++) r.fields.prints[i] = (uint16_t)(0xff00 + i);
+    once_buf_init(&records, 1 << 20);
+    once_buf_init(&tails, 1 << 20);
+    assert_true(once__record_write(&r, &records, &tails, &ref));
+    assert_true(once__record_look(once_buf_bytes(&records), 0, 0, &seen));
+    assert_int_equal(seen.tail_len, tails.len);
+    assert_true(once__record_read(once_buf_bytes(&records), &seen, once_buf_bytes(&tails), &read));
+    assert_int_equal(read.fields.n, once_hash_is_zero(fingerprint) ? 0 : fields);
+    assert_memory_equal(read.fields.prints, r.fields.prints, 2 * (size_t)read.fields.n);
+    assert_int_equal(read.result.len, result.len);
+    /* One field more than fits, half a one, or two in the wrong order are not read. */
+    const size_t len = records.len;
+    if (fields == 5) {
+        char *at = (char *)records.data;
+        at[0] = (char)(at[0] - 1);
+        seen.len--;
+        assert_false(once__record_read((once_bytes){records.data, len - 1}, &seen, once_buf_bytes(&tails), &read));
+        at[0] = (char)(at[0] + 1);
+        seen.len++;
+        at[len - 3] = (char)0xff;
+        assert_false(once__record_read(once_buf_bytes(&records), &seen, once_buf_bytes(&tails), &read));
+    }
+    once_buf_release(&records);
+    once_buf_release(&tails);
+    return len;
+}
+
+static void fields_take_two_bytes_each(void **state)
+{
+    (void)state;
+    const once_bytes results[] = {ONCE_BYTES(""), ONCE_BYTES("short"), {text, sizeof text - 1}};
+    for (size_t i = 0; i < 3; i++) {
+        const size_t none = size_with(0, (once_hash){1, 1}, results[i]);
+        assert_int_equal(size_with(5, (once_hash){1, 1}, results[i]), none + 10);
+        assert_int_equal(size_with(ONCE_FIELDS_MAX, (once_hash){1, 1}, results[i]), none + 32);
+        assert_int_equal(size_with(3, (once_hash){0}, results[i]), none - 16);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_take_two_bytes_each),
         cmocka_unit_test(f12_random_work_against_a_map),
         cmocka_unit_test(f23_expired_is_dropped_in_bounded_steps),
         cmocka_unit_test(f23_a_record_is_kept_until_its_last_millisecond),

@@ -4,6 +4,8 @@
 #include <endian.h>
 #include <string.h>
 
+#include "core/fields.h"
+
 #include "base/banned.h"
 
 enum { TIME_BYTES = 6 };
@@ -114,6 +116,12 @@ static void put_message(once_buf *to, const once_message *message)
     put_signed(to, message->sent_ms);
 }
 
+static void put_fields(once_buf *to, const once_fields *fields)
+{
+    unsigned char bytes[ONCE_FIELDS_BYTES];
+    once_buf_append(to, bytes, once_fields_write(fields, bytes));
+}
+
 void once__redis_write_finished(once_buf *to, const once_entry *e, once_redis_finished names)
 {
     assert(once_state_finished(e->state));
@@ -135,6 +143,7 @@ void once__redis_write_finished(once_buf *to, const once_entry *e, once_redis_fi
     if (text) put_bytes(to, e->result);
     if (text) put_bytes(to, e->reason);
     if (e->history.len) put_bytes(to, e->history);
+    if (print) put_fields(to, &e->fields);
 }
 
 void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
@@ -164,6 +173,7 @@ void once__redis_write_open(once_buf *to, const once_entry *e, uint64_t stamp)
     put_bytes(to, e->history);
     if (e->has_message) put_message(to, &e->message);
     put_signed(to, e->failing_ms);
+    put_fields(to, &e->fields);
 }
 
 void once__redis_write_lane(once_buf *to, const once_redis_lane_record *lane)
@@ -330,6 +340,15 @@ static once_message get_message(reader *in)
 
 static bool at_end(const reader *in) { return in->ok && in->at == in->end; }
 
+/* The rest of a value. */
+static bool get_fields(reader *in, once_fields *out)
+{
+    if (!in->ok) return false;
+    const once_bytes rest = {(const char *)in->at, (size_t)(in->end - in->at)};
+    in->at = in->end;
+    return once_fields_read(rest, out);
+}
+
 bool once__redis_is_finished(once_bytes value) { return value.len > 0 && value.data[0] == 'F'; }
 
 static bool read_finished(once_bytes value, once_entry *e, once_redis_finished *names)
@@ -354,6 +373,7 @@ static bool read_finished(once_bytes value, once_entry *e, once_redis_finished *
     }
     if (flags & HAS_HISTORY) e->history = get_bytes(&in);
     e->due_ms = ONCE_NEVER;
+    if (flags & HAS_FINGERPRINT && !get_fields(&in, &e->fields)) return false;
     return at_end(&in) && once_state_finished(e->state) && e->state < ONCE_STATES;
 }
 
@@ -394,7 +414,7 @@ static bool read_open(once_bytes value, once_entry *e)
     if (!at_end(&in)) e->failing_ms = get_signed(&in); /* values of format 1 end here */
     if (once_entry_expires(e) && e->expires_ms == 0) /* format 1 did not say when */
         e->expires_ms = e->remember_ms < INT64_MAX - e->changed_ms ? e->changed_ms + e->remember_ms : INT64_MAX;
-    return at_end(&in) && e->state > ONCE_STATE_ABSENT && e->state < ONCE_STATE_DONE;
+    return get_fields(&in, &e->fields) && e->state > ONCE_STATE_ABSENT && e->state < ONCE_STATE_DONE;
 }
 
 bool once__redis_read_entry(once_bytes value, once_hash id, once_entry *out, once_redis_finished *names)

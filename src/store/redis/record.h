@@ -2,8 +2,10 @@
  *
  *   finished entry   F, state (1), expires (6), token (16), changed (6), flags (1), [fingerprint (16)], lived (zigzag varint),
  *                    attempt, failures (varints), scope name (8), origin name (8), point (varint + bytes),
- *                    [result (varint + bytes), reason (varint + bytes)], [history (varint + bytes)]
- *   open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key), flags (1), then all fields of once_entry; claimed, waiting, unknown and dead
+ *                    [result (varint + bytes), reason (varint + bytes)], [history (varint + bytes)],
+ *                    the rest, only with a fingerprint: two bytes for each field that it covers (core/fields.h)
+ *   open entry       O, stamp (8), state (1; 128: block, 16: a new idempotency key), flags (1), then all fields of once_entry; claimed, waiting, unknown and dead.
+ *                    The rest: two bytes for each field that the fingerprint covers
  *   lane             N, or M when it has a record; stamp (8), whether it has a version (1), version (8), expires (8), [record (varint +
  *                    bytes; lane_record.h)], ids of those that occupy it (16 each)
  *   letter           L, unique (16), then all fields of once_letter but its id

@@ -866,7 +866,7 @@ static void hand_out(const file_source *f, open_file *file, filling *to, const o
         p->part_len = p->part_kept = p->part = p->tail_len = 0;
     } else if (f->regular) { /* perhaps it goes on: then it is a message again */
         p->part_len = line->len;
-        p->part_kept = line->kept < ONCE_HEAD_BYTES ? line->kept : ONCE_HEAD_BYTES;
+        p->part_kept = line->kept;
         p->part = once_place_hash(line->data, p->part_kept);
     }
     if (!again && !is_blank(line)) add_item(file, to, line, number);

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,7 +51,7 @@ static bool read_hex(once_bytes *text, uint64_t *out)
 static bool is_sane(const once_place *p, const once_place *before)
 {
     return p->number > (before ? before->number : 0) && p->head_len <= ONCE_HEAD_BYTES && p->tail_len <= ONCE_TAIL_BYTES && p->tail_len <= p->offset &&
-           p->offset <= INT64_MAX / 2 && p->part_len <= INT64_MAX / 2 && p->part_kept <= ONCE_HEAD_BYTES && p->part_kept <= p->part_len;
+           p->offset <= INT64_MAX / 2 && p->part_len <= INT64_MAX / 2 && p->part_kept <= p->part_len;
 }
 
 bool once_places_read(once_bytes text, once_places *out)
@@ -80,7 +81,7 @@ static void behind_part(const once_message *m, once_place *out)
 {
     out->tail_len = 0; /* what is known again is the part */
     out->part_len = m->cut_from ? m->cut_from : m->body.len;
-    out->part_kept = m->body.len < ONCE_HEAD_BYTES ? m->body.len : ONCE_HEAD_BYTES;
+    out->part_kept = m->body.len;
     out->part = once_place_hash(m->body.data, out->part_kept);
 }
 
@@ -168,13 +169,23 @@ static bool hash_fits(int fd, uint64_t at, uint64_t len, uint64_t hash)
     return len == 0 || (read_at(fd, bytes, len, at) && once_place_hash(bytes, len) == hash);
 }
 
+/* As long as a message may be: it is read as a whole, since that is how it was hashed. */
+static bool part_fits(int fd, const once_place *p)
+{
+    if (p->part_kept <= ONCE_HEAD_BYTES) return hash_fits(fd, p->offset, p->part_kept, p->part);
+    char *bytes = malloc(p->part_kept);
+    const bool fits = bytes && read_at(fd, bytes, p->part_kept, p->offset) && once_place_hash(bytes, p->part_kept) == p->part;
+    free(bytes);
+    return fits;
+}
+
 bool once_place_head_fits(int fd, const once_place *p) { return hash_fits(fd, 0, p->head_len, p->head); }
 
 bool once_place_fits(int fd, const once_place *p)
 {
     struct stat st;
     if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < p->offset + p->part_len) return false;
-    return once_place_head_fits(fd, p) && hash_fits(fd, p->offset - p->tail_len, p->tail_len, p->tail) && hash_fits(fd, p->offset, p->part_kept, p->part);
+    return once_place_head_fits(fd, p) && hash_fits(fd, p->offset - p->tail_len, p->tail_len, p->tail) && part_fits(fd, p);
 }
 
 bool once_place_look(int fd, once_place *place)

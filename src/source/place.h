@@ -26,7 +26,7 @@ typedef struct once_place {
     uint64_t offset, line;    /* of the next line; lines before it */
     uint64_t tail_len, tail;  /* the bytes before the offset */
     uint64_t part_len, part_kept, part; /* the line at the offset was handed out without its newline: its length, and the hash of its
-                                         * first part_kept bytes; 0: it was not */
+                                         * first part_kept bytes, which is all that was kept of it; 0: it was not */
 } once_place;
 
 typedef struct once_places {

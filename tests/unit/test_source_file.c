@@ -383,6 +383,33 @@ static void f84_a_half_written_last_line_is_not_passed_by_the_cursor(void **stat
     fetch_all(f, 0);
 }
 
+static void f84_a_long_last_line_that_was_rewritten_comes_again(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    char cursor[ONCE_PLACES_TEXT + 1], text[5001];
+    memset(text, 'x', sizeof text);
+    text[3] = '\n';
+    write_file(f, "w", text, 5000);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 2);
+    cursor_behind(f, 1, cursor);
+    assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK); /* as it was */
+    fetch_all(f, 0);
+    text[4999] = 'y';
+    write_file(f, "r+", text, 5000);
+    assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK); /* what is not as it was is another file */
+    fetch_all(f, 2);
+    text[5000] = 0;
+    expect_item(f, 1, text + 4, "2");
+    expect_place(f, 1, "/2");
+    cursor_behind(f, 1, cursor);
+    write_file(f, "a", "\nz\n", 3);
+    assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK);
+    fetch_all(f, 1);
+    expect_item(f, 0, "z", "3");
+}
+
 static void f84_a_cursor_behind_a_cut_line_is_found_again(void **state)
 {
     fixture *f = *state;
@@ -638,6 +665,7 @@ int main(void)
         TEST(following_waits_for_the_end_of_a_line),
         TEST(f84_a_last_line_without_newline_shifts_nothing),
         TEST(f84_a_half_written_last_line_is_not_passed_by_the_cursor),
+        TEST(f84_a_long_last_line_that_was_rewritten_comes_again),
         TEST(f84_a_cursor_behind_a_cut_line_is_found_again),
         TEST(f84_cursors_of_before_are_understood),
         TEST(f84_another_file_begins_at_its_beginning_under_its_own_number),

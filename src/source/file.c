@@ -72,6 +72,7 @@ typedef struct file_source {
     bool goes_on; /* it has a cursor */
     once_hash lock;
     uint64_t version; /* of the set of files */
+    int path_error;   /* what was said of the path last */
     atomic_bool woken;
     _Atomic int64_t left;
     int failed; /* not ONCE_OK: what the next fetch has to say, which is `failure` */
@@ -387,7 +388,8 @@ static int check_kind(file_source *f, int fd, once_error *err)
 
 static int open_first(file_source *f, once_error *err)
 {
-    const int fd = f->is_stdin ? STDIN_FILENO : f->base.env->open(f->base.env->self, f->path, O_RDONLY | O_CLOEXEC, 0);
+    const int wait = follows(f) ? O_NONBLOCK : 0; /* the open of a pipe waits for a writer; a follower waits while it reads */
+    const int fd = f->is_stdin ? STDIN_FILENO : f->base.env->open(f->base.env->self, f->path, O_RDONLY | O_CLOEXEC | wait, 0);
     if (fd < 0 && errno == ENOENT && follows(f)) {
         once_log(ONCE_LOG_WARN, "source_missing", "source '%s' is not there yet; waiting for it", f->path);
         f->regular = true;
@@ -683,14 +685,28 @@ static int take_new_file(file_source *f, int fd, once_error *err)
     return ONCE_OK;
 }
 
+enum { NO_FILE = -1 }; /* the path names a pipe, a socket or a device */
+
+/* Says once why the path cannot be read, and again when that changes. 0: it can. */
+static void tell_of_path(file_source *f, int error)
+{
+    if (error && error != f->path_error)
+        once_log(ONCE_LOG_WARN, "source_unreadable", "source '%s' cannot be read: %s; waiting for a file there", f->path,
+                 error == NO_FILE ? "it is no regular file any more" : once_errno_text(error));
+    f->path_error = error;
+}
+
 static int look_at_path(file_source *f, once_error *err)
 {
     struct stat st;
     const open_file *file = current(f);
-    if (stat(f->path, &st) != 0) return ONCE_OK; /* for a while there is none */
-    if (file && (uint64_t)st.st_dev == file->place.device && st.st_ino == file->place.inode) return ONCE_OK;
-    if (!has_room(f)) return ONCE_OK; /* when one of them is over */
-    const int fd = open_path(f);
+    int error = 0, fd = -1;
+    if (stat(f->path, &st) != 0) error = errno == ENOENT ? 0 : errno; /* for a while there is none */
+    else if (file && (uint64_t)st.st_dev == file->place.device && st.st_ino == file->place.inode) error = 0;
+    else if (!S_ISREG(st.st_mode)) error = S_ISDIR(st.st_mode) ? EISDIR : NO_FILE;
+    else if (!has_room(f)) error = 0; /* when one of them is over */
+    else if ((fd = open_path(f)) < 0) error = errno == ENOENT ? 0 : errno;
+    tell_of_path(f, error);
     return fd < 0 ? ONCE_OK : take_new_file(f, fd, err);
 }
 

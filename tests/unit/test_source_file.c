@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "source/place.h"
 #include "source/source.h"
 
@@ -625,6 +626,71 @@ static void f84_a_followed_file_is_waited_for(void **state)
     expect_place(f, 0, "/2");
 }
 
+/* How often the log has these words. */
+static size_t times_said(int log, const char *words)
+{
+    static char text[20000];
+    size_t n = 0;
+    const ssize_t len = pread(log, text, sizeof text - 1, 0);
+    assert_true(len >= 0);
+    text[len] = 0;
+    for (const char *at = text; (at = strstr(at, words)); at++) n++;
+    return n;
+}
+
+static void f84_a_path_that_cannot_be_read_is_said_once(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    FILE *log = tmpfile();
+    assert_non_null(log);
+    assert_true(once_log_open_fd(fileno(log), ONCE_LOG_LOGFMT, ONCE_LOG_WARN));
+    f->spec.source.follow = true;
+    write_file(f, "w", "one\n", 4);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 1);
+    assert_int_equal(unlink(f->path), 0);
+    fetch_all(f, 0); /* none for a while is nothing to say */
+    assert_int_equal(mkdir(f->path, 0700), 0);
+    for (int i = 0; i < 3; i++) fetch_all(f, 0);
+    assert_int_equal(rmdir(f->path), 0);
+    assert_int_equal(mkfifo(f->path, 0600), 0);
+    for (int i = 0; i < 3; i++) fetch_all(f, 0);
+    assert_int_equal(unlink(f->path), 0);
+    assert_int_equal(symlink("in", f->path), 0);
+    for (int i = 0; i < 3; i++) fetch_all(f, 0);
+    assert_int_equal(unlink(f->path), 0);
+    write_file(f, "w", "two\n", 4);
+    f->files.fail_errno = EMFILE;
+    for (int i = 0; i < 3; i++) fetch_all(f, 0);
+    f->files.fail_errno = 0;
+    fetch_all(f, 1);
+    expect_item(f, 0, "two", "1");
+    once_log_close();
+    assert_int_equal(times_said(fileno(log), "event=source_unreadable"), 4);
+    assert_int_equal(times_said(fileno(log), "Is a directory"), 1);
+    assert_int_equal(times_said(fileno(log), "no regular file"), 1);
+    assert_int_equal(times_said(fileno(log), "symbolic links"), 1);
+    assert_int_equal(times_said(fileno(log), "Too many open files"), 1);
+    fclose(log);
+}
+
+static void f84_a_followed_pipe_without_a_writer_is_not_waited_for_in_open(void **state)
+{
+    fixture *f = *state;
+    f->spec.source.follow = true;
+    assert_int_equal(mkfifo(f->path, 0600), 0);
+    alarm(60); /* it would wait for ever */
+    assert_int_equal(open_source(f), ONCE_OK);
+    alarm(0);
+    fetch_all(f, 0);
+    const int fd = open(f->path, O_WRONLY | O_NONBLOCK);
+    assert_true(fd >= 0 && write(fd, "one\n", 4) == 4);
+    fetch_all(f, 1);
+    expect_item(f, 0, "one", "1");
+    close(fd);
+}
+
 static void f84_a_file_that_shrinks_while_it_is_read_is_an_error(void **state)
 {
     fixture *f = *state;
@@ -673,6 +739,8 @@ int main(void)
         TEST(f84_a_rotated_file_is_found_by_its_inode_before_copies),
         TEST(f84_what_a_replaced_file_had_and_was_not_read_comes_first),
         TEST(f84_a_followed_file_is_waited_for),
+        TEST(f84_a_path_that_cannot_be_read_is_said_once),
+        TEST(f84_a_followed_pipe_without_a_writer_is_not_waited_for_in_open),
         TEST(f84_a_file_that_shrinks_while_it_is_read_is_an_error),
         TEST(a_directory_is_refused),
     };

@@ -84,7 +84,9 @@ def locales(tmp_path_factory):
 
 
 def strange(locales):
-    return {**os.environ, "LOCPATH": locales, "LC_ALL": "de_DE.ISO-8859-1", "LANGUAGE": "de", "TZ": "Asia/Kathmandu", "IFS": "x", "POSIXLY_CORRECT": "1"}
+    """glibc keeps what it reads of a locale, which looks like a leak."""
+    asan = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
+    return {**os.environ, "ASAN_OPTIONS": asan, "LOCPATH": locales, "LC_ALL": "de_DE.ISO-8859-1", "LANGUAGE": "de", "TZ": "Asia/Kathmandu", "IFS": "x", "POSIXLY_CORRECT": "1"}
 
 
 class Host:

@@ -285,7 +285,7 @@ def test_f82_the_person_who_resolves_an_unknown_finds_it(tmp_path):
         assert entry["idempotency_key"] == given[key]
         assert f"Its idempotency key is {given[key]}." in p.once("explain", p.name, key).out
     # Programs before version 5 that still run refuse rows whose fingerprint has not 16 bytes: they would give the message an old key.
-    assert set(p.rows("SELECT length(fingerprint) FROM once_entry")) == {(17,)}
+    assert all(n > 16 for (n,) in p.rows("SELECT length(fingerprint) FROM once_entry"))
     listed = p.once("list", "--json", p.name).json["messages"]
     assert {m["key"]: m.get("idempotency_key") for m in listed} == {**given, "": None}
     text = p.once("list", p.name).out

@@ -328,7 +328,7 @@ static once_scope get_scope(reader *in)
 
 static once_message get_message(reader *in)
 {
-    once_message message;
+    once_message message = {0};
     message.body = get_bytes(in);
     message.headers = get_bytes(in);
     message.type = get_bytes(in);

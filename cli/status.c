@@ -53,6 +53,49 @@ static void as_text(const once_standing *s, bool finished)
     line("stale", s->stale, "remembered: superseded, or met nothing", "", ONCE_NO_TIME);
 }
 
+typedef struct shown_workers {
+    bool json;
+    size_t n;
+    int64_t store_ms;
+} shown_workers;
+
+static bool show_worker(void *user, const once_running *w)
+{
+    shown_workers *shown = user;
+    char since[40], ago[32];
+    if (shown->json) {
+        printf("%s{\"who\":", shown->n++ ? "," : "");
+        cli_json_cstring(stdout, w->who);
+        printf(",\"state\":\"%s\",\"begun_ms\":%" PRId64 ",\"seen_ms\":%" PRId64 ",\"done\":%" PRIu64 ",\"rate\":%" PRIu64 ",\"holds\":%" PRIu64 "}",
+               w->state, w->begun_ms, w->seen_ms, w->done, w->rate, w->holds);
+        return true;
+    }
+    shown->n++;
+    cli_how_long(ago, sizeof ago, (double)(shown->store_ms > w->seen_ms ? shown->store_ms - w->seen_ms : 0) / 1000);
+    printf("  worker     ");
+    cli_print_safe(cli_bytes(w->who));
+    printf(", %s, since %s, seen %s ago; settled %" PRIu64 ", %" PRIu64 " a second; holds %" PRIu64 "\n", w->state, cli_when(w->begun_ms, since), ago,
+           w->done, w->rate, w->holds);
+    return true;
+}
+
+static int show(once_pipeline *pipeline, const once_standing *standing, bool json, bool finished, once_error *err)
+{
+    shown_workers shown = {.json = json, .store_ms = standing->store_ms};
+    if (!json) {
+        as_text(standing, finished);
+        return once_pipeline_workers(pipeline, show_worker, &shown, err);
+    }
+    printf("{");
+    as_json(standing, finished);
+    printf(",\"workers\":[");
+    const int rc = once_pipeline_workers(pipeline, show_worker, &shown, err);
+    printf("]");
+    cli_json_error(rc, err);
+    printf("}\n");
+    return rc;
+}
+
 int cli_status(int argc, char **argv)
 {
     bool json = false, finished = false;
@@ -69,18 +112,14 @@ int cli_status(int argc, char **argv)
     if (status != CLI_OK) return status;
     once_error err = {0};
     once_standing standing = {0};
-    const int rc = once_pipeline_standing(pipeline, finished, &standing, &err);
-    if (rc != ONCE_OK) status = cli_fail(&err);
-    else status = standing.dead || standing.unknown ? CLI_DEAD : CLI_OK;
-    if (json && rc == ONCE_OK) {
-        printf("{");
-        as_json(&standing, finished);
-        printf("}\n");
+    int rc = once_pipeline_standing(pipeline, finished, &standing, &err);
+    if (rc == ONCE_OK) {
+        status = standing.dead || standing.unknown ? CLI_DEAD : CLI_OK;
+        rc = show(pipeline, &standing, json, finished, &err);
     } else if (json) {
         cli_json_failure(&err);
-    } else if (rc == ONCE_OK) {
-        as_text(&standing, finished);
     }
+    if (rc != ONCE_OK) status = cli_fail(&err);
     once_pipeline_free(pipeline);
     return status;
 }

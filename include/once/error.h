@@ -53,7 +53,8 @@ typedef enum once_class {
     X(E_NOT_OURS, -52, FATAL, "the file belongs to another program")                                                  \
     X(E_NEWER, -53, FATAL, "written by a newer version")                                                              \
     X(E_BUG, -54, FATAL, "a contract inside was broken")                                                              \
-    X(E_MOVED, -55, FATAL, "the file is not where it was")
+    X(E_MOVED, -55, FATAL, "the file is not where it was")                                                            \
+    X(E_FORGOTTEN, -56, FATAL, "the store forgot what it had acknowledged")
 
 typedef enum once_status {
 #define ONCE_STATUS_ENUM(name, value, class_, text) ONCE_##name = (value),

@@ -41,6 +41,21 @@ typedef struct once_standing {
 /* `finished`: count the finished entries too, which reads all of them. */
 ONCE_API int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err);
 
+/* A run of the consumer, as its store knows it. Times are the store's. */
+typedef struct once_running {
+    const char *who;   /* "user@host:pid" */
+    const char *state; /* "alive"; "late": its lease is over, it died or hangs; "gone": a process of this machine that is not there any more */
+    int64_t begun_ms;
+    int64_t seen_ms;   /* it last said that it is alive, which it does at least every 10 s */
+    uint64_t done;     /* messages that it settled */
+    uint64_t rate;     /* of these, in a second, lately */
+    uint64_t holds;    /* messages that it has claimed, and whose leases are not over */
+} once_running;
+
+/* Those that have not ended, by their begin; false ends the list. */
+typedef bool once_running_visit(void *user, const once_running *running);
+ONCE_API int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, void *user, once_error *err);
+
 enum once_list_what { ONCE_LIST_WAITING = 1, ONCE_LIST_UNKNOWN = 2, ONCE_LIST_DEAD = 4, ONCE_LIST_BUSY = 8 };
 
 typedef struct once_listed {

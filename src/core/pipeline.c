@@ -96,7 +96,7 @@ struct once_pipe {
     unsigned tries;
     unsigned rolled_back; /* of these in a row: by the database itself */
     int64_t failing_since_ms; /* the first of them */
-    int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms;
+    int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms, renew_at_ms;
     once_token take_token;
     bool take_again, took_last;
     size_t take_most; /* of the take that is asked for again */
@@ -126,7 +126,7 @@ struct once_pipe {
 const char *once_action_name(once_action_kind kind)
 {
     static const char *const names[] = {"none", "begin",    "claim", "extend", "run",   "settle", "accept", "bury",
-                                        "commit", "rollback", "take",  "stats",  "sweep", "fetch", "ack", "start", "kill"};
+                                        "commit", "rollback", "take",  "stats",  "renew", "sweep", "fetch", "ack", "start", "kill"};
     assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
 }
@@ -905,6 +905,7 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
             item_over(pipe, item);
         }
     if (!pipe->store_gone && (pipe->back || now_ms >= pipe->flight.extend_at_ms)) begin_work(pipe, now_ms);
+    else if (!pipe->store_gone && pipe->flight.n && now_ms >= pipe->renew_at_ms) return emit(pipe, ONCE_ACT_RENEW, 0);
     else end_if_possible(pipe);
     return NULL;
 }
@@ -918,6 +919,7 @@ static once_action *choose(once_pipe *pipe, int64_t now_ms)
     const size_t max = take_due ? take_max(pipe, now_ms) : 0;
     if (max) return begin_take(pipe, max, now_ms);
     if (now_ms >= pipe->sweep_at_ms) return emit(pipe, ONCE_ACT_SWEEP, 0);
+    if (now_ms >= pipe->renew_at_ms) return emit(pipe, ONCE_ACT_RENEW, 0);
     if (go) {
         begin_work(pipe, now_ms);
         return NULL;
@@ -975,10 +977,13 @@ static void next_round(once_pipe *pipe)
     pipe->next = pipe->round_n ? NEXT_CLAIM : NEXT_BURY;
 }
 
+static void renewed(once_pipe *pipe, int64_t now_ms) { pipe->renew_at_ms = now_ms + pipe->o.renew_ms; }
+
 once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->store_out || pipe->ended) return NULL;
     if (now_ms < pipe->store_at_ms && pipe->next != NEXT_ROLLBACK) return NULL; /* nobody waits with an open transaction */
+    if (!pipe->renew_at_ms) renewed(pipe, now_ms); /* the record was just made */
     for (;;) {
         size_t n = 0;
         switch (pipe->next) {
@@ -1271,7 +1276,10 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         pipe->next = NEXT_ROUND;
         break;
     case ONCE_ACT_BURY: buried(pipe, action); break;
-    case ONCE_ACT_COMMIT: conclude(pipe, now_ms); break;
+    case ONCE_ACT_COMMIT:
+        if (action->renewed) renewed(pipe, now_ms);
+        conclude(pipe, now_ms);
+        break;
     case ONCE_ACT_ROLLBACK:
         unreserve_work(pipe);
         if (pipe->store_gone) drop_work(pipe);
@@ -1279,6 +1287,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         break;
     case ONCE_ACT_TAKE: took(pipe, action, now_ms); break;
     case ONCE_ACT_STATS: told_stats(pipe, action, now_ms); break;
+    case ONCE_ACT_RENEW: renewed(pipe, now_ms); break;
     case ONCE_ACT_SWEEP: swept(pipe, action, now_ms); break;
     default: assert(false);
     }
@@ -1376,6 +1385,7 @@ int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms)
     if (pipe->source_at_ms > now_ms && pipe->source_at_ms < at_ms) at_ms = pipe->source_at_ms;
     if (pipe->effect_at_ms > now_ms && pipe->effect_at_ms < at_ms) at_ms = pipe->effect_at_ms;
     if (pipe->flight.extend_at_ms < at_ms) at_ms = pipe->flight.extend_at_ms;
+    if (pipe->renew_at_ms < at_ms) at_ms = pipe->renew_at_ms;
     if (pipe->store_at_ms > now_ms) at_ms = pipe->store_at_ms;
     return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
 }
@@ -1400,6 +1410,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->batch_max = options->spec->batch_max;
     pipe->next_ticket = 1;
     pipe->stop_at_ms = ONCE_NEVER;
+    if (!options->renew_ms) pipe->renew_at_ms = ONCE_NEVER;
     pipe->ready_size = 8 * pipe->batch_max;
     pipe->marks_size = 64;
     while (pipe->marks_size < 4 * pipe->batch_max) pipe->marks_size *= 2;

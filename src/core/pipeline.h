@@ -62,6 +62,7 @@ typedef enum once_action_kind {
     ONCE_ACT_ROLLBACK,
     ONCE_ACT_TAKE,  /* up to `max` into `batch` (items and n set by the executor); token, again */
     ONCE_ACT_STATS, /* -> waiting, claimed, wait_ms */
+    ONCE_ACT_RENEW, /* the worker's own lease, when no commit has done so for a while */
     ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
     /* source executor */
     ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end. The executor may also do the
@@ -96,6 +97,7 @@ typedef struct once_action {
     bool failed;
     bool at_end;
     bool more;
+    bool renewed; /* COMMIT: the worker's lease with it */
     uint64_t waiting, claimed;
     int64_t wait_ms;
 } once_action;
@@ -106,7 +108,8 @@ typedef struct once_pipe_options {
     once_secret secret;
     uint64_t run;
     once_prepare *prepare;
-    bool unclean;  /* the last run of this consumer did not end cleanly, or another one goes on: nobody can tell */
+    bool unclean;  /* the last run of this consumer did not end cleanly */
+    int64_t renew_ms; /* how often the worker's own lease is renewed at least; 0: it has none */
     bool finite;   /* the source ends */
 } once_pipe_options;
 

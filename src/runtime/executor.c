@@ -103,7 +103,10 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
-    for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
+    for (size_t i = 0; i < a->n; i++) {
+        a->items[i]->decision = decisions[i];
+        x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
+    }
     note_times(x, requests, a->n);
     return ONCE_OK;
 }
@@ -153,8 +156,10 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->settle(x->store, settlements, a->n, applied, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(settle_after, err);
+    x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = applied[i];
+        x->settled += applied[i];
         if (applied[i] && a->items[i]->outcome == ONCE_DEAD) log_message(x, "dead", a->items[i], a->items[i]->failure);
         if (applied[i] && a->items[i]->outcome == ONCE_UNKNOWN) log_message(x, "unknown", a->items[i], a->items[i]->failure);
     }
@@ -173,6 +178,7 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(accept_after, err);
+    x->wrote = true;
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
     note_times(x, requests, a->n);
     return ONCE_OK;
@@ -205,6 +211,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(bury_after, err);
+    x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = fresh[i];
         if (fresh[i]) log_message(x, "dead", a->items[i], letters[i].reason);
@@ -306,23 +313,67 @@ static int keep_newest(once_executor *x, once_error *err)
     return rc;
 }
 
-static int do_commit(once_executor *x, const once_action *a, once_error *err)
+/* --- the worker's own record --- */
+
+static void take_rate(once_executor *x)
 {
-    int kept = ONCE_OK;
-    if (x->cursor && a->last && a->last->batch->origin) kept = keep_place(x, a->last, err);
-    /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
-    if (kept == ONCE_OK && a->repeats) kept = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
-    if (kept == ONCE_OK) kept = keep_newest(x, err);
-    if (kept != ONCE_OK) {
-        x->store->ops->rollback(x->store);
-        return kept;
-    }
-    if (ONCE_FAIL_AT(commit_before)) {
-        x->store->ops->rollback(x->store);
-        return once_fail(err, ONCE_E_UNAVAILABLE, "failpoint 'commit_before'");
-    }
-    const int rc = x->store->ops->commit(x->store, err);
+    const int64_t now_ns = once_env_mono_ns(x->store->env);
+    const double seconds = (double)(now_ns - x->rate_at_ns) / 1e9;
+    if (x->rate_at_ns && seconds < 1) return;
+    if (x->rate_at_ns) x->worker->rate = (uint64_t)((double)(x->worker->done - x->rate_done) / seconds + 0.5);
+    x->rate_at_ns = now_ns;
+    x->rate_done = x->worker->done;
+}
+
+static int renew(once_executor *x, once_error *err)
+{
+    take_rate(x);
+    return once_worker_renew(x->worker, x->store, err);
+}
+
+static int do_renew(once_executor *x, once_error *err)
+{
+    if (!x->worker) return ONCE_OK;
+    int rc = x->store->ops->begin(x->store, err);
     if (rc != ONCE_OK) return rc;
+    rc = renew(x, err);
+    if (rc == ONCE_OK) rc = x->store->ops->commit(x->store, err);
+    else x->store->ops->rollback(x->store);
+    if (rc == ONCE_OK) once_worker_kept(x->worker);
+    return rc;
+}
+
+/* What goes with the batch: the place in the source, what is counted for ever, and that we are alive. */
+static int keep_beside(once_executor *x, const once_action *a, bool renews, once_error *err)
+{
+    int rc = ONCE_OK;
+    if (x->cursor && a->last && a->last->batch->origin) rc = keep_place(x, a->last, err);
+    /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
+    if (rc == ONCE_OK && a->repeats) rc = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
+    if (rc == ONCE_OK) rc = keep_newest(x, err);
+    return rc == ONCE_OK && renews ? renew(x, err) : rc;
+}
+
+static int commit_batch(once_executor *x, const once_action *a, bool renews, once_error *err)
+{
+    int rc = keep_beside(x, a, renews, err);
+    if (rc == ONCE_OK && ONCE_FAIL_AT(commit_before)) rc = once_fail(err, ONCE_E_UNAVAILABLE, "failpoint 'commit_before'");
+    if (rc == ONCE_OK) return x->store->ops->commit(x->store, err);
+    x->store->ops->rollback(x->store);
+    return rc;
+}
+
+static int do_commit(once_executor *x, once_action *a, once_error *err)
+{
+    const bool renews = x->worker && x->wrote;
+    if (renews) x->worker->done += x->settled;
+    const int rc = commit_batch(x, a, renews, err);
+    if (rc != ONCE_OK) {
+        if (renews) x->worker->done -= x->settled;
+        return rc;
+    }
+    if (renews) once_worker_kept(x->worker);
+    a->renewed = renews;
     x->files_kept = x->files_written;
     CHECK_POINT(commit_after, err);
     return ONCE_OK;
@@ -338,6 +389,8 @@ void once_execute_store(once_executor *x, once_action *a)
         once_arena_reset(&x->arena);
         x->newest_ms = ONCE_NO_TIME;
         x->files_written = x->files_kept;
+        x->wrote = false;
+        x->settled = 0;
         a->status = x->store->ops->begin(x->store, err);
         break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
@@ -353,6 +406,7 @@ void once_execute_store(once_executor *x, once_action *a)
         break;
     case ONCE_ACT_TAKE: a->status = do_take(x, a, err); break;
     case ONCE_ACT_STATS: a->status = do_stats(x, a, err); break;
+    case ONCE_ACT_RENEW: a->status = do_renew(x, err); break;
     case ONCE_ACT_SWEEP: a->status = do_sweep(x, a, err); break;
     default: assert(false);
     }

@@ -9,6 +9,7 @@
 #include "core/pipeline.h"
 #include "source/source.h"
 #include "store/store.h"
+#include "store/worker.h"
 
 /* As once_effects_run. */
 typedef int once_run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
@@ -27,6 +28,11 @@ typedef struct once_executor {
     const char *files;  /* the fact that keeps which files the source has had; NULL: it has none */
     uint64_t files_kept, files_written; /* versions of them: committed, and in the open transaction */
     once_hash files_seen; /* of the text of that fact, when we wrote or read it last */
+    once_worker *worker;  /* whose record is renewed; NULL: none */
+    bool wrote;           /* in the open transaction, so that it must be */
+    uint64_t settled;     /* messages, in the open transaction */
+    int64_t rate_at_ns;   /* when the rate was taken last, and how many were done then */
+    uint64_t rate_done;
     bool by_coordinates;  /* messages are known by their coordinates, so that numbers must not be taken twice */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */

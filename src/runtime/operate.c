@@ -208,6 +208,71 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     return rc;
 }
 
+/* --- workers --- */
+
+typedef struct holder {
+    once_worker worker;
+    once_worker_state state;
+    uint64_t holds;
+} holder;
+
+typedef struct holders {
+    holder *at;
+    size_t n;
+    bool no_memory;
+} holders;
+
+static bool add_holder(void *user, const once_worker *worker, once_worker_state state)
+{
+    holders *all = user;
+    holder *more = realloc(all->at, (all->n + 1) * sizeof *more);
+    all->no_memory = !more;
+    if (!more) return false;
+    all->at = more;
+    all->at[all->n++] = (holder){.worker = *worker, .state = state};
+    return true;
+}
+
+static bool count_held(void *user, const once_entry *entry)
+{
+    holders *all = user;
+    for (size_t i = 0; i < all->n; i++) all->at[i].holds += all->at[i].worker.run == entry->run;
+    return true;
+}
+
+static void tell_holders(const holders *all, once_running_visit *visit, void *user)
+{
+    static const char *const states[] = {[ONCE_WORKER_ALIVE] = "alive", [ONCE_WORKER_LATE] = "late", [ONCE_WORKER_GONE] = "gone"};
+    for (size_t i = 0; i < all->n; i++) {
+        const holder *h = &all->at[i];
+        const once_running running = {
+            .who = h->worker.who,
+            .state = states[h->state],
+            .begun_ms = h->worker.begun_ms,
+            .seen_ms = h->worker.seen_ms,
+            .done = h->worker.done,
+            .rate = h->worker.rate,
+            .holds = h->holds,
+        };
+        if (!visit(user, &running)) return;
+    }
+}
+
+int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, void *user, once_error *err)
+{
+    once_store *store;
+    holders all = {0};
+    int rc = open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once_workers_each(store, pipeline->spec->consumer, add_holder, &all, err);
+    if (rc == ONCE_OK && all.no_memory) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a list of workers");
+    if (rc == ONCE_OK && all.n) rc = store->ops->list(store, pipeline->spec->consumer, ONCE_STATE_CLAIMED, count_held, &all, err);
+    once__store_close(store);
+    if (rc == ONCE_OK) tell_holders(&all, visit, user);
+    free(all.at);
+    return rc;
+}
+
 /* --- list --- */
 
 typedef struct listing {

@@ -21,6 +21,7 @@
 #define TICK_MS 50      /* how soon a stop is noticed */
 #define PROGRESS_MS 200
 #define IDLE_MS 1000    /* how long a worker sleeps at most */
+#define RENEW_MS (ONCE_WORKER_LEASE_MS / 3)
 #define RETURNS_MAX 1024
 #define DAY_MS INT64_C(86400000)
 
@@ -249,7 +250,7 @@ typedef struct around {
     once_pipeline *pipeline;
     once_parts *parts;
     const once_run_options *options;
-    uint64_t run;
+    once_worker worker;
     bool unclean;
     once_kept_names names;
     once_stats stats;
@@ -262,7 +263,7 @@ static int begin(void *user, once_error *err)
     const once_scope_check how = b->options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
     int rc = once__memory_check_scope(b->pipeline, b->parts->store, how, err);
     if (rc == ONCE_OK && b->parts->source->ops->seek) rc = once__memory_take_places(b->pipeline, b->parts, &b->names, err);
-    if (rc == ONCE_OK) rc = once__memory_run_begins(b->pipeline, b->parts->store, b->run, &b->unclean, err);
+    if (rc == ONCE_OK) rc = once__memory_run_begins(b->pipeline, b->parts->store, &b->worker, &b->unclean, err);
     return rc == ONCE_OK ? b->parts->store->ops->time(b->parts->store, &b->time, err) : rc;
 }
 
@@ -273,7 +274,7 @@ static int end(void *user, once_error *err)
     const int rc = store->ops->stats(store, b->pipeline->spec->consumer, &b->stats, err);
     if (rc != ONCE_OK) return rc;
     (void)ONCE_FAIL_AT(close_before);
-    return once__memory_run_ended(b->pipeline, store, b->run, err);
+    return once_worker_end(&b->worker, store, err);
 }
 
 static void warn_of_doubt(const around *b)
@@ -284,24 +285,34 @@ static void warn_of_doubt(const around *b)
     once_log(ONCE_LOG_WARN, "clock", "%s", text);
 }
 
+static int64_t longest_lease_ms(const once_spec *spec)
+{
+    int64_t longest_ms = 0;
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].lease_ms > longest_ms) longest_ms = spec->handlers[i].lease_ms;
+    return longest_ms;
+}
+
 static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, once_error *err)
 {
-    around b = {.pipeline = pipeline, .parts = parts, .options = options, .run = once_env_random_u64(pipeline->env)};
+    around b = {.pipeline = pipeline, .parts = parts, .options = options};
+    once_worker_init(&b.worker, parts->store, pipeline->spec->consumer, once_env_random_u64(pipeline->env), longest_lease_ms(pipeline->spec));
     int rc = once__persist(pipeline, begin, &b, err);
     summary->stopped = rc != ONCE_OK && atomic_load(&pipeline->stop);
     if (rc != ONCE_OK) return rc;
     summary->clock_doubted = b.time.doubted;
     warn_of_doubt(&b);
-    if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "another run goes on, or the last one did not end cleanly; the first messages run one by one");
+    if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
 
     running r = {.pipeline = pipeline, .from = parts->source, .hands = parts->hands, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
     const once_pipe_options pipe_options = {
         .spec = pipeline->spec,
         .env = pipeline->env,
         .secret = parts->store->secret,
-        .run = b.run,
+        .run = b.worker.run,
         .prepare = once_effect_prepare,
         .unclean = b.unclean,
+        .renew_ms = RENEW_MS,
         .finite = (parts->source->ops->bits(parts->source) & ONCE_SOURCE_FINITE) != 0,
     };
     rc = once_pipe_new(&pipe_options, &r.pipe, err);
@@ -310,6 +321,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     once_executor executor;
     once_executor_init(&executor, parts->store, pipeline->spec->consumer, run_effects, parts->effects);
     executor.keying = parts->keying;
+    executor.worker = &b.worker;
     executor.newest_most_ms = b.time.now_ms + DAY_MS;
     executor.cursor = pipeline->spec->source.cursor ? b.names.cursor : NULL;
     executor.files = b.names.files;

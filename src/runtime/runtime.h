@@ -12,6 +12,7 @@
 #include "once/pipeline.h"
 #include "source/source.h"
 #include "store/store.h"
+#include "store/worker.h"
 
 struct once_pipeline {
     once_arena arena; /* the spec lives in it */
@@ -65,7 +66,8 @@ typedef enum once_scope_check {
 int once__memory_check_scope(once_pipeline *pipeline, once_store *store, once_scope_check how, once_error *err);
 /* Of that only the salt, for those who show keys: with another one they would show keys that nobody was given. */
 int once__memory_check_salt(once_pipeline *pipeline, once_store *store, once_error *err);
-int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t run, bool *unclean, once_error *err);
+/* *unclean is set when another run died and nobody has noticed; it is never cleared, so that this can be repeated. */
+int once__memory_run_begins(once_pipeline *pipeline, once_store *store, once_worker *worker, bool *unclean, once_error *err);
 /* Tells the source which files it has had, and takes its cursor, where the pipeline keeps one. The names are those of the facts. */
 typedef struct once_kept_names {
     char files[64], cursor[64];
@@ -79,8 +81,6 @@ bool once__uses_coordinates(const once_spec *spec);
  * the store is in doubt. */
 int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *report, void *user, once_error *err);
 void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size);
-
-int once__memory_run_ended(once_pipeline *pipeline, once_store *store, uint64_t run, once_error *err);
 
 /* The entry of a key as an operator names it: whole, or, when it is a long one, as it is shown. */
 int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena, once_error *err);

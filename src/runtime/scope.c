@@ -8,8 +8,7 @@
  * has renamed it, and the new name would start from nothing. A second consumer has a file of its own. A file that is moved while its
  * consumer is renamed cannot be told from a second one.
  *
- * Whether its last run ended: a mark is set when a run begins and removed when it ends. A mark that is found at the start means
- * that the last run was killed, perhaps by a message. */
+ * Whether its last run ended (store/worker.h): one that did not was killed, perhaps by a message. */
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
@@ -380,32 +379,24 @@ int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, o
 
 /* --- whether the last run ended --- */
 
-int once__memory_run_begins(once_pipeline *pipeline, once_store *store, uint64_t run, bool *unclean, once_error *err)
+/* Until workers had records (store/worker.h) a run left a mark, and removed it when it ended. */
+static int take_old_mark(once_pipeline *pipeline, once_store *store, bool *found, once_error *err)
 {
-    char name[64], mark[32];
+    char name[64];
     once_arena arena = {0};
-    once_bytes was;
+    once_bytes mark;
     fact_name(store, "run", pipeline->spec->consumer, (once_bytes){0}, name);
-    int rc = store->ops->fact_get(store, name, &was, &arena, err);
-    snprintf(mark, sizeof mark, "%016llx", (unsigned long long)run);
-    const bool ours = rc == ONCE_OK && was.len == strlen(mark) && memcmp(was.data, mark, was.len) == 0; /* the reply was lost, and this is repeated */
-    *unclean = rc == ONCE_OK && was.len > 0 && !ours;
-    once_arena_release(&arena);
-    if (rc != ONCE_OK) return rc;
-    return store->ops->fact_set(store, name, (once_bytes){mark, strlen(mark)}, err);
-}
-
-int once__memory_run_ended(once_pipeline *pipeline, once_store *store, uint64_t run, once_error *err)
-{
-    char name[64], mark[32];
-    once_arena arena = {0};
-    once_bytes was;
-    fact_name(store, "run", pipeline->spec->consumer, (once_bytes){0}, name);
-    snprintf(mark, sizeof mark, "%016llx", (unsigned long long)run);
-    int rc = store->ops->fact_get(store, name, &was, &arena, err);
-    /* Another process may have begun since; its mark stays. */
-    if (rc == ONCE_OK && was.len == strlen(mark) && memcmp(was.data, mark, was.len) == 0)
-        rc = store->ops->fact_set(store, name, (once_bytes){0}, err);
+    int rc = store->ops->fact_get(store, name, &mark, &arena, err);
+    if (rc == ONCE_OK && mark.len) {
+        *found = true;
+        rc = forget(store, name, err);
+    }
     once_arena_release(&arena);
     return rc;
+}
+
+int once__memory_run_begins(once_pipeline *pipeline, once_store *store, once_worker *worker, bool *unclean, once_error *err)
+{
+    const int rc = take_old_mark(pipeline, store, unclean, err);
+    return rc == ONCE_OK ? once_worker_begin(worker, store, unclean, err) : rc;
 }

@@ -706,9 +706,9 @@ int once__engine_revive(once_store *store, const once_request *request, const on
 /* Whoever is asked how things stand asks for the time first. */
 int once__engine_time(once_store *store, once_store_time *out, once_error *err)
 {
-    once_shelf *shelf = (once_shelf *)store;
+    once_shelf *shelf = shelf_of(store);
     once_stats stats;
-    const int rc = store->ops->stats(store, (once_bytes){0}, &stats, err);
+    const int rc = shelf->in_tx ? verb_begin(shelf, false, err) : store->ops->stats(store, (once_bytes){0}, &stats, err);
     if (rc == ONCE_OK) *out = (once_store_time){.now_ms = shelf->now_ms, .doubted = !shelf->own_clock && shelf->clock.doubted};
     return rc;
 }

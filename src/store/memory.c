@@ -576,6 +576,27 @@ static int mem_fact_set(once_store *store, const char *name, once_bytes value, o
     return ONCE_OK;
 }
 
+static int mem_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+{
+    const memory_store *m = (const memory_store *)store;
+    const size_t i = find_fact(m, name);
+    assert(m->shelf.in_tx);
+    if (!once__fact_may_follow(i < m->facts.n ? m->facts.at[i]->value : (once_bytes){0}, least)) return once__store_forgot(err);
+    return mem_fact_set(store, name, value, err);
+}
+
+static int mem_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+{
+    const memory_store *m = (const memory_store *)store;
+    (void)err;
+    for (size_t i = 0; i < m->facts.n; i++) {
+        const fact *f = m->facts.at[i];
+        if (!f || f->value.len == 0 || strncmp(f->name, prefix, strlen(prefix)) != 0) continue;
+        if (!visit(user, (once_bytes){f->name, strlen(f->name)}, f->value)) break;
+    }
+    return ONCE_OK;
+}
+
 /* --- open, close --- */
 
 static const once_shelf_ops memory_shelf = {
@@ -662,4 +683,6 @@ const once_store_ops once__store_memory = {
     .time = once__engine_time,
     .fact_get = mem_fact_get,
     .fact_set = mem_fact_set,
+    .fact_count = mem_fact_count,
+    .facts = mem_facts,
 };

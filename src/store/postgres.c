@@ -131,6 +131,10 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_FACT_GET] = "SELECT value FROM once_fact WHERE name = $1::bytea",
     [PG_FACTS_SET] = "INSERT INTO once_fact(name, value) SELECT * FROM unnest($1::bytea[], $2::bytea[]) ON CONFLICT (name) DO UPDATE"
                      " SET value = excluded.value",
+    /* No row, no commit: 22012. */
+    [PG_FACT_COUNT] = "WITH u AS (UPDATE once_fact SET value = $2::bytea WHERE name = $1::bytea AND substr(value, 1, 8) >= $3::bytea RETURNING 1)"
+                      " SELECT 1 / count(*) FROM u",
+    [PG_FACTS] = "SELECT name, value FROM once_fact WHERE substr(name, 1, length($1::bytea)) = $1::bytea",
     [PG_FACTS_DELETE] = "DELETE FROM once_fact WHERE name = ANY($1::bytea[])",
     /* Of the session, and kept between the steps: otherwise somebody else would sweep in the pauses. */
     [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
@@ -292,7 +296,7 @@ static int facts_send_some(once_postgres *q, bool set, size_t *sent, once_error 
     once__pg_array_begin(&q->columns[0], PG_BYTEA);
     once__pg_array_begin(&q->columns[1], PG_BYTEA);
     for (const once_pg_fact *fact = q->facts; fact; fact = fact->next) {
-        if ((fact->value.len > 0) != set) continue;
+        if ((fact->value.len > 0) != set || fact->least) continue;
         once__pg_put_bytes(&q->columns[0], fact->name);
         once__pg_put_bytes(&q->columns[1], fact->value);
     }
@@ -305,15 +309,30 @@ static int facts_send_some(once_postgres *q, bool set, size_t *sent, once_error 
 
 static int facts_send(once_postgres *q, size_t *sent, once_error *err)
 {
+    q->count_at = SIZE_MAX;
     if (!q->facts) return ONCE_OK;
-    const int rc = facts_send_some(q, true, sent, err);
-    return rc == ONCE_OK ? facts_send_some(q, false, sent, err) : rc;
+    int rc = facts_send_some(q, true, sent, err);
+    if (rc == ONCE_OK) rc = facts_send_some(q, false, sent, err);
+    for (const once_pg_fact *fact = q->facts; fact && rc == ONCE_OK; fact = fact->next) {
+        unsigned char least[ONCE_NUMBER_SIZE];
+        once_pg_params params = {0};
+        if (!fact->least) continue;
+        once__number_put(least, fact->least);
+        once__pg_param_bytes(&params, fact->name);
+        once__pg_param_bytes(&params, fact->value);
+        once__pg_param_bytes(&params, (once_bytes){(const char *)least, sizeof least});
+        assert(q->count_at == SIZE_MAX);
+        q->count_at = (*sent)++;
+        rc = once__pg_send(q->pg, PG_FACT_COUNT, &params, err);
+    }
+    return rc;
 }
 
 /* A constraint that is checked at the end is the fault of a message, and so is a trigger, when nobody has asked for it before. */
 static int commit_failed(once_postgres *q, int rc, size_t commit_at, once_error *err)
 {
     once_pg *pg = q->pg;
+    if (pg->failed_at == q->count_at && strcmp(pg->failed_state, "22012") == 0) return once__store_forgot(err);
     const bool at_commit = pg->failed_state[0] && pg->failed_at == commit_at;
     const bool of_message = pg->presumed ? once__pg_status(pg->failed_state) == ONCE_E_MESSAGE : strncmp(pg->failed_state, "23", 2) == 0;
     if (!at_commit || !of_message) return rc;
@@ -982,7 +1001,7 @@ static int pg_fact_get(once_store *store, const char *name, once_bytes *out, onc
 }
 
 /* Kept for the commit. */
-static int fact_keep(once_postgres *q, once_bytes name, once_bytes value, once_error *err)
+static int fact_keep(once_postgres *q, once_bytes name, uint64_t least, once_bytes value, once_error *err)
 {
     once_pg_fact *fact = fact_of(q, name);
     if (!fact) {
@@ -992,6 +1011,7 @@ static int fact_keep(once_postgres *q, once_bytes name, once_bytes value, once_e
         q->facts = fact;
     }
     fact->value = (once_bytes){0};
+    fact->least = least;
     return value.len == 0 || once_arena_copy(&q->arena, value, &fact->value) ? ONCE_OK : no_memory(err);
 }
 
@@ -1000,8 +1020,33 @@ static int pg_fact_set(once_store *store, const char *name, once_bytes value, on
     once_postgres *q = (once_postgres *)store;
     int rc = ask_begin(q, true, err);
     if (rc != ONCE_OK) return rc;
-    rc = fact_keep(q, (once_bytes){name, strlen(name)}, value, err);
+    rc = fact_keep(q, (once_bytes){name, strlen(name)}, 0, value, err);
     return ask_end(q, rc, err);
+}
+
+static int pg_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+{
+    once_postgres *q = (once_postgres *)store;
+    assert(q->shelf.in_tx && value.len);
+    int rc = ask_begin(q, true, err);
+    if (rc != ONCE_OK) return rc;
+    rc = fact_keep(q, (once_bytes){name, strlen(name)}, least, value, err);
+    return ask_end(q, rc, err);
+}
+
+static int pg_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+{
+    once_postgres *q = (once_postgres *)store;
+    once_pg_params params = {0};
+    PGresult *result = NULL;
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    once__pg_param_bytes(&params, (once_bytes){prefix, strlen(prefix)});
+    rc = ask_end(q, ask(q, PG_FACTS, &params, &result, err), err);
+    for (int i = 0; rc == ONCE_OK && i < PQntuples(result); i++)
+        if (!visit(user, once__pg_bytes(result, i, 0), once__pg_bytes(result, i, 1))) break;
+    PQclear(result);
+    return rc;
 }
 
 /* ---- open, close ---- */
@@ -1168,4 +1213,6 @@ const once_store_ops once__store_postgres = {
     .time = once__engine_time,
     .fact_get = pg_fact_get,
     .fact_set = pg_fact_set,
+    .fact_count = pg_fact_count,
+    .facts = pg_facts,
 };

@@ -91,7 +91,7 @@ enum once_pg_statement {
     PG_DUE, PG_BY_TOKEN,
     PG_LETTERS_PUT, PG_LETTERS_COUNT, PG_LETTER_GET, PG_LETTER_DROP, PG_LETTERS, PG_AUDIT_PUT, PG_AUDITS,
     PG_STATS, PG_STATS_LETTERS, PG_LIST_LIVE, PG_LIST_FINISHED,
-    PG_FACT_GET, PG_FACTS_SET, PG_FACTS_DELETE,
+    PG_FACT_GET, PG_FACTS, PG_FACTS_SET, PG_FACT_COUNT, PG_FACTS_DELETE,
     PG_SWEEP_LOCK, PG_SWEEP_UNLOCK, PG_SWEEP_LOOK, PG_SWEEP, PG_SWEEP_WAITING, PG_SWEEP_LANES_LOOK, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
     PG_STATEMENTS
 };
@@ -100,6 +100,7 @@ typedef struct once_pg_fact once_pg_fact;
 struct once_pg_fact {
     once_pg_fact *next;
     once_bytes name, value; /* empty: there is none */
+    uint64_t least;         /* the number that the one in the table must have at least; 0: it does not matter */
 };
 
 enum { PG_LETTER_COLUMNS = 21 };
@@ -134,6 +135,7 @@ typedef struct once_postgres {
     once_pg_array columns[PG_COLUMNS]; /* of what is being sent */
     once_pg_array letters[PG_LETTER_COLUMNS]; /* that commit has to write, if it has any */
     once_pg_fact *facts;                      /* the same */
+    size_t count_at;                          /* which of the statements of a commit is the one that may find a number too low; SIZE_MAX: none */
     once_buf detail;
 } once_postgres;
 

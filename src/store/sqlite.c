@@ -100,6 +100,7 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_FACT_SET] = "UPDATE once_fact SET value = ?2, sum = " SUM_OF("f", "?1, ?2") " WHERE name = ?1",
     [SQL_FACT_ADD] = "INSERT INTO once_fact(" FACT_SUMMED ", sum) VALUES (?1, ?2, " SUM_OF("f", "?1, ?2") ")",
     [SQL_FACT_DELETE] = "DELETE FROM once_fact WHERE name = ?1",
+    [SQL_FACTS] = "SELECT name, value, sum = " FACT_SUM " FROM once_fact WHERE substr(name, 1, length(?1)) = ?1",
 };
 
 /* What differs on a borrowed connection. SQL_ROLLBACK is followed by SQL_COMMIT there. */
@@ -829,6 +830,41 @@ static int sqlite_fact_set(once_store *store, const char *name, once_bytes value
     return ask_end(q, rc, err);
 }
 
+static int sqlite_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    once_bytes there = {0};
+    assert(q->shelf.in_tx);
+    const int rc = least ? sqlite_fact_get(store, name, &there, &q->arena, err) : ONCE_OK;
+    if (rc != ONCE_OK) return rc;
+    if (!once__fact_may_follow(there, least)) {
+        q->shelf.broken = true;
+        return once__store_forgot(err);
+    }
+    return sqlite_fact_set(store, name, value, err);
+}
+
+static int sqlite_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    sqlite3_stmt *stmt = q->sql[SQL_FACTS];
+    rc = once__present_check(q, PRESENT_FACTS, INT64_MAX - 1, err);
+    if (rc != ONCE_OK) return ask_end(q, rc, err);
+    sqlite3_bind_text(stmt, 1, prefix, -1, SQLITE_STATIC);
+    int code;
+    while (rc == ONCE_OK && (code = sqlite3_step(stmt)) != SQLITE_DONE) {
+        const once_bytes name = {(const char *)sqlite3_column_text(stmt, 0), (size_t)sqlite3_column_bytes(stmt, 0)};
+        if (code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);
+        else if (!sqlite3_column_int(stmt, 2))
+            rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': the fact '%.*s' is damaged; restore it from a backup", q->db->path, (int)name.len, name.data);
+        else if (!visit(user, name, (once_bytes){sqlite3_column_blob(stmt, 1), (size_t)sqlite3_column_bytes(stmt, 1)})) break;
+    }
+    sqlite3_reset(stmt);
+    return ask_end(q, rc, err);
+}
+
 /* ---- the time, set by an operator ---- */
 
 /* Entries that wait or are claimed keep their distance to a time that goes back: they would wait for years otherwise. */
@@ -1221,4 +1257,6 @@ const once_store_ops once__store_sqlite = {
     .confirm_time = sqlite_confirm_time,
     .fact_get = sqlite_fact_get,
     .fact_set = sqlite_fact_set,
+    .fact_count = sqlite_fact_count,
+    .facts = sqlite_facts,
 };

@@ -78,6 +78,12 @@ void once__store_close(once_store *store)
     store->ops->close(store);
 }
 
+int once__store_forgot(once_error *err)
+{
+    return once_fail(err, ONCE_E_FORGOTTEN, "the store has forgotten commits that it had acknowledged: a failover to a replica that was behind, or a backup that was"
+                     " restored; messages of that time may be lost or run again; start again to go on from what it knows");
+}
+
 /* ---- repeats ---- */
 
 const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME])

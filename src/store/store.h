@@ -126,6 +126,7 @@ typedef struct once_store_options {
 typedef bool once_entry_visit(void *user, const once_entry *entry); /* false ends the listing */
 typedef bool once_letter_visit(void *user, const once_letter *letter);
 typedef bool once_audit_visit(void *user, const once_audit *audit);
+typedef bool once_fact_visit(void *user, once_bytes name, once_bytes value);
 
 typedef struct once_store_ops {
     const char *scheme; /* "sqlite" */
@@ -189,7 +190,7 @@ typedef struct once_store_ops {
      * its own to compare. */
     int (*verify)(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
 
-    int (*time)(once_store *store, once_store_time *out, once_error *err); /* writes nothing */
+    int (*time)(once_store *store, once_store_time *out, once_error *err); /* that of the open transaction, if one is; writes nothing */
     /* An operator says that the wall clock of this machine is right: it is the time of the store from now on, ahead or behind. Leases
      * and due times of unfinished entries keep their distance when it goes back; what is finished is remembered longer then.
      * In a transaction, together with `audit`. NULL: a server's clock decides, or nothing is kept. */
@@ -198,6 +199,11 @@ typedef struct once_store_ops {
     /* Small named facts: the key spec of a consumer, whether its last run ended cleanly. An empty value deletes. */
     int (*fact_get)(once_store *store, const char *name, once_bytes *out, once_arena *arena, once_error *err);
     int (*fact_set)(once_store *store, const char *name, once_bytes value, once_error *err);
+    /* A fact that counts, inside a transaction: `value` begins with a number (once__number_put). Commit fails with ONCE_E_FORGOTTEN, and nothing
+     * of the transaction happens, when the number that is there is below `least`, or none is and least > 0: the store had acknowledged more. */
+    int (*fact_count)(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err);
+    /* Those whose names begin with `prefix`, in no order; outside of transactions. The visitor leaves the store alone. */
+    int (*facts)(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err);
 } once_store_ops;
 
 /* Drivers embed this as their first member. */
@@ -218,6 +224,26 @@ const once_store_ops *once__store_find(const char *scheme, size_t len);
 const once_store_ops *const *once__store_list(size_t *n);
 /* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */
 bool once__letter_is_of(const once_letter *letter, const once_entry *entry);
+
+/* Numbers in facts: the highest byte first, so that bytes compare as numbers do. */
+enum { ONCE_NUMBER_SIZE = 8 };
+static inline void once__number_put(unsigned char out[ONCE_NUMBER_SIZE], uint64_t number)
+{
+    for (int i = 0; i < ONCE_NUMBER_SIZE; i++) out[i] = (unsigned char)(number >> (8 * (ONCE_NUMBER_SIZE - 1 - i)));
+}
+static inline uint64_t once__number_get(const void *from)
+{
+    const unsigned char *bytes = from;
+    uint64_t number = 0;
+    for (int i = 0; i < ONCE_NUMBER_SIZE; i++) number = number << 8 | bytes[i];
+    return number;
+}
+/* For drivers: whether a fact that counts may follow the one that is there. */
+static inline bool once__fact_may_follow(once_bytes there, uint64_t least)
+{
+    return least == 0 || (there.len >= ONCE_NUMBER_SIZE && once__number_get(there.data) >= least);
+}
+int once__store_forgot(once_error *err); /* ONCE_E_FORGOTTEN, in words */
 
 /* How often an effect outside of the store was started again after one that may have happened: a number for each consumer, kept for ever.
  * `n` is added in the transaction that is open; it may be below 0. */

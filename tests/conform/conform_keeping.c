@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "conform.h"
+#include "store/worker.h"
 
 /* --- transactions --- */
 
@@ -167,6 +168,224 @@ static void facts_belong_to_the_transaction(fixture *f)
         assert_ok(f, f->store->ops->fact_get(f->store, "new", &value, &f->arena, &f->err));
         assert_bytes(value, committed ? "4" : "");
     }
+}
+
+/* --- facts that count, and workers --- */
+
+static void reopen_if_kept(fixture *f)
+{
+    if ((f->store->ops->bits | f->driver->also) & ONCE_STORE_DURABLE) reopen(f);
+}
+
+static int count_to(fixture *f, uint64_t least, uint64_t number)
+{
+    unsigned char value[ONCE_NUMBER_SIZE + 2];
+    once__number_put(value, number);
+    memcpy(value + ONCE_NUMBER_SIZE, "ab", 2);
+    do_begin(f);
+    const once_request r = ask(f, "beside it");
+    do_claim(f, &r);
+    int rc = f->store->ops->fact_count(f->store, "count", least, (once_bytes){(const char *)value, sizeof value}, &f->err);
+    if (rc == ONCE_OK) rc = f->store->ops->commit(f->store, &f->err);
+    else f->store->ops->rollback(f->store);
+    return rc;
+}
+
+static uint64_t counted(fixture *f)
+{
+    once_bytes value;
+    assert_ok(f, f->store->ops->fact_get(f->store, "count", &value, &f->arena, &f->err));
+    assert_true(value.len == 0 || value.len == ONCE_NUMBER_SIZE + 2);
+    return value.len ? once__number_get(value.data) : 0;
+}
+
+static void f89_a_number_that_went_back_is_forgotten_commits(fixture *f)
+{
+    assert_ok(f, count_to(f, 0, 1));
+    assert_ok(f, count_to(f, 1, 255));
+    assert_ok(f, count_to(f, 255, 256));
+    assert_ok(f, count_to(f, 255, 257)); /* the one before may have been lost, and was not */
+    assert_int_equal(counted(f), 257);
+    reopen_if_kept(f);
+    assert_int_equal(count_to(f, 258, 259), ONCE_E_FORGOTTEN);
+    assert_int_equal(counted(f), 257);
+    assert_ok(f, f->store->ops->fact_set(f->store, "count", (once_bytes){0}, &f->err));
+    assert_int_equal(count_to(f, 1, 2), ONCE_E_FORGOTTEN);
+    assert_int_equal(counted(f), 0);
+    assert_int_equal(once_status_class(ONCE_E_FORGOTTEN), ONCE_CLASS_FATAL);
+    assert_ok(f, count_to(f, 0, 3)); /* and the store works on */
+}
+
+static void f89_nothing_of_a_commit_happens_when_the_store_forgot(fixture *f)
+{
+    assert_ok(f, count_to(f, 0, 5));
+    use(f, 1); /* what somebody else wrote is not known to us */
+    const once_request r = ask(f, "k");
+    unsigned char value[ONCE_NUMBER_SIZE];
+    once__number_put(value, 9);
+    do_begin(f);
+    do_claim(f, &r);
+    assert_true(do_settle(f, &r, ONCE_DONE));
+    int rc = f->store->ops->fact_count(f->store, "count", 8, (once_bytes){(const char *)value, sizeof value}, &f->err);
+    if (rc == ONCE_OK) rc = f->store->ops->commit(f->store, &f->err);
+    else f->store->ops->rollback(f->store);
+    assert_int_equal(rc, ONCE_E_FORGOTTEN);
+    assert_int_equal(do_get(f, r.id).state, ONCE_STATE_ABSENT);
+    assert_int_equal(counted(f), 5);
+}
+
+typedef struct found_facts {
+    size_t n, bytes;
+} found_facts;
+
+static bool find_fact(void *user, once_bytes name, once_bytes value)
+{
+    found_facts *found = user;
+    assert_true(name.len >= 2 && memcmp(name.data, "a/", 2) == 0);
+    found->n++;
+    found->bytes += value.len;
+    return true;
+}
+
+static void facts_are_found_by_the_beginning_of_their_names(fixture *f)
+{
+    const char *const names[] = {"a", "a/1", "a/22", "a/3", "a0", "b/1"};
+    found_facts found = {0};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_ok(f, f->store->ops->fact_set(f->store, names[i], ONCE_BYTES("xy"), &f->err));
+    assert_ok(f, f->store->ops->fact_set(f->store, "a/3", (once_bytes){0}, &f->err));
+    assert_ok(f, f->store->ops->facts(f->store, "a/", find_fact, &found, &f->err));
+    assert_int_equal(found.n, 2);
+    assert_int_equal(found.bytes, 4);
+}
+
+typedef struct seen_workers {
+    size_t n, alive;
+    uint64_t last;
+} seen_workers;
+
+static bool see_worker(void *user, const once_worker *worker, once_worker_state state)
+{
+    seen_workers *seen = user;
+    seen->n++;
+    seen->alive += state == ONCE_WORKER_ALIVE;
+    seen->last = worker->run;
+    assert_true(worker->who[0] != 0);
+    return true;
+}
+
+static seen_workers workers_of(fixture *f, const char *consumer)
+{
+    seen_workers seen = {0};
+    assert_ok(f, once_workers_each(f->store, text(consumer), see_worker, &seen, &f->err));
+    return seen;
+}
+
+static once_worker new_worker(fixture *f, uint64_t run, bool *died)
+{
+    once_worker worker;
+    once_worker_init(&worker, f->store, text("c"), run, 0);
+    *died = false;
+    assert_ok(f, once_worker_begin(&worker, f->store, died, &f->err));
+    return worker;
+}
+
+static int renew(fixture *f, once_worker *worker)
+{
+    do_begin(f);
+    int rc = once_worker_renew(worker, f->store, &f->err);
+    if (rc == ONCE_OK) rc = f->store->ops->commit(f->store, &f->err);
+    else f->store->ops->rollback(f->store);
+    if (rc == ONCE_OK) once_worker_kept(worker);
+    return rc;
+}
+
+static void f100_workers_are_alive_as_long_as_they_renew(fixture *f)
+{
+    bool died;
+    once_worker first = new_worker(f, 11, &died);
+    assert_false(died);
+    pass(f, ONCE_WORKER_LEASE_MS / 2);
+    once_worker second = new_worker(f, 22, &died);
+    assert_false(died); /* it goes on: no alarm */
+    assert_int_equal(workers_of(f, "c").n, 2);
+    assert_int_equal(workers_of(f, "c").alive, 2);
+    assert_int_equal(workers_of(f, "c").last, 22); /* by their begin */
+    assert_int_equal(workers_of(f, "other").n, 0);
+    pass(f, 1);
+    assert_ok(f, renew(f, &first));
+    pass(f, ONCE_WORKER_LEASE_MS - 1);
+    assert_int_equal(workers_of(f, "c").alive, 1); /* the second one is late */
+    assert_int_equal(workers_of(f, "c").n, 2);
+    assert_ok(f, once_worker_end(&first, f->store, &f->err));
+    assert_int_equal(workers_of(f, "c").n, 1);
+
+    once_worker third = new_worker(f, 33, &died);
+    assert_true(died); /* said once */
+    once_worker fourth = new_worker(f, 44, &died);
+    assert_false(died);
+    assert_ok(f, renew(f, &second)); /* it was late, not dead: nothing was forgotten */
+    assert_int_equal(workers_of(f, "c").alive, 3);
+    assert_ok(f, once_worker_end(&second, f->store, &f->err));
+    assert_ok(f, once_worker_end(&third, f->store, &f->err));
+    assert_ok(f, once_worker_end(&fourth, f->store, &f->err));
+    assert_int_equal(workers_of(f, "c").n, 0);
+}
+
+static void f100_a_process_that_is_not_there_is_dead_at_once(fixture *f)
+{
+    bool died;
+    once_worker gone;
+    once_worker_init(&gone, f->store, text("c"), 11, 0);
+    gone.started++; /* another process has its number now */
+    died = false;
+    assert_ok(f, once_worker_begin(&gone, f->store, &died, &f->err));
+    assert_int_equal(workers_of(f, "c").alive, 0);
+    once_worker next = new_worker(f, 22, &died);
+    assert_true(died);
+    assert_int_equal(workers_of(f, "c").n, 1); /* its record is dropped */
+    once_worker_init(&gone, f->store, text("c"), 33, 0);
+    gone.machine++; /* a container of the same name that was started anew: the other one need not be dead */
+    died = false;
+    assert_ok(f, once_worker_begin(&gone, f->store, &died, &f->err));
+    assert_int_equal(workers_of(f, "c").alive, 2);
+    new_worker(f, 44, &died);
+    assert_true(died);
+    assert_int_equal(workers_of(f, "c").n, 3);
+    assert_ok(f, renew(f, &gone));
+    assert_ok(f, renew(f, &next));
+}
+
+static void f89_a_worker_whose_record_went_back_stops(fixture *f)
+{
+    bool died;
+    once_bytes before;
+    once_worker worker = new_worker(f, 11, &died);
+    assert_ok(f, renew(f, &worker));
+    assert_ok(f, f->store->ops->fact_get(f->store, worker.name, &before, &f->arena, &f->err));
+    assert_ok(f, renew(f, &worker));
+    once_worker lost = worker; /* a renewal whose commit nobody knows of: it is numbered all the same */
+    lost.tried++;
+    assert_ok(f, renew(f, &lost));
+    assert_ok(f, f->store->ops->fact_set(f->store, worker.name, before, &f->err));
+    reopen_if_kept(f);
+    assert_int_equal(renew(f, &worker), ONCE_E_FORGOTTEN);
+    assert_ok(f, f->store->ops->fact_set(f->store, worker.name, (once_bytes){0}, &f->err));
+    assert_int_equal(renew(f, &worker), ONCE_E_FORGOTTEN);
+}
+
+static void dead_workers_are_dropped_after_a_day(fixture *f)
+{
+    bool died;
+    new_worker(f, 11, &died);
+    pass(f, ONCE_WORKER_LEASE_MS + 86400000);
+    new_worker(f, 22, &died);
+    assert_true(died);
+    assert_int_equal(workers_of(f, "c").n, 2);
+    pass(f, 1);
+    new_worker(f, 33, &died);
+    assert_false(died);
+    assert_int_equal(workers_of(f, "c").n, 2);
+    assert_int_equal(workers_of(f, "c").last, 33);
 }
 
 /* A question between claim and settle must not make two records of one. */
@@ -676,6 +895,13 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(a_claim_alone_in_a_transaction_is_kept_or_harmless, ONCE_STORE_TX),
     CONFORM_WITH(a_transaction_over_an_existing_claim, ONCE_STORE_TX),
     CONFORM_WITH(facts_belong_to_the_transaction, ONCE_STORE_TX),
+    CONFORM(f89_a_number_that_went_back_is_forgotten_commits),
+    CONFORM_WITH(f89_nothing_of_a_commit_happens_when_the_store_forgot, ONCE_STORE_SHARED),
+    CONFORM(facts_are_found_by_the_beginning_of_their_names),
+    CONFORM(f100_workers_are_alive_as_long_as_they_renew),
+    CONFORM(f100_a_process_that_is_not_there_is_dead_at_once),
+    CONFORM(f89_a_worker_whose_record_went_back_stops),
+    CONFORM(dead_workers_are_dropped_after_a_day),
     CONFORM_WITH(asked_between_claim_and_settle_in_one_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(bury_in_a_transaction, ONCE_STORE_TX),
     CONFORM_WITH(f26_conflicts_of_one_content_are_one_letter, ONCE_STORE_OWNS | ONCE_STORE_LIST),

@@ -270,27 +270,40 @@ def test_warning_after_a_kill(tmp_path):
     all_done(p, ended)
 
 
-def test_f80_a_run_that_ends_takes_no_mark_but_its_own(tmp_path):
-    """One ends well beside another, which is killed then: the next one is warned."""
-    def marks():
-        return p.is_running() and p.rows("SELECT value FROM once_fact WHERE name LIKE 'run/%'")
+def test_f100_workers_side_by_side(tmp_path):
+    """One starts beside another without penalty or alarm; one ends, one is killed; the next one is told of the killed one alone."""
+    def workers(state):
+        return [w for w in p.once("status", "--json", p.name).json["workers"] if w["state"] == state]
 
     p = Pipeline(tmp_path, CONFIG, TABLES, source="{path: in.ndjson, follow: true}")
-    with p.start() as first:
-        of_first = until(marks, what="the first runs")
-        with p.start() as second:
-            of_second = until(lambda: marks() != of_first and marks(), what="the second runs")
+    p.write(*some(20))
+    with p.start(*LOUD) as first:
+        until(lambda: p.is_running() and p.value("SELECT n FROM total") == 20, what="the first is done")
+        seen = workers("alive")
+        assert len(seen) == 1 and seen[0]["done"] == 20 and seen[0]["holds"] == 0, seen
+        assert seen[0]["who"].endswith(f":{first.process.pid}"), seen
+        with p.start(*LOUD) as second:
+            until(lambda: len(workers("alive")) == 2, what="the second runs")
+            text = p.once("status", p.name).out
+            assert text.count("  worker ") == 2 and f":{second.process.pid}, alive, since " in text, text
             first.send(signal.SIGTERM)
-            assert first.end().status == 0
-            assert marks() == of_second
+            ended = first.end()
+            assert ended.status == 0 and "unclean" not in ended.err, ended
+            assert len(workers("alive")) == 1
             second.send(signal.SIGKILL)
-            second.process.wait()
+            assert "unclean" not in second.end().err
+    assert len(workers("gone")) == 1 and not workers("alive")
     with p.start(*LOUD) as third:
-        until(lambda: marks() != of_second, what="the third runs")
+        until(lambda: len(workers("alive")) == 1, what="the third runs")
+        with p.start(*LOUD) as fourth:
+            until(lambda: len(workers("alive")) == 2, what="the fourth runs")
+            fourth.send(signal.SIGTERM)
+            ended = fourth.end()
+            assert ended.status == 0 and "unclean" not in ended.err, ended
         third.send(signal.SIGTERM)
         ended = third.end()
     assert ended.status == 0 and "unclean" in ended.err, ended
-    assert not marks()
+    assert p.once("status", "--json", p.name).json["workers"] == []
 
 
 def test_f68_stderr_blocked(tmp_path):

@@ -215,7 +215,7 @@ class Pipeline:
         """A run is past its start, so that it listens to signals; a run that was killed leaves this true."""
         if not os.path.exists(self.database) or not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'once_fact'"):
             return False
-        return bool(self.rows("SELECT 1 FROM once_fact WHERE name LIKE 'run/%'"))
+        return bool(self.rows("SELECT 1 FROM once_fact WHERE name LIKE 'worker/%'"))
 
     def letters(self):
         """Dead letters as (line, reason), in order of the lines."""

@@ -87,7 +87,7 @@ class PostgresPipeline(Pipeline):
         return self.value(f"SELECT to_regclass('{name}') IS NOT NULL")
 
     def is_running(self):
-        return self.has_table("once_fact") and bool(self.rows("SELECT 1 FROM once_fact WHERE encode(name, 'escape') LIKE 'run/%'"))
+        return self.has_table("once_fact") and bool(self.rows("SELECT 1 FROM once_fact WHERE encode(name, 'escape') LIKE 'worker/%'"))
 
     def letters(self):
         found = self.rows("SELECT encode(point, 'escape') AS point, encode(reason, 'escape') AS reason FROM once_letter")

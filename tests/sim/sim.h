@@ -252,6 +252,7 @@ struct sim_worker {
     sim_source source;
     once_pipe *pipe;
     once_executor executor;
+    once_worker record; /* its own, which it renews */
     once_action *store_action, *source_action, *effect_action;
     int64_t fetch_until_ms;
     bool store_done, source_done, effect_done; /* carried out, but the machine does not know */

@@ -256,6 +256,20 @@ static int sim_fact_set(once_store *store, const char *name, once_bytes value, o
     return rc == ONCE_OK ? w->real->ops->fact_set(w->real, name, value, err) : rc;
 }
 
+static int sim_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    note_failed_commit(w, rc);
+    return rc == ONCE_OK ? w->real->ops->fact_count(w->real, name, least, value, err) : rc;
+}
+
+static int sim_time(once_store *store, once_store_time *out, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    return w->real->ops->time(w->real, out, err);
+}
+
 /* --- transactions --- */
 
 static int sim_begin(once_store *store, once_error *err)
@@ -326,6 +340,8 @@ static const once_store_ops store_ops = {
     .sweep = sim_sweep,
     .fact_get = sim_fact_get,
     .fact_set = sim_fact_set,
+    .fact_count = sim_fact_count,
+    .time = sim_time,
 };
 
 /* --- life --- */

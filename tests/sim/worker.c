@@ -5,6 +5,8 @@
 
 #include "sim.h"
 
+#define RENEW_MS 2000
+
 /* --- effects --- */
 
 static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
@@ -129,10 +131,13 @@ void sim_worker_start(sim_worker *w)
         .prepare = prepare,
         .unclean = w->unclean,
         .finite = world->finite,
+        .renew_ms = RENEW_MS,
     };
     once_error err = {0};
     if (once_pipe_new(&options, &w->pipe, &err) != ONCE_OK) abort();
     once_executor_init(&w->executor, &w->store.store, world->spec->consumer, run_effects, w);
+    once_worker_init(&w->record, w->real, world->spec->consumer, w->incarnation, 0);
+    w->executor.worker = &w->record;
     w->state = UP;
     sim_trace(world, w->index, w->unclean ? "starts after an unclean end" : "starts", NULL, (int64_t)w->incarnation, -1,
               ONCE_OK);
@@ -176,6 +181,7 @@ static void ended(sim_worker *w)
     once_error err = {0};
     const int status = once_pipe_status(w->pipe, &err);
     sim_trace(world, w->index, "ends", NULL, -1, -1, status);
+    if (status == ONCE_E_FORGOTTEN) sim_violation(world, "worker %d: its store forgot nothing, and it says so", w->index);
     w->unclean = status != ONCE_OK && sim_chance(world, 50);
     if (status == ONCE_OK) {
         if (sim_flights_air(w, -1)) sim_violation(world, "worker %d: ended well while effects were under way", w->index);

@@ -13,7 +13,7 @@
 #include "runtime/executor.h"
 #include "testenv.h"
 
-enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8, RETRY_MS = 300 };
+enum { BATCH = 4, SLOTS = 2, HELD_MAX = 8, RETRY_MS = 300, RENEW_MS = 1000 };
 
 typedef struct fixture {
     test_env world;
@@ -33,6 +33,7 @@ typedef struct fixture {
     unsigned failing; /* so many effects ask for another try */
     int trouble;      /* not ONCE_OK: effects cannot be started, for this reason */
     size_t lose;      /* the reply to the first take of so many is lost; 0: to none */
+    unsigned renewed; /* by themselves, not with a batch */
     once_item *held[HELD_MAX];
     size_t held_n;
 } fixture;
@@ -54,7 +55,8 @@ static int run_nothing(void *user, once_item *const *items, size_t n, bool caref
 static void open_pipe(fixture *f, bool finite)
 {
     const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
-    const once_pipe_options pipe_options = {.spec = &f->spec, .env = &f->world.env, .run = 1, .prepare = prepare, .finite = finite};
+    const once_pipe_options pipe_options = {.spec = &f->spec, .env = &f->world.env, .run = 1, .prepare = prepare, .finite = finite,
+                                            .renew_ms = RENEW_MS};
     once_error err;
     test_env_init(&f->world, 1);
     f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .effect = ONCE_EFFECT_CALLBACK, .slots = SLOTS, .lease_ms = 1000000000,
@@ -126,6 +128,7 @@ static bool step_store(fixture *f)
 {
     once_action *action = once_pipe_store_action(f->pipe, f->now_ms);
     if (!action) return false;
+    f->renewed += action->kind == ONCE_ACT_RENEW;
     const bool refuse = f->store_status && action->kind == ONCE_ACT_BEGIN;
     f->refused += refuse;
     if (refuse) action->status = once_fail(&action->error, f->store_status, "not now");
@@ -264,6 +267,62 @@ static void f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole(void **state
     assert_int_equal(once_pipe_counts(f->pipe)->done, SLOTS + SLOTS - 1);
 }
 
+static void f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    f->bounded = true;
+    open_pipe(f, false);
+    once_worker_init(&worker, f->store, f->spec.consumer, 1, 0);
+    f->executor.worker = &worker;
+    while (f->now_ms < 10 * RENEW_MS) work(f, 1); /* nothing to do */
+    assert_in_range(f->renewed, 8, 10);
+    assert_int_equal(worker.number, f->renewed);
+
+    const unsigned before = f->renewed;
+    const int64_t end_ms = f->now_ms + 10 * RENEW_MS;
+    while (f->now_ms < end_ms) {
+        f->left = 1;
+        work(f, 1);
+        f->now_ms += 10;
+        test_env_pass(&f->world, 10);
+    }
+    assert_in_range(f->renewed, before, before + 1);
+    assert_true(worker.number > before + 10 && worker.done > 10);
+
+    /* Told to stop, and something does not end yet: it is alive as long. */
+    f->slow = f->fetched + 1;
+    f->left = 1;
+    while (!f->held_n) work(f, 1);
+    f->spec.drain_ms = 100 * RENEW_MS;
+    once_pipe_stop(f->pipe);
+    const uint64_t number = worker.number;
+    const int64_t stopped_ms = f->now_ms;
+    while (f->now_ms < stopped_ms + 10 * RENEW_MS) work(f, 1);
+    assert_in_range(worker.number, number + 8, number + 11);
+    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    work(f, 100);
+    assert_true(once_pipe_ended(f->pipe));
+}
+
+static void f89_a_worker_stops_when_its_store_has_forgotten_it(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    once_error err = {0};
+    open_pipe(f, false);
+    once_worker_init(&worker, f->store, f->spec.consumer, 1, 0);
+    f->executor.worker = &worker;
+    work(f, 500);
+    assert_true(worker.number > 3 && f->acked > 0);
+    assert_int_equal(f->store->ops->fact_set(f->store, worker.name, (once_bytes){0}, &err), ONCE_OK);
+    const uint64_t acked = once_pipe_counts(f->pipe)->acked;
+    for (int i = 0; i < 1000 && !once_pipe_ended(f->pipe); i++) work(f, 1);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FORGOTTEN);
+    assert_in_range(once_pipe_counts(f->pipe)->acked, acked, acked + BATCH); /* those of the last batch that was committed */
+}
+
 static int64_t troubled_for(fixture *f, int64_t most_ms)
 {
     const int64_t since_ms = f->now_ms;
@@ -297,6 +356,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
         TEST(no_more_waits_behind_a_lane_than_two_batches),
+        TEST(f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself),
+        TEST(f89_a_worker_stops_when_its_store_has_forgotten_it),
         TEST(a_source_that_fails_now_and_then_is_not_given_up),
         TEST(f46_nothing_is_fetched_while_the_store_is_away),
         TEST(f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole),

@@ -133,6 +133,7 @@ typedef struct once_redis {
     char prefix[ONCE_REDIS_NAME + 2]; /* "{NAME}" */
     char sha[41];                     /* of the commit script */
     unsigned connections;             /* as of the last use of names */
+    unsigned counted_on;              /* the connection on which the number of a worker was compared */
     bool durable;                     /* the server keeps what it acknowledges; told by its settings, with every commit */
     char durability[200];             /* in words */
     int wait_ms;                      /* how long replicas may take */

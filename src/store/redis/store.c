@@ -173,6 +173,43 @@ static int redis_fact_set(once_store *store, const char *name, once_bytes value,
     return set_fact(store, name, value, err); /* it is the same the second time, and a run need not end because a reply was lost */
 }
 
+/* The number of commits in the head is what tells that commits were forgotten, with each of them; this one is asked for once in a
+ * connection. */
+static int redis_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
+{
+    once_redis *r = self(store);
+    once_bytes there = {0};
+    assert(r->shelf.in_tx);
+    if (least && r->counted_on != once__redis_connections(r->link)) {
+        const int rc = read_fact(r, name, &r->arena, &there, err);
+        if (rc != ONCE_OK) return rc;
+        if (!once__fact_may_follow(there, least)) {
+            r->shelf.broken = true;
+            return once__store_forgot(err);
+        }
+        r->counted_on = once__redis_connections(r->link);
+    }
+    return redis_fact_set(store, name, value, err);
+}
+
+static int redis_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+{
+    once_redis *r = self(store);
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "HGETALL");
+    once__redis_put_key(r, "f", NULL, 0);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const redisReply *reply = r->pipe.replies[0];
+    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+        const once_bytes name = once__redis_bytes(reply->element[i]);
+        if (name.len < strlen(prefix) || memcmp(name.data, prefix, strlen(prefix)) != 0) continue;
+        if (!visit(user, name, once__redis_bytes(reply->element[i + 1]))) break;
+    }
+    return ONCE_OK;
+}
+
 /* --- the server --- */
 
 static once_bytes setting(const redisReply *reply, const char *name)
@@ -437,7 +474,7 @@ static void redis_describe(once_store *store, char *out, size_t size)
         .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
         .look = once__engine_look, .why = once__engine_why,                                                             \
         .letters = once__redis_letters, .stats = once__redis_stats, .time = once__engine_time, .fact_get = redis_fact_get,                       \
-        .fact_set = redis_fact_set,                                                                                   \
+        .fact_set = redis_fact_set, .fact_count = redis_fact_count, .facts = redis_facts,                                                                                   \
     }
 
 #define REDIS_TEXT "many workers, short horizons; durable with appendfsync always, never across a failover"

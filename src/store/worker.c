@@ -1,0 +1,253 @@
+#include "store/worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+
+#include "base/banned.h"
+
+#define DROP_AFTER_MS INT64_C(86400000)
+
+/* --- processes --- */
+
+static size_t read_small(const char *path, char *out, size_t size)
+{
+    FILE *file = fopen(path, "re");
+    const size_t n = file ? fread(out, 1, size - 1, file) : 0;
+    if (file) fclose(file);
+    out[n] = 0;
+    return n;
+}
+
+/* When a process was started, in ticks since the system was: with its number, that is one process. 0: there is none, or nobody says. */
+static uint64_t started_at(uint64_t pid)
+{
+    char path[64], text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
+    if (!read_small(path, text, sizeof text)) return 0;
+    const char *at = strrchr(text, ')'); /* the name in front may have blanks */
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+/* Where process numbers mean the same: one boot of one system, one namespace of it. */
+static uint64_t machine(void)
+{
+    char text[256];
+    size_t n = read_small("/proc/sys/kernel/random/boot_id", text, 64);
+    const ssize_t space = n ? readlink("/proc/self/ns/pid", text + n, sizeof text - n) : 0;
+    return space > 0 ? once_xxh128(0, text, n + (size_t)space).a : 0;
+}
+
+static bool is_gone(const once_worker *worker)
+{
+    if (!worker->machine || !worker->started || worker->machine != machine()) return false;
+    if (kill((pid_t)worker->pid, 0) != 0 && errno == ESRCH) return true;
+    const uint64_t started = started_at(worker->pid); /* 0: those of others may be hidden from us */
+    return started && started != worker->started;
+}
+
+/* A system or container of the same name that was started anew, most likely. */
+static bool is_restarted(const once_worker *other, const once_worker *self)
+{
+    const char *host = strchr(other->who, '@'), *ours = strchr(self->who, '@');
+    const size_t len = host ? strcspn(host, ":") : 0;
+    if (!ours || len < 2 || strcspn(ours, ":") != len || memcmp(host, ours, len) != 0) return false;
+    return other->machine && self->machine && other->machine != self->machine;
+}
+
+void once_worker_init(once_worker *worker, const once_store *store, once_bytes consumer, uint64_t run, int64_t lease_ms)
+{
+    const once_scope scope = {.consumer = consumer, .operation = ONCE_BYTES("worker")};
+    const once_hash hash = once_key_id(store->secret, &scope, (once_bytes){0});
+    const uint64_t pid = (uint64_t)getpid();
+    *worker = (once_worker){.run = run, .machine = machine(), .pid = pid, .started = started_at(pid),
+                            .lease_ms = lease_ms > ONCE_WORKER_LEASE_MS ? lease_ms : ONCE_WORKER_LEASE_MS};
+    (void)snprintf(worker->who, sizeof worker->who, "%s", store->who);
+    (void)snprintf(worker->name, sizeof worker->name, "worker/%016llx%016llx/%016llx", (unsigned long long)hash.a, (unsigned long long)hash.b,
+                   (unsigned long long)run);
+}
+
+/* --- records --- */
+
+#define NUMBERS(X) X(tried) X(run) X(lease_ms) X(begun_ms) X(seen_ms) X(machine) X(pid) X(started) X(done) X(rate)
+enum {
+#define COUNT(field) NUMBER_##field,
+    NUMBERS(COUNT) N_NUMBERS
+#undef COUNT
+};
+enum { RECORD_MAX = N_NUMBERS * ONCE_NUMBER_SIZE + ONCE_WHO_MAX };
+_Static_assert(NUMBER_tried == 0, "a fact that counts begins with its number");
+
+static size_t record_write(const once_worker *worker, unsigned char out[RECORD_MAX])
+{
+#define PUT(field) once__number_put(out + NUMBER_##field * ONCE_NUMBER_SIZE, (uint64_t)worker->field);
+    NUMBERS(PUT)
+#undef PUT
+    const size_t who = strlen(worker->who);
+    memcpy(out + N_NUMBERS * ONCE_NUMBER_SIZE, worker->who, who);
+    return N_NUMBERS * ONCE_NUMBER_SIZE + who;
+}
+
+static bool record_read(once_bytes name, once_bytes value, once_worker *out)
+{
+    *out = (once_worker){0};
+    if (value.len < N_NUMBERS * ONCE_NUMBER_SIZE || value.len > RECORD_MAX || name.len >= sizeof out->name) return false;
+#define GET(field) out->field = (__typeof__(out->field))once__number_get(value.data + NUMBER_##field * ONCE_NUMBER_SIZE);
+    NUMBERS(GET)
+#undef GET
+    memcpy(out->who, value.data + N_NUMBERS * ONCE_NUMBER_SIZE, value.len - N_NUMBERS * ONCE_NUMBER_SIZE);
+    memcpy(out->name, name.data, name.len);
+    out->number = out->tried;
+    return out->lease_ms > 0 && out->lease_ms < ONCE_NEVER / 2;
+}
+
+/* --- all of a consumer --- */
+
+typedef struct workers {
+    once_worker *at;
+    size_t n, size;
+    bool no_memory;
+} workers;
+
+static bool collect(void *user, once_bytes name, once_bytes value)
+{
+    workers *all = user;
+    if (all->n == all->size) {
+        once_worker *more = realloc(all->at, (all->size + 16) * sizeof *more);
+        all->no_memory = !more;
+        if (!more) return false;
+        all->at = more;
+        all->size += 16;
+    }
+    all->n += record_read(name, value, &all->at[all->n]); /* of a newer version, perhaps: nothing depends on those of others */
+    return true;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const once_worker *x = a, *y = b;
+    return x->begun_ms != y->begun_ms ? (x->begun_ms < y->begun_ms ? -1 : 1) : (x->run > y->run) - (x->run < y->run);
+}
+
+static int read_all(once_store *store, const once_worker *self, workers *out, int64_t *now_ms, once_error *err)
+{
+    char prefix[sizeof self->name];
+    once_store_time time;
+    *out = (workers){0};
+    (void)snprintf(prefix, sizeof prefix, "%.*s", (int)(strrchr(self->name, '/') + 1 - self->name), self->name);
+    int rc = store->ops->facts(store, prefix, collect, out, err);
+    if (rc == ONCE_OK && out->no_memory) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a list of workers");
+    if (rc == ONCE_OK) rc = store->ops->time(store, &time, err); /* after them: none is taken for late because we were slow */
+    if (rc == ONCE_OK) *now_ms = time.now_ms;
+    if (rc == ONCE_OK && out->n) qsort(out->at, out->n, sizeof *out->at, by_begin);
+    return rc;
+}
+
+static once_worker_state state_at(const once_worker *worker, int64_t now_ms)
+{
+    if (is_gone(worker)) return ONCE_WORKER_GONE;
+    return worker->seen_ms + worker->lease_ms <= now_ms ? ONCE_WORKER_LATE : ONCE_WORKER_ALIVE;
+}
+
+int once_workers_each(once_store *store, once_bytes consumer, once_worker_visit *visit, void *user, once_error *err)
+{
+    workers all;
+    once_worker self;
+    int64_t now_ms;
+    once_worker_init(&self, store, consumer, 0, 0);
+    const int rc = read_all(store, &self, &all, &now_ms, err);
+    for (size_t i = 0; rc == ONCE_OK && i < all.n; i++)
+        if (!visit(user, &all.at[i], state_at(&all.at[i], now_ms))) break;
+    free(all.at);
+    return rc;
+}
+
+/* --- one --- */
+
+int once_worker_renew(once_worker *worker, once_store *store, once_error *err)
+{
+    unsigned char record[RECORD_MAX];
+    once_store_time time;
+    int rc = store->ops->time(store, &time, err);
+    if (rc != ONCE_OK) return rc;
+    worker->seen_ms = time.now_ms;
+    if (!worker->begun_ms) worker->begun_ms = time.now_ms;
+    worker->tried++;
+    const size_t len = record_write(worker, record);
+    return store->ops->fact_count(store, worker->name, worker->number, (once_bytes){(const char *)record, len}, err);
+}
+
+/* The fact that says up to when deaths were noticed. */
+static void noticed_name(const once_worker *worker, char out[sizeof worker->name])
+{
+    const char *slash = strrchr(worker->name, '/');
+    (void)snprintf(out, sizeof worker->name, "workers%.*s", (int)(slash - worker->name) - (int)strlen("worker"), worker->name + strlen("worker"));
+}
+
+static int read_noticed(const once_worker *worker, once_store *store, int64_t *out, once_error *err)
+{
+    char name[sizeof worker->name];
+    once_arena arena = {0};
+    once_bytes value;
+    noticed_name(worker, name);
+    const int rc = store->ops->fact_get(store, name, &value, &arena, err);
+    *out = rc == ONCE_OK && value.len == ONCE_NUMBER_SIZE ? (int64_t)once__number_get(value.data) : 0;
+    once_arena_release(&arena);
+    return rc;
+}
+
+static int notice(const once_worker *worker, once_store *store, int64_t now_ms, once_error *err)
+{
+    char name[sizeof worker->name];
+    unsigned char value[ONCE_NUMBER_SIZE];
+    noticed_name(worker, name);
+    once__number_put(value, (uint64_t)now_ms);
+    return store->ops->fact_set(store, name, (once_bytes){(const char *)value, sizeof value}, err);
+}
+
+static int begin(once_worker *worker, once_store *store, const workers *all, int64_t now_ms, bool died, once_error *err)
+{
+    int rc = store->ops->begin(store, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once_worker_renew(worker, store, err); /* first: it asks for the time, and with that a server begins */
+    for (size_t i = 0; rc == ONCE_OK && i < all->n; i++) {
+        const once_worker *other = &all->at[i];
+        const once_worker_state state = state_at(other, now_ms);
+        const bool long_ago = state == ONCE_WORKER_LATE && now_ms - other->seen_ms > other->lease_ms + DROP_AFTER_MS;
+        if (other->run != worker->run && (state == ONCE_WORKER_GONE || long_ago)) rc = store->ops->fact_set(store, other->name, (once_bytes){0}, err);
+    }
+    if (rc == ONCE_OK && died) rc = notice(worker, store, now_ms, err);
+    if (rc == ONCE_OK) return store->ops->commit(store, err);
+    store->ops->rollback(store);
+    return rc;
+}
+
+int once_worker_begin(once_worker *worker, once_store *store, bool *died, once_error *err)
+{
+    workers all;
+    int64_t now_ms = 0, noticed_ms = 0;
+    int rc = read_all(store, worker, &all, &now_ms, err);
+    if (rc == ONCE_OK) rc = read_noticed(worker, store, &noticed_ms, err);
+    for (size_t i = 0; rc == ONCE_OK && i < all.n; i++) {
+        const once_worker *other = &all.at[i];
+        const once_worker_state state = state_at(other, now_ms);
+        if (other->run == worker->run) continue; /* the reply was lost, and this is repeated */
+        const bool late = state == ONCE_WORKER_LATE && other->seen_ms + other->lease_ms > noticed_ms;
+        *died |= late || state == ONCE_WORKER_GONE || (state == ONCE_WORKER_ALIVE && is_restarted(other, worker));
+    }
+    if (rc == ONCE_OK) rc = begin(worker, store, &all, now_ms, *died, err);
+    if (rc == ONCE_OK) once_worker_kept(worker);
+    free(all.at);
+    return rc;
+}
+
+int once_worker_end(const once_worker *worker, once_store *store, once_error *err)
+{
+    return store->ops->fact_set(store, worker->name, (once_bytes){0}, err);
+}

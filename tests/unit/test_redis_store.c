@@ -1098,6 +1098,95 @@ static void f47_emptied_between_the_beginning_and_the_commit(void **state)
     assert_int_equal(once_status_class(f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err)), ONCE_CLASS_FATAL);
 }
 
+/* --- keys that are not ours --- */
+
+/* One transaction that writes to every kind of key: entries of all fates, a lane, a letter, an audit, a fact. */
+static int touch_everything(fixture *f, const char *round)
+{
+    static const once_outcome fates[] = {ONCE_DONE, ONCE_DEAD, ONCE_RETRY, ONCE_RELEASE};
+    enum { FATES = sizeof fates / sizeof *fates };
+    char keys[FATES + 1][40];
+    once_store *store = f->a;
+    const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
+    const once_audit audit = {.consumer = f->scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("resolve")};
+    int rc = store->ops->begin(store, &f->err);
+    for (size_t i = 0; i <= FATES && rc == ONCE_OK; i++) {
+        snprintf(keys[i], sizeof keys[i], "%s-%zu", round, i);
+        const once_request r = ask(f, keys[i], i == 3 ? round : NULL), *requests = &r;
+        once_decision d;
+        rc = store->ops->claim(store, &requests, 1, &d, &f->arena, &f->err);
+        if (rc != ONCE_OK || i == FATES) break; /* the last one stays claimed */
+        const once_settlement s = {.request = &r, .outcome = fates[i], .message = i == 1 || i == 2 ? &message : NULL, .delay_ms = 60000};
+        bool applied;
+        rc = store->ops->settle(store, &s, 1, &applied, &f->err);
+        assert_true(rc != ONCE_OK || applied);
+    }
+    if (rc == ONCE_OK) rc = store->ops->audit(store, &audit, &f->err);
+    if (rc == ONCE_OK) rc = store->ops->fact_set(store, "some", ONCE_BYTES("fact"), &f->err);
+    if (rc == ONCE_OK) return store->ops->commit(store, &f->err);
+    store->ops->rollback(store);
+    return rc;
+}
+
+/* A script that meets such a key ends there, and what it had written would stay. */
+static void f90_a_key_of_another_type_is_named_and_nothing_is_written(void **state)
+{
+    fixture *f = begun(state);
+    static const char *const kinds[] = {"n", "cc", "gc", "iWc", "iwc", "ixc", "w", "dc", "U", "ac", "f"};
+    const char *name = strstr(f->url, "name=") + 5;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char words[128], round[24];
+        snprintf(words, sizeof words, "RENAME {%s}%s {%s}aside", name, kinds[i], name);
+        if (i > 0) run_command(f, words); /* what the rounds before wrote there */
+        snprintf(words, sizeof words, "SET {%s}%s stranger", name, kinds[i]);
+        run_command(f, words);
+        const unsigned long long before = number_in(f, "DBSIZE", NULL);
+        snprintf(round, sizeof round, "round%zu", i);
+        assert_int_equal(touch_everything(f, round), ONCE_E_CORRUPT);
+        snprintf(words, sizeof words, "\"{%s}%s\"", name, kinds[i]);
+        assert_non_null(strstr(f->err.text, words));
+        assert_int_equal(number_in(f, "DBSIZE", NULL), before);
+        snprintf(words, sizeof words, "DEL {%s}%s", name, kinds[i]);
+        run_command(f, words);
+        snprintf(words, sizeof words, "RENAME {%s}aside {%s}%s", name, name, kinds[i]);
+        if (i > 0) run_command(f, words);
+        assert_ok(f, touch_everything(f, round));
+    }
+}
+
+static void run_on_entry(fixture *f, once_hash id, const char *command, const char *more)
+{
+    once_redis_url url;
+    once_redis_link *link;
+    once_redis_pipe pipe;
+    char key[64];
+    const int len = snprintf(key, sizeof key, "{%s}e", strstr(f->url, "name=") + 5);
+    once__redis_id_write(id, (unsigned char *)key + len);
+    assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
+    assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
+    once__redis_pipe_init(&pipe);
+    once__redis_command(&pipe, more ? 4 : 2);
+    once__redis_text(&pipe, command);
+    once__redis_arg(&pipe, key, (size_t)len + 16);
+    for (int i = 0; i < 2 && more; i++) once__redis_text(&pipe, more);
+    assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
+    once__redis_pipe_release(&pipe);
+    once__redis_link_close(link);
+}
+
+/* MGET says of such a key that it is not there. */
+static void f90_an_entry_of_another_type_is_named(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "k", NULL), *requests = &r;
+    once_decision d;
+    run_on_entry(f, r.id, "HSET", "stranger");
+    assert_int_equal(f->a->ops->claim(f->a, &requests, 1, &d, &f->arena, &f->err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(f->err.text, "}e"));
+    run_on_entry(f, r.id, "DEL", NULL);
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+}
+
 /* --- the URL --- */
 
 static void urls(void **state)
@@ -1106,15 +1195,20 @@ static void urls(void **state)
     once_redis_url url;
     once_error err;
     assert_int_equal(once__redis_url_read("//", false, &url, &err), ONCE_OK);
-    assert_string_equal(url.host, "127.0.0.1");
-    assert_int_equal(url.port, 6379);
+    assert_string_equal(url.nodes[0].host, "127.0.0.1");
+    assert_int_equal(url.nodes[0].port, 6379);
     assert_string_equal(url.name, "once");
     assert_int_equal(once__redis_url_read("//u%40x:p%3a:@[::1]:7000/3?name=pay&wait=2", false, &url, &err), ONCE_OK);
     assert_string_equal(url.user, "u@x");
     assert_string_equal(url.password, "p::");
-    assert_string_equal(url.host, "::1");
-    assert_true(url.port == 7000 && url.db == 3 && url.wait == 2);
-    static const char *const wrong[] = {"h", "//h:0", "//h:99999", "//h:x", "//h/x", "//h?name=", "//h?name=a{b", "//h?wait=x", "//h?nam=x", "//h?cacert=x", "//h?timeout=0", "//h?timeout=1s",
+    assert_string_equal(url.nodes[0].host, "::1");
+    assert_true(url.nodes[0].port == 7000 && url.db == 3 && url.wait == 2);
+    assert_int_equal(url.n_nodes, 1);
+    assert_int_equal(once__redis_url_read("//a:1,b,[::2]:3/0?name=x", false, &url, &err), ONCE_OK);
+    assert_int_equal(url.n_nodes, 3);
+    assert_string_equal(url.nodes[1].host, "b");
+    assert_true(url.nodes[1].port == 6379 && url.nodes[2].port == 3 && strcmp(url.nodes[2].host, "::2") == 0);
+    static const char *const wrong[] = {"h", "//1,2,3,4,5,6,7,8,9", "//h:0", "//h:99999", "//h:x", "//h/x", "//h?name=", "//h?name=a{b", "//h?wait=x", "//h?nam=x", "//h?cacert=x", "//h?timeout=0", "//h?timeout=1s",
                                         "//h?password=secret", "//h?password=env:NO_SUCH_VARIABLE", "//h?password=file:/no/such/file", "//%zz"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(once__redis_url_read(wrong[i], false, &url, &err), ONCE_E_CONFIG);
@@ -1198,6 +1292,8 @@ int main(void)
         WITH(f06_what_was_kept_is_compared_after_a_reconnect),
         WITH(f47_emptied_between_the_beginning_and_the_commit),
         WITH(f97_times_are_read_whatever_the_locale),
+        WITH(f90_a_key_of_another_type_is_named_and_nothing_is_written),
+        WITH(f90_an_entry_of_another_type_is_named),
         cmocka_unit_test(urls),
         cmocka_unit_test(passwords_are_not_shown),
     };

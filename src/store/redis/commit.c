@@ -9,103 +9,200 @@
 
 #include "base/banned.h"
 
-/* ARGV: the secret. Then values that exist already: how many, how many of them (the last ones) are large; all keys; what each must
- * begin with now (empty: absent); what it becomes; and how: empty for good, a number until that time, "d" deleted, "-" only compared.
- * Then hashes, fields and the values that they must have (empty: absent). Then new values, which must be absent and stay for good: how
- * many, keys and values by turns. Then commands, each behind the number of its arguments. Then groups that some leave: their set, their
- * hash, which one, how many leave it; the last one ends it. Then letters, which get their numbers here so that they stand in the order
- * of commits: key without the number, index, hash of what makes them unique, that, and the value. Answers 1 something has changed, 2
- * this is not the store it was, or written: 2 and the number of the commit.
+/* Every key that the script may touch is one of its KEYS. What that is for, as Redis 7.0 does it (tests/integration/test_redis_cluster.py):
+ *
+ *   - While a slot moves, a key is on one of two nodes, and one that does not exist counts as moved. A script whose declared keys are not all
+ *     on one node is refused before it begins: TRYAGAIN, or ASK when none is there. Nothing has happened then.
+ *   - A key that was not declared is found to be away when the script gets there: it ends with an error, and what it wrote stays.
+ *     Declaring is the only help; flags such as allow-cross-slot-keys change nothing about it.
+ *   - A declared key that the script itself removes counts as moved from then on: a command for it is such an error. So what may remove a
+ *     key comes last, and what it meets that is not there any more is taken for removed.
+ *   - The node that gets the slot (after ASKING) looks at the declared keys in the same way.
+ *   - A key of another type, or a number that is none, would end the script in its middle just so, in a cluster or not. All are looked at
+ *     before the first write.
+ *
+ * KEYS: the head; values that exist already, small ones first; hashes of fields that are compared; new values; keys of commands; of removals;
+ * set and hash of each group that is left; index and hash of uniques of each letter; and the next letters, some more than there are to write,
+ * because others may write some before us.
+ *
+ * ARGV: the secret; how long the beginning of each key is; how many there are of each part: values, small ones among them, fields, new
+ * values, commands, removals, groups, letters, next letters; and the number of the first of these. Then, of values, what each must begin with
+ * now (empty: absent), all of them; what it becomes; and how: empty for good, a number until that time, "d" deleted, "-" only compared.
+ * Of fields name and value (empty: absent). New values, which must be absent and stay for good. Commands, each behind the number of its
+ * arguments, which are its name and all but the key. Of letters what makes each unique, and the value; they get their numbers here so that
+ * they stand in the order of commits. Removals, as commands. Of groups which one, and how many leave it; the last one ends it.
+ *
+ * Answers 1 something has changed, 2 this is not the store it was, a key that is not what it should be, or written: 2 and the number of the
+ * commit.
  *
  * MSETNX compares and writes in one; where there are too many for one call, an earlier one is taken back. */
 static const char script[] =
-    "local head, a, i = KEYS[1], ARGV, 2\n"
-    "local call, find, min = redis.call, string.find, math.min\n"
-    "if call('HGET', head, 'key_secret') ~= a[1] then return 2 end\n"
+    "local head, a, i = KEYS[1], ARGV, 3\n"
+    "local call, find, min, sub = redis.call, string.find, math.min, string.sub\n"
+    "local about = call('HMGET', head, 'key_secret', 'letters', 'commits')\n"
+    "if about[1] ~= a[1] then return 2 end\n"
+    "for k = 2, 3 do\n"
+    "  if about[k] and (#about[k] > 15 or find(about[k], '%D')) then return {head} end\n"
+    "end\n"
     "local function count() i = i + 1 return tonumber(a[i - 1]) end\n"
-    "local n = count()\n"
-    "local small = n - count()\n"
-    "local keys, was, new, how = i - 1, i + n - 1, i + 2 * n - 1, i + 3 * n - 1\n"
-    "i = i + 4 * n\n"
+    "local n, small, n_fields, n_new, n_commands, n_removals = count(), count(), count(), count(), count(), count()\n"
+    "local n_groups, n_letters, n_next, first = count(), count(), count(), count()\n"
+    "local fields = 1 + n\n"
+    "local news = fields + n_fields\n"
+    "local commands = news + n_new\n"
+    "local groups = commands + n_commands + n_removals\n"
+    "local letters = groups + 2 * n_groups\n"
+    "local nexts = letters + 2 * n_letters\n"
+    "local was, becomes, how = i - 1, i + n - 1, i + 2 * n - 1\n"
+    "i = i + 3 * n\n"
+    "local types = {n = 'hash', f = 'hash', U = 'hash', g = 'hash', i = 'zset', o = 'zset', c = 'zset', d = 'zset', w = 'set', a = 'list'}\n"
+    "local kind, before = tonumber(a[2]) + 1, nil\n"
+    "local function another_type(from, to)\n"
+    "  for k = from + 1, to do\n"
+    "    local key = KEYS[k]\n"
+    "    local want = key ~= before and types[sub(key, kind, kind)]\n"
+    "    if want then\n"
+    "      local is = call('TYPE', key).ok\n"
+    "      if is ~= want and is ~= 'none' then return {key} end\n"
+    "      before = key\n"
+    "    end\n"
+    "  end\n"
+    "end\n"
+    "local wrong = another_type(fields, news) or another_type(commands, nexts)\n"
+    "if wrong then return wrong end\n"
     "for at = 1, small, 4000 do\n"
     "  local last = min(at + 3999, small)\n"
-    "  local there = call('MGET', unpack(a, keys + at, keys + last))\n"
+    "  local there = call('MGET', unpack(KEYS, 1 + at, 1 + last))\n"
     "  for k = at, last do\n"
     "    local now, then_ = there[k - at + 1] or '', a[was + k]\n"
     "    if now ~= then_ and (then_ == '' or find(now, then_, 1, true) ~= 1) then return 1 end\n"
+    "    if now == '' and a[how + k] ~= '-' and call('EXISTS', KEYS[1 + k]) == 1 then return {KEYS[1 + k]} end\n"
     "  end\n"
     "end\n"
     "for k = small + 1, n do\n"
-    "  if call('GETRANGE', a[keys + k], 0, #a[was + k] - 1) ~= a[was + k] then return 1 end\n"
+    "  if call('GETRANGE', KEYS[1 + k], 0, #a[was + k] - 1) ~= a[was + k] then return 1 end\n"
     "end\n"
-    "for _ = 1, count() do\n"
-    "  if (call('HGET', a[i], a[i + 1]) or '') ~= a[i + 2] then return 1 end\n"
-    "  i = i + 3\n"
+    "for k = 1, n_fields do\n"
+    "  if (call('HGET', KEYS[fields + k], a[i]) or '') ~= a[i + 1] then return 1 end\n"
+    "  i = i + 2\n"
     "end\n"
-    "local last = 2 * count() + i - 1\n"
-    "for at = i, last, 4000 do\n"
-    "  if call('MSETNX', unpack(a, at, min(at + 3999, last))) == 0 then\n"
-    "    for k = i, at - 1, 2 do call('DEL', a[k]) end\n"
+    "local number = tonumber(about[2] or 0)\n"
+    "if n_letters > 0 and (number + 1 < first or number + n_letters >= first + n_next) then return 1 end\n"
+    "for at = 1, n_new, 2000 do\n"
+    "  local last, list = min(at + 1999, n_new), {}\n"
+    "  for k = at, last do\n"
+    "    list[2 * (k - at) + 1], list[2 * (k - at) + 2] = KEYS[news + k], a[i + k - 1]\n"
+    "  end\n"
+    "  if call('MSETNX', unpack(list)) == 0 then\n"
+    "    for k = 1, at - 1 do call('DEL', KEYS[news + k]) end\n"
+    "    for k = at, last do\n"
+    "      local is = call('TYPE', KEYS[news + k]).ok\n"
+    "      if is ~= 'string' and is ~= 'none' then return {KEYS[news + k]} end\n"
+    "    end\n"
     "    return 1\n"
     "  end\n"
     "end\n"
-    "i = last + 1\n"
+    "i = i + n_new\n"
     "local set, m = {}, 0\n"
     "for k = 1, n do\n"
-    "  local what = a[how + k]\n"
+    "  local what, key = a[how + k], KEYS[1 + k]\n"
     "  if what == '' then\n"
-    "    set[m + 1], set[m + 2] = a[keys + k], a[new + k]\n"
+    "    set[m + 1], set[m + 2] = key, a[becomes + k]\n"
     "    m = m + 2\n"
     "    if m == 4000 then\n"
     "      call('MSET', unpack(set, 1, m))\n"
     "      m = 0\n"
     "    end\n"
-    "  elseif what == 'd' then call('DEL', a[keys + k])\n"
-    "  elseif what ~= '-' then call('SET', a[keys + k], a[new + k], 'PXAT', what) end\n"
+    "  elseif what == 'd' then call('DEL', key)\n"
+    "  elseif what ~= '-' then call('SET', key, a[becomes + k], 'PXAT', what) end\n"
     "end\n"
     "if m > 0 then call('MSET', unpack(set, 1, m)) end\n"
-    "for _ = 1, count() do\n"
-    "  local m = count()\n"
-    "  call(unpack(a, i, i + m - 1))\n"
-    "  i = i + m\n"
-    "end\n"
-    "for _ = 1, count() do\n"
-    "  if tonumber(call('ZSCORE', a[i], a[i + 2]) or 0) > tonumber(a[i + 3]) then\n"
-    "    call('ZINCRBY', a[i], '-' .. a[i + 3], a[i + 2])\n"
-    "  else\n"
-    "    call('ZREM', a[i], a[i + 2])\n"
-    "    call('HDEL', a[i + 1], a[i + 2])\n"
+    "local function each(from, n, how)\n"
+    "  for k = from + 1, from + n do\n"
+    "    local m = count()\n"
+    "    how(a[i], KEYS[k], unpack(a, i + 1, i + m - 1))\n"
+    "    i = i + m\n"
     "  end\n"
-    "  i = i + 4\n"
     "end\n"
-    "for _ = 1, count() do\n"
-    "  local number = string.format('%.0f', call('HINCRBY', head, 'letters', 1))\n"
-    "  call('SET', a[i] .. number, a[i + 4])\n"
-    "  call('ZADD', a[i + 1], number, number)\n"
-    "  call('HSET', a[i + 2], a[i + 3], number)\n"
-    "  i = i + 5\n"
+    "local function drop(...)\n"
+    "  local got = redis.pcall(...)\n"
+    "  if type(got) ~= 'table' or not got.err then return got end\n"
+    "  if not find(got.err, 'non local key', 1, true) then error(got.err) end\n"
+    "end\n"
+    "each(commands, n_commands, call)\n"
+    "for k = 1, n_letters do\n"
+    "  number = number + 1\n"
+    "  local text = string.format('%.0f', number)\n"
+    "  call('SET', KEYS[nexts + 1 + number - first], a[i + 1])\n"
+    "  call('ZADD', KEYS[letters + 2 * k - 1], text, text)\n"
+    "  call('HSET', KEYS[letters + 2 * k], a[i], text)\n"
+    "  i = i + 2\n"
+    "end\n"
+    "if n_letters > 0 then call('HINCRBY', head, 'letters', n_letters) end\n"
+    "each(commands + n_commands, n_removals, drop)\n"
+    "for k = 1, n_groups do\n"
+    "  local set, hash, group, leave = KEYS[groups + 2 * k - 1], KEYS[groups + 2 * k], a[i], a[i + 1]\n"
+    "  if tonumber(drop('ZSCORE', set, group) or 0) > tonumber(leave) then\n"
+    "    call('ZINCRBY', set, '-' .. leave, group)\n"
+    "  else\n"
+    "    drop('ZREM', set, group)\n"
+    "    drop('HDEL', hash, group)\n"
+    "  end\n"
+    "  i = i + 2\n"
     "end\n"
     "return 2 + call('HINCRBY', head, 'commits', 1)\n";
 
 enum { SMALL = 1024, ARGS_MAX = 2000, SCRIPT_MAX = 512 << 20 }; /* a server hangs up on a gibibyte */
+enum { LETTERS_AHEAD = 64 }; /* so many may be written by others after we have read the number of the last one */
 
 /* --- arguments --- */
 
-static void put_count(once_buf *to, size_t n)
+static void put_count(once_redis_part *to, size_t n)
 {
     char text[24];
     const int len = snprintf(text, sizeof text, "%zu", n);
-    once__redis_encode(to, text, (size_t)len);
+    once__redis_encode(&to->args, text, (size_t)len);
+    to->n_args++;
 }
 
-void once__redis_do(once_redis *r, size_t n)
+static void put_arg(once_redis_part *to, const void *data, size_t len)
 {
-    put_count(&r->commands, n);
-    r->n_commands++;
-    r->n_command_args += 1 + n;
+    once__redis_encode(&to->args, data, len);
+    to->n_args++;
 }
 
-void once__redis_put(once_redis *r, const void *data, size_t len) { once__redis_encode(&r->commands, data, len); }
+/* A key of the script: its kind and the rest, behind the store's name. */
+static void declare(once_redis *r, once_redis_part *to, const char *kind, const void *rest, size_t len)
+{
+    once_buf_clear(&r->key);
+    once_buf_puts(&r->key, r->prefix);
+    once_buf_puts(&r->key, kind);
+    if (len) once_buf_append(&r->key, rest, len);
+    if (r->key.failed) to->keys.failed = true;
+    else once__redis_encode(&to->keys, r->key.data, r->key.len);
+    to->n_keys++;
+}
+
+static void begin_command(once_redis *r, once_redis_part *to, const char *command, const char *kind, once_bytes rest, size_t n)
+{
+    declare(r, to, kind, rest.data, rest.len);
+    put_count(to, 1 + n);
+    put_arg(to, command, strlen(command));
+    to->n++;
+    r->command = to;
+}
+
+void once__redis_do(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n)
+{
+    begin_command(r, &r->parts[ONCE_REDIS_COMMANDS], command, kind, rest, n);
+}
+
+void once__redis_undo(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n)
+{
+    begin_command(r, &r->parts[ONCE_REDIS_REMOVALS], command, kind, rest, n);
+}
+
+void once__redis_put(once_redis *r, const void *data, size_t len) { put_arg(r->command, data, len); }
 
 static void put_text(once_redis *r, const char *text) { once__redis_put(r, text, strlen(text)); }
 
@@ -127,32 +224,13 @@ static void put_number(once_redis *r, int64_t number)
     once__redis_put(r, text, number_text(number, text));
 }
 
-/* An argument in front of which the key's beginning stands. */
-static void encode_key(once_redis *r, once_buf *to, const char *kind, const void *rest, size_t len)
-{
-    once_buf_clear(&r->value);
-    once_buf_puts(&r->value, r->prefix);
-    once_buf_puts(&r->value, kind);
-    if (len) once_buf_append(&r->value, rest, len);
-    if (r->value.failed) to->failed = true;
-    else once__redis_encode(to, r->value.data, r->value.len);
-}
-
-void once__redis_do_key(once_redis *r, const char *kind, const void *rest, size_t len) { encode_key(r, &r->commands, kind, rest, len); }
-
-static void encode_id_key(once_redis *r, once_buf *to, const char *kind, once_hash id)
-{
-    char key[ONCE_REDIS_KEY];
-    const size_t len = once__redis_id_key(r, kind, id, key);
-    once__redis_encode(to, key, len);
-}
-
 void once__redis_expect_field(once_redis *r, const char *hash_kind, const void *field, size_t field_len, once_bytes value)
 {
-    encode_key(r, &r->fields, hash_kind, NULL, 0);
-    once__redis_encode(&r->fields, field, field_len);
-    once__redis_encode(&r->fields, value.data, value.len);
-    r->n_fields++;
+    once_redis_part *to = &r->parts[ONCE_REDIS_FIELDS];
+    declare(r, to, hash_kind, NULL, 0);
+    put_arg(to, field, field_len);
+    put_arg(to, value.data, value.len);
+    to->n++;
 }
 
 /* --- values --- */
@@ -175,9 +253,11 @@ static void put_value(once_redis *r, const char *kind, once_hash id, once_bytes 
     const size_t time_len = what == WRITE && expires_by_itself(r, expires_ms) ? number_text(expires_ms, time) : 0;
     if (r->value.failed) to->keys.failed = true;
     if (stored.len == 0 && what == WRITE && time_len == 0) {
-        once__redis_encode(&r->pairs, key, len);
-        once__redis_encode(&r->pairs, r->value.data, r->value.len);
-        r->n_pairs++;
+        once_redis_part *new = &r->parts[ONCE_REDIS_NEW];
+        once__redis_encode(&new->keys, key, len);
+        new->n_keys++;
+        put_arg(new, r->value.data, r->value.len);
+        new->n++;
         return;
     }
     once__redis_encode(&to->keys, key, len);
@@ -220,9 +300,7 @@ static void write_new_names(once_redis *r)
     for (size_t i = 0; i < r->names.n; i++) {
         const once_redis_name *name = &r->names.at[i];
         if (name->written) continue;
-        once__redis_do(r, 4);
-        put_text(r, "HSET");
-        once__redis_do_key(r, "n", NULL, 0);
+        once__redis_do(r, "HSET", "n", (once_bytes){0}, 2);
         once__redis_put(r, &name->id, sizeof name->id);
         once__redis_put(r, name->value.data, name->value.len);
     }
@@ -313,21 +391,18 @@ static void write_claims(once_redis *r, const change *list, size_t n)
     unsigned char group[16];
     once__redis_group_write(list->due_ms, list->stamp, group);
     if (!list->enters) {
-        encode_key(r, &r->leaves, "c", list->consumer.data, list->consumer.len);
-        encode_key(r, &r->leaves, "g", list->consumer.data, list->consumer.len);
-        once__redis_encode(&r->leaves, group, sizeof group);
-        put_count(&r->leaves, n);
-        r->n_leaves++;
+        once_redis_part *to = &r->parts[ONCE_REDIS_GROUPS];
+        declare(r, to, "c", list->consumer.data, list->consumer.len);
+        declare(r, to, "g", list->consumer.data, list->consumer.len);
+        put_arg(to, group, sizeof group);
+        put_count(to, n);
+        to->n++;
         return;
     }
-    once__redis_do(r, 4);
-    put_text(r, "ZADD");
-    once__redis_do_key(r, "c", list->consumer.data, list->consumer.len);
-    put_count(&r->commands, n);
+    once__redis_do(r, "ZADD", "c", list->consumer, 2);
+    put_count(r->command, n);
     once__redis_put(r, group, sizeof group);
-    once__redis_do(r, 4);
-    put_text(r, "HSET");
-    once__redis_do_key(r, "g", list->consumer.data, list->consumer.len);
+    once__redis_do(r, "HSET", "g", list->consumer, 2);
     once__redis_put(r, group, sizeof group);
     once_buf_clear(&r->value);
     for (size_t i = 0; i < n; i++) {
@@ -335,7 +410,7 @@ static void write_claims(once_redis *r, const change *list, size_t n)
         once__redis_id_write(list[i].entry->id, id);
         once_buf_append(&r->value, id, sizeof id);
     }
-    if (r->value.failed) r->commands.failed = true;
+    if (r->value.failed) r->command->args.failed = true;
     else once__redis_put(r, r->value.data, r->value.len);
 }
 
@@ -344,16 +419,13 @@ static void write_group(once_redis *r, const change *list, size_t n)
     const char kind[] = {'i', list->index, 0};
     const size_t each = list->enters ? 2 : 1;
     if (list->enters && list->index == ONCE_REDIS_WAITING_BARE) { /* so that a sweep finds it */
-        once__redis_do(r, 3);
-        put_text(r, "SADD");
-        once__redis_do_key(r, "w", NULL, 0);
+        once__redis_do(r, "SADD", "w", (once_bytes){0}, 1);
         once__redis_put(r, list->consumer.data, list->consumer.len);
     }
     for (size_t at = 0; at < n; at += ARGS_MAX / 2) {
         const size_t count = n - at < ARGS_MAX / 2 ? n - at : ARGS_MAX / 2;
-        once__redis_do(r, 2 + count * each);
-        put_text(r, list->enters ? "ZADD" : "ZREM");
-        once__redis_do_key(r, kind, list->consumer.data, list->consumer.len);
+        if (list->enters) once__redis_do(r, "ZADD", kind, list->consumer, count * each);
+        else once__redis_undo(r, "ZREM", kind, list->consumer, count * each);
         for (size_t i = at; i < at + count; i++) {
             unsigned char id[16];
             once__redis_id_write(list[i].entry->id, id);
@@ -391,9 +463,11 @@ static void write_member(once_redis *r, const once_redis_lane *lane, once_redis_
     const uint64_t order = htobe64((uint64_t)member.order);
     memcpy(bytes, &order, 8);
     once__redis_id_write(member.id, bytes + 8);
-    once__redis_do(r, added ? 4 : 3);
-    put_text(r, added ? "ZADD" : "ZREM");
-    encode_id_key(r, &r->commands, "o", lane->id);
+    unsigned char id[16];
+    once__redis_id_write(lane->id, id);
+    const once_bytes rest = {(const char *)id, sizeof id};
+    if (added) once__redis_do(r, "ZADD", "o", rest, 2);
+    else once__redis_undo(r, "ZREM", "o", rest, 1);
     if (added) put_text(r, "0");
     once__redis_put(r, bytes, sizeof bytes);
 }
@@ -450,9 +524,8 @@ static void write_facts(once_redis *r)
         const once_redis_fact *fact = &r->facts.at[i];
         if (!fact->written) continue;
         if (fact->read) once__redis_expect_field(r, "f", fact->name, strlen(fact->name), fact->was);
-        once__redis_do(r, fact->value.len ? 4 : 3);
-        put_text(r, fact->value.len ? "HSET" : "HDEL");
-        once__redis_do_key(r, "f", NULL, 0);
+        if (fact->value.len) once__redis_do(r, "HSET", "f", (once_bytes){0}, 2);
+        else once__redis_undo(r, "HDEL", "f", (once_bytes){0}, 1);
         put_text(r, fact->name);
         if (fact->value.len) once__redis_put(r, fact->value.data, fact->value.len);
     }
@@ -462,16 +535,16 @@ static void write_facts(once_redis *r)
 
 static void write_new_letter(once_redis *r, const once_redis_letter *put)
 {
+    once_redis_part *to = &r->parts[ONCE_REDIS_LETTERS];
     unsigned char field[16];
     once__redis_id_write(put->unique, field);
-    encode_key(r, &r->letters, "L", NULL, 0);
-    encode_key(r, &r->letters, "d", put->letter.scope.consumer.data, put->letter.scope.consumer.len);
-    encode_key(r, &r->letters, "U", NULL, 0);
-    once__redis_encode(&r->letters, field, sizeof field);
+    declare(r, to, "d", put->letter.scope.consumer.data, put->letter.scope.consumer.len);
+    declare(r, to, "U", NULL, 0);
+    put_arg(to, field, sizeof field);
     once_buf_clear(&r->value);
     once__redis_write_letter(&r->value, &put->letter, put->unique);
-    once__redis_encode(&r->letters, r->value.data, r->value.len);
-    r->n_letters++;
+    put_arg(to, r->value.data, r->value.len);
+    to->n++;
 }
 
 /* It must be as it was read: its count is in its head. */
@@ -480,7 +553,8 @@ static void write_counted_letter(once_redis *r, const once_redis_letter *put)
     once_redis_values *to = &r->values[put->stored.len > SMALL];
     char number[24];
     const size_t len = number_text((int64_t)put->letter.id, number);
-    encode_key(r, &to->keys, "L", number, len);
+    char key[ONCE_REDIS_KEY];
+    once__redis_encode(&to->keys, key, once__redis_key(r, "L", number, len, key));
     once__redis_encode(&to->was, put->stored.data, put->stored.len < ONCE_REDIS_LETTER_HEAD ? put->stored.len : ONCE_REDIS_LETTER_HEAD);
     once_buf_clear(&r->value);
     once__redis_write_letter(&r->value, &put->letter, put->unique);
@@ -498,13 +572,36 @@ static bool write_letters(once_redis *r)
     return true;
 }
 
+static bool is_written(const once_redis *r, once_hash unique)
+{
+    for (size_t i = 0; i < r->puts.n; i++)
+        if (once_hash_equal(r->puts.at[i].unique, unique)) return true;
+    return false;
+}
+
+/* What makes it the same one stays where another letter takes its place. */
+static void write_dropped_letters(once_redis *r)
+{
+    for (size_t i = 0; i < r->dropped.n; i++) {
+        const once_redis_dropped *dropped = &r->dropped.at[i];
+        char number[24];
+        unsigned char field[16];
+        const size_t len = number_text((int64_t)dropped->id, number);
+        once__redis_id_write(dropped->unique, field);
+        once__redis_undo(r, "DEL", "L", (once_bytes){number, len}, 0);
+        once__redis_undo(r, "ZREM", "d", dropped->consumer, 1);
+        once__redis_put(r, number, len);
+        if (is_written(r, dropped->unique)) continue;
+        once__redis_undo(r, "HDEL", "U", (once_bytes){0}, 1);
+        once__redis_put(r, field, sizeof field);
+    }
+}
+
 #ifdef ONCE_TEST_BUILD
 static void write_clock(once_redis *r)
 {
     if (!r->test_clock) return;
-    once__redis_do(r, 3);
-    put_text(r, "SET");
-    once__redis_do_key(r, "clock", NULL, 0);
+    once__redis_do(r, "SET", "testclock", (once_bytes){0}, 1);
     once__redis_put(r, &r->shelf.clock, sizeof r->shelf.clock);
 }
 #else
@@ -529,43 +626,54 @@ static void ask_promises(once_redis *r)
 static int read_promises(once_redis *r, redisReply *const *replies, uint64_t commits, once_error *err)
 {
     const once_bytes secret = {(const char *)&r->shelf.store.secret, sizeof r->shelf.store.secret}; /* the script compares it */
-    int rc = once__redis_check_head(r, secret, commits, err);
-    if (rc == ONCE_OK && r->url.wait) {
-        const long long have = (*replies++)->integer;
-        if (have < (long long)r->url.wait)
-            rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %lld of %u replicas of redis have the commit; it is tried again", have, r->url.wait);
-    }
+    const long long have = r->url.wait ? (*replies++)->integer : 0;
+    int rc = once__redis_check_head(r, secret, commits, have >= (long long)r->url.wait, err);
+    if (rc == ONCE_OK && have < (long long)r->url.wait)
+        rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %lld of %u replicas of redis have the commit; it is tried again", have, r->url.wait);
     bool durable;
     return rc == ONCE_OK && r->durable ? once__redis_read_settings(r, replies, &durable, err) : rc;
 }
 
+/* The next letters; more than are written. */
+static void declare_next_letters(once_redis *r, size_t n)
+{
+    for (size_t i = 1; i <= n; i++) {
+        char number[24], key[ONCE_REDIS_KEY];
+        const size_t len = number_text((int64_t)(r->letters + i), number);
+        once__redis_arg(&r->pipe, key, once__redis_key(r, "L", number, len, key));
+    }
+}
+
 static void build(once_redis *r, bool whole)
 {
-    const size_t n = r->values[0].n + r->values[1].n;
+    static const enum once_redis_part_kind args[] = {ONCE_REDIS_FIELDS, ONCE_REDIS_NEW, ONCE_REDIS_COMMANDS, ONCE_REDIS_LETTERS, ONCE_REDIS_REMOVALS, ONCE_REDIS_GROUPS};
+    const once_redis_part *parts = r->parts;
+    const size_t n = r->values[0].n + r->values[1].n, n_letters = parts[ONCE_REDIS_LETTERS].n, next = n_letters ? n_letters + LETTERS_AHEAD : 0;
+    const size_t counts[] = {n, r->values[0].n, parts[ONCE_REDIS_FIELDS].n, parts[ONCE_REDIS_NEW].n, parts[ONCE_REDIS_COMMANDS].n,
+                             parts[ONCE_REDIS_REMOVALS].n, parts[ONCE_REDIS_GROUPS].n, n_letters, next, r->letters + 1};
+    enum { COUNTS = sizeof counts / sizeof *counts };
+    size_t n_keys = 1 + n + next, n_args = 2 + COUNTS + 3 * n;
+    for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) {
+        n_keys += parts[i].n_keys;
+        n_args += parts[i].n_args;
+    }
     once_redis_pipe *pipe = &r->pipe;
     once__redis_pipe_clear(pipe);
-    once__redis_command(pipe, 4 + 1 + 7 + 4 * n + 3 * r->n_fields + 2 * r->n_pairs + r->n_command_args + 4 * r->n_leaves + 5 * r->n_letters);
+    once__redis_command(pipe, 3 + n_keys + n_args);
     once__redis_text(pipe, whole ? "EVAL" : "EVALSHA");
     once__redis_text(pipe, whole ? script : r->sha);
-    once__redis_text(pipe, "1");
+    once__redis_number(pipe, (int64_t)n_keys);
     once__redis_put_key(r, "head", NULL, 0);
-    once__redis_arg(pipe, &r->shelf.store.secret, sizeof r->shelf.store.secret);
-    once__redis_number(pipe, (int64_t)n);
-    once__redis_number(pipe, (int64_t)r->values[1].n);
     for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].keys);
+    for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) once__redis_raw(pipe, &parts[i].keys);
+    declare_next_letters(r, next);
+    once__redis_arg(pipe, &r->shelf.store.secret, sizeof r->shelf.store.secret);
+    once__redis_number(pipe, (int64_t)strlen(r->prefix));
+    for (size_t i = 0; i < COUNTS; i++) once__redis_number(pipe, (int64_t)counts[i]);
     for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].was);
     for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].now);
     for (int i = 0; i < 2; i++) once__redis_raw(pipe, &r->values[i].how);
-    once__redis_number(pipe, (int64_t)r->n_fields);
-    once__redis_raw(pipe, &r->fields);
-    once__redis_number(pipe, (int64_t)r->n_pairs);
-    once__redis_raw(pipe, &r->pairs);
-    once__redis_number(pipe, (int64_t)r->n_commands);
-    once__redis_raw(pipe, &r->commands);
-    once__redis_number(pipe, (int64_t)r->n_leaves);
-    once__redis_raw(pipe, &r->leaves);
-    once__redis_number(pipe, (int64_t)r->n_letters);
-    once__redis_raw(pipe, &r->letters);
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) once__redis_raw(pipe, &parts[args[i]].args);
     ask_promises(r);
 }
 
@@ -583,6 +691,7 @@ static int send(once_redis *r, once_error *err)
     }
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 1) return once__redis_damaged_key(r, once__redis_bytes(reply->element[0]), err);
     if (reply->type != REDIS_REPLY_INTEGER) return once__redis_damaged(r, "a reply", err);
     if (reply->integer == 1) return once__redis_conflict(r, err);
     if (reply->integer == 2) return once__redis_replaced(r, err);
@@ -606,20 +715,23 @@ static int wait_for_what_was_read(once_redis *r, once_error *err)
     return rc == ONCE_OK ? read_promises(r, r->pipe.replies + 1, (uint64_t)r->pipe.replies[0]->integer, err) : rc;
 }
 
+static bool anything_to_write(const once_redis *r)
+{
+    size_t n = r->values[0].n + r->values[1].n;
+    for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) n += i == ONCE_REDIS_FIELDS ? 0 : r->parts[i].n;
+    return n > 0;
+}
+
 int once__redis_apply(once_redis *r, once_error *err)
 {
     if (!write_entries(r) || !write_indexes(r) || !write_letters(r)) return once__redis_nomem(err);
+    write_dropped_letters(r);
     write_facts(r);
-    if (r->n_pairs + r->values[0].n + r->values[1].n + r->n_commands + r->n_letters == 0)
-        return r->url.wait && r->writes && r->slots.n ? wait_for_what_was_read(r, err) : ONCE_OK;
+    if (!anything_to_write(r)) return r->url.wait && r->writes && r->slots.n ? wait_for_what_was_read(r, err) : ONCE_OK;
     if (!write_lanes(r)) return once__redis_nomem(err);
     write_new_names(r);
     write_clock(r);
-    if (r->has_turn) {
-        once__redis_do(r, 2);
-        put_text(r, "DEL");
-        once__redis_do_key(r, "turn", NULL, 0);
-    }
+    if (r->has_turn) once__redis_undo(r, "DEL", "turn", (once_bytes){0}, 0);
     const int rc = send(r, err);
     if (rc == ONCE_OK) r->has_turn = false;
     return rc;
@@ -633,17 +745,17 @@ void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf))
         visit(&r->values[i].now);
         visit(&r->values[i].how);
     }
-    visit(&r->pairs);
-    visit(&r->fields);
-    visit(&r->commands);
-    visit(&r->leaves);
-    visit(&r->letters);
+    for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) {
+        visit(&r->parts[i].keys);
+        visit(&r->parts[i].args);
+    }
 }
 
 void once__redis_commit_clear(once_redis *r)
 {
     once__redis_commit_each(r, once_buf_clear);
-    r->n_pairs = r->values[0].n = r->values[1].n = r->n_fields = r->n_commands = r->n_command_args = r->n_leaves = r->n_letters = 0;
+    r->values[0].n = r->values[1].n = 0;
+    for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) r->parts[i].n = r->parts[i].n_keys = r->parts[i].n_args = 0;
 }
 
 int once__redis_load_script(once_redis *r, once_error *err)

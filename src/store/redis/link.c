@@ -18,7 +18,7 @@
 
 #include "base/banned.h"
 
-enum { COMMAND_MAX = 1 << 30, REDIRECTS = 5, CONNECT_TRIES = 4, READ_STEP = 64 * 1024, NAP_MS = 50 };
+enum { COMMAND_MAX = 1 << 30, REDIRECTS = 5, CONNECT_TRIES = 4, READ_STEP = 64 * 1024, NAP_MS = 50, MOVING_NAP_MS = 100, NODES_MAX = 32 };
 
 struct once_redis_link {
     once_redis_url url;
@@ -29,8 +29,9 @@ struct once_redis_link {
     bool silent; /* the last failure was that it did not answer at all: trying again at once would only take as long */
     redisReader *reader;
     unsigned connections;
-    char host[ONCE_REDIS_HOST]; /* the node that has our slot; at first the one of the URL */
-    unsigned port;
+    once_redis_node at; /* the node that has our slot; at first one of the URL */
+    once_redis_node nodes[NODES_MAX]; /* those of the URL, then what the cluster told: any of them knows who has our slot */
+    size_t n_nodes, next_node;
     char chunk[READ_STEP]; /* what was read last */
 };
 
@@ -141,7 +142,7 @@ static void hang_up(once_redis_link *link)
 static int lost(once_redis_link *link, once_error *err, const char *what, const char *why)
 {
     hang_up(link);
-    return once_fail(err, ONCE_E_UNAVAILABLE, "%s redis at '%s:%u' failed: %s", what, link->host, link->port, why);
+    return once_fail(err, ONCE_E_UNAVAILABLE, "%s redis at '%s:%u' failed: %s", what, link->at.host, link->at.port, why);
 }
 
 static int lost_by(once_redis_link *link, once_error *err, const char *what, int why)
@@ -176,9 +177,9 @@ static int connect_socket(const once_redis_link *link, int fd, const struct sock
 static int dial_path(once_redis_link *link, int *why)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    const size_t len = strlen(link->host);
+    const size_t len = strlen(link->at.host);
     if (len >= sizeof to.sun_path) return *why = ENAMETOOLONG, -1;
-    memcpy(to.sun_path, link->host, len + 1);
+    memcpy(to.sun_path, link->at.host, len + 1);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     *why = fd < 0 ? errno : connect_socket(link, fd, (const struct sockaddr *)&to, sizeof to);
     if (*why == 0) return fd;
@@ -188,7 +189,7 @@ static int dial_path(once_redis_link *link, int *why)
 
 static int dial(once_redis_link *link, once_error *err)
 {
-    if (link->host[0] == '/') {
+    if (link->at.host[0] == '/') {
         int why;
         link->fd = dial_path(link, &why);
         return link->fd >= 0 ? ONCE_OK : lost_by(link, err, "connecting to", why);
@@ -196,8 +197,8 @@ static int dial(once_redis_link *link, once_error *err)
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
     char port[8];
-    (void)snprintf(port, sizeof port, "%u", link->port & 0xffffu);
-    const int resolved = getaddrinfo(link->host, port, &hints, &found);
+    (void)snprintf(port, sizeof port, "%u", link->at.port & 0xffffu);
+    const int resolved = getaddrinfo(link->at.host, port, &hints, &found);
     if (resolved != 0) return lost(link, err, "finding", gai_strerror(resolved));
     int why = EADDRNOTAVAIL;
     for (const struct addrinfo *to = found; to && link->fd < 0; to = to->ai_next) {
@@ -270,14 +271,39 @@ static bool says(const redisReply *reply, const char *word)
     return reply->type == REDIS_REPLY_ERROR && reply->len > len && memcmp(reply->str, word, len) == 0 && (reply->str[len] == ' ' || reply->str[len] == ':');
 }
 
-/* While a slot moves each key is here or there: those commands that were sent there, and no others. */
+/* The argument of a command that stands in the pipe; empty: there is none. */
+static once_bytes argument(const once_redis_pipe *pipe, size_t command, size_t number)
+{
+    const char *at = pipe->bytes.data + pipe->starts[command], *end = pipe->bytes.data + pipe->bytes.len;
+    at = memchr(at, '\n', (size_t)(end - at));
+    for (size_t i = 0; at && ++at < end && *at == '$'; i++) {
+        const size_t len = strtoul(at + 1, NULL, 10);
+        at = memchr(at, '\n', (size_t)(end - at));
+        if (!at || (size_t)(end - at) < len + 3) break;
+        if (i == number) return (once_bytes){at + 1, len};
+        at += len + 2;
+    }
+    return (once_bytes){0};
+}
+
+/* Behind a commit: about the node that it was made on. */
+static bool is_about_the_node(const once_redis_pipe *pipe, size_t command)
+{
+    const once_bytes name = argument(pipe, command, 0);
+    return (name.len == 4 && memcmp(name.data, "WAIT", 4) == 0) || (name.len == 6 && memcmp(name.data, "CONFIG", 6) == 0);
+}
+
+/* While a slot moves each key is here or there: those commands that were sent there, with what they promise, and no others. */
 static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
 {
     static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
     int rc = ONCE_OK;
+    bool there = false;
     for (size_t i = 0; i < pipe->n && rc == ONCE_OK; i++) {
         const size_t from = pipe->starts[i], to = i + 1 < pipe->n ? pipe->starts[i + 1] : pipe->bytes.len;
-        if (!says(pipe->replies[i], "ASK")) continue;
+        const bool asked = says(pipe->replies[i], "ASK");
+        if (!asked && !(there && is_about_the_node(pipe, i))) continue;
+        there = true;
         redisReply *fine = NULL, *reply = NULL;
         rc = send_all(link, (once_bytes){asking, sizeof asking - 1}, err);
         if (rc == ONCE_OK) rc = send_all(link, (once_bytes){pipe->bytes.data + from, to - from}, err);
@@ -300,31 +326,99 @@ static const struct {
 } refusals[] = {
     {"NOAUTH", ONCE_E_DENIED, false},        {"WRONGPASS", ONCE_E_DENIED, false},     {"NOPERM", ONCE_E_DENIED, false},
     {"OOM", ONCE_E_FULL, false},             {"MISCONF", ONCE_E_FULL, false},         {"READONLY", ONCE_E_UNAVAILABLE, true},
-    {"LOADING", ONCE_E_UNAVAILABLE, false},  {"BUSY", ONCE_E_BUSY, false},            {"TRYAGAIN", ONCE_E_BUSY, false},
+    {"LOADING", ONCE_E_UNAVAILABLE, false},  {"BUSY", ONCE_E_BUSY, false},            {"MOVED", ONCE_E_UNAVAILABLE, false},
     {"CLUSTERDOWN", ONCE_E_UNAVAILABLE, true}, {"MASTERDOWN", ONCE_E_UNAVAILABLE, true}, {"NOREPLICAS", ONCE_E_UNAVAILABLE, false},
-    {"NOSCRIPT", ONCE_E_ABORTED, false},     {"UNKILLABLE", ONCE_E_BUSY, false},       {"MOVED", ONCE_E_BUSY, false},
-    {"ASK", ONCE_E_BUSY, false}, /* again, by the one we were sent to */
+    {"NOSCRIPT", ONCE_E_ABORTED, false},     {"UNKILLABLE", ONCE_E_BUSY, false},
+    {"ASK", ONCE_E_UNAVAILABLE, false}, /* again, by the one we were sent to */
 };
 
-static int refused_by(once_redis_link *link, const redisReply *reply, char refused[24], once_error *err)
+/* Nothing of it has happened: our slot moves, and some of the keys are here and some there, or are new; soon all are there. A script that
+ * says so has only looked: whatever it may write is one of its keys, and was here when it began. */
+static bool is_moving(const redisReply *reply) { return says(reply, "TRYAGAIN") || strstr(reply->str, "non local key"); }
+
+const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < key.len && n + 5 < ONCE_REDIS_QUOTED; i++) {
+        const unsigned char c = (unsigned char)key.data[i];
+        if (c < 0x20 || c > 0x7e || c == '"' || c == '\\') n += (size_t)snprintf(out + n, ONCE_REDIS_QUOTED - n, "\\x%02x", c);
+        else out[n++] = (char)c;
+    }
+    out[n] = 0;
+    return out;
+}
+
+/* Somebody else's: the command's key has another type. */
+static int wrong_type(const once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply, once_error *err)
+{
+    char text[ONCE_REDIS_QUOTED] = "";
+    for (size_t i = 0; pipe && i < pipe->n; i++)
+        if (pipe->replies[i] == reply) once__redis_quote(argument(pipe, i, 1), text);
+    return once_fail(err, ONCE_E_CORRUPT, "the key \"%s\" in redis at '%s:%u' is not what once writes there: somebody else wrote it, or it is damaged", text,
+                     link->at.host, link->at.port);
+}
+
+static int refused_by(once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply, char refused[24], once_error *err)
 {
     const size_t len = strcspn(reply->str, " ");
     if (refused) (void)snprintf(refused, 24, "%.*s", (int)len, reply->str);
+    if (says(reply, "WRONGTYPE")) return wrong_type(link, pipe, reply, err);
     int status = ONCE_E_SCHEMA; /* somebody must look: a command that is disabled, or not there */
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         if (!says(reply, refusals[i].word)) continue;
         status = refusals[i].status;
         if (refusals[i].elsewhere) (void)lost(link, NULL, "using", reply->str);
     }
-    if (strstr(reply->str, "non local key")) status = ONCE_E_BUSY; /* our slot is on its way to another node */
-    return once_fail(err, status, "redis at '%s:%u' says: %.200s", link->host, link->port, reply->str);
+    if (is_moving(reply)) {
+        link->silent = true;
+        return once_fail(err, ONCE_E_UNAVAILABLE, "redis at '%s:%u' moves the keys of the store to another node of its cluster", link->at.host, link->at.port);
+    }
+    return once_fail(err, status, "redis at '%s:%u' says: %.200s", link->at.host, link->at.port, reply->str);
 }
 
-static const redisReply *first_error(const once_redis_pipe *pipe)
+static const redisReply *first_error_of(const once_redis_pipe *pipe, size_t n)
 {
-    for (size_t i = 0; i < pipe->n; i++)
+    for (size_t i = 0; i < n; i++)
         if (pipe->replies[i]->type == REDIS_REPLY_ERROR) return pipe->replies[i];
     return NULL;
+}
+
+static const redisReply *first_error(const once_redis_pipe *pipe) { return first_error_of(pipe, pipe->n); }
+
+/* --- the nodes of a cluster --- */
+
+static void add_node(once_redis_link *link, const redisReply *told)
+{
+    if (told->type != REDIS_REPLY_ARRAY || told->elements < 2 || told->element[1]->type != REDIS_REPLY_INTEGER || link->n_nodes == NODES_MAX) return;
+    const redisReply *host = told->element[0];
+    const bool named = host->type == REDIS_REPLY_STRING && host->len > 0 && host->len < ONCE_REDIS_HOST;
+    const long long port = told->element[1]->integer;
+    once_redis_node node = {.port = (unsigned)port};
+    (void)snprintf(node.host, sizeof node.host, "%s", named ? host->str : link->at.host); /* unnamed: the one that tells */
+    if (port <= 0 || port > 65535 || strcmp(node.host, "?") == 0) return;
+    for (size_t i = 0; i < link->n_nodes; i++)
+        if (link->nodes[i].port == node.port && strcmp(link->nodes[i].host, node.host) == 0) return;
+    link->nodes[link->n_nodes++] = node;
+}
+
+/* Ranges of slots, each with the nodes that have it, as CLUSTER SLOTS tells them. */
+static void learn_nodes(once_redis_link *link, const redisReply *told)
+{
+    if (told->type != REDIS_REPLY_ARRAY || told->elements == 0) return;
+    link->n_nodes = link->url.n_nodes;
+    for (size_t i = 0; i < told->elements; i++)
+        for (size_t k = 2; told->element[i]->type == REDIS_REPLY_ARRAY && k < told->element[i]->elements; k++) add_node(link, told->element[i]->element[k]);
+}
+
+/* The node that we would talk to does not answer: somebody else is asked where our slot is now. */
+static void ask_another_node(once_redis_link *link)
+{
+    for (size_t i = 0; i < link->n_nodes; i++) {
+        const once_redis_node *node = &link->nodes[link->next_node++ % link->n_nodes];
+        if (node->port == link->at.port && strcmp(node->host, link->at.host) == 0) continue;
+        link->at = *node;
+        return;
+    }
 }
 
 /* --- connecting --- */
@@ -345,9 +439,11 @@ static int greet(once_redis_link *link, once_error *err)
         once__redis_number(&pipe, link->url.db);
     }
     once__redis_words(&pipe, "PING");
+    once__redis_words(&pipe, "CLUSTER SLOTS"); /* there need not be one, nor need we be allowed to ask */
     int rc = talk(link, &pipe, err);
-    const redisReply *error = rc == ONCE_OK ? first_error(&pipe) : NULL;
-    if (error) rc = refused_by(link, error, NULL, err);
+    if (rc == ONCE_OK) learn_nodes(link, pipe.replies[pipe.n - 1]);
+    const redisReply *error = rc == ONCE_OK ? first_error_of(&pipe, pipe.n - 1) : NULL;
+    if (error) rc = refused_by(link, NULL, error, NULL, err);
     if (rc != ONCE_OK && link->fd >= 0) (void)lost(link, NULL, "greeting", "refused");
     if (pipe.bytes.data) explicit_bzero(pipe.bytes.data, pipe.bytes.len); /* the password */
     once__redis_pipe_release(&pipe);
@@ -362,7 +458,7 @@ static int connect_once(once_redis_link *link, once_error *err)
     int rc = dial(link, err);
     if (rc == ONCE_OK && link->url.tls) {
         once_error why = {0};
-        link->tls = once__redis_tls_start(link->fd, &link->url, link->host, &link->waiting, &why);
+        link->tls = once__redis_tls_start(link->fd, &link->url, link->at.host, &link->waiting, &why);
         if (!link->tls) {
             link->silent = errno == ETIMEDOUT;
             hang_up(link);
@@ -374,20 +470,18 @@ static int connect_once(once_redis_link *link, once_error *err)
     return rc;
 }
 
-/* A few tries with growing, jittered pauses: a server that restarts is back in a moment. */
+/* A few tries with growing, jittered pauses: a server that restarts is back in a moment. Then the other nodes, if there are any. */
 static int ensure(once_redis_link *link, once_error *err)
 {
     int rc = ONCE_OK;
+    const int tries = CONNECT_TRIES + (int)link->n_nodes - 1;
     link->silent = false;
-    for (int i = 0; link->fd < 0 && i < CONNECT_TRIES && !link->silent; i++) {
-        const int64_t pause_ms = i ? INT64_C(10) << (2 * i) : 0;
+    for (int i = 0; link->fd < 0 && i < tries && !link->silent; i++) {
+        const int64_t pause_ms = i && i < CONNECT_TRIES ? INT64_C(10) << (2 * i) : 0;
         if (pause_ms) once_env_sleep_ms(link->env, pause_ms / 2 + (int64_t)(once_env_random_u64(link->env) % (uint64_t)pause_ms));
         rc = connect_once(link, err);
         if (rc != ONCE_OK && once_status_class(rc) != ONCE_CLASS_RETRY) break;
-        if (rc != ONCE_OK && i == 1 && strcmp(link->host, link->url.host) != 0) { /* the node we were sent to is gone: ask the first one */
-            memcpy(link->host, link->url.host, sizeof link->host);
-            link->port = link->url.port;
-        }
+        if (rc != ONCE_OK && (i > 0 || link->silent)) ask_another_node(link);
     }
     return rc;
 }
@@ -410,21 +504,31 @@ static bool read_node(const redisReply *reply, const char *before, char host[ONC
 static void go(once_redis_link *link, const char host[ONCE_REDIS_HOST], unsigned port)
 {
     (void)lost(link, NULL, "leaving", "the slot is elsewhere");
-    memmove(link->host, host, sizeof link->host);
-    link->port = port;
+    memmove(link->at.host, host, sizeof link->at.host);
+    link->at.port = port;
 }
 
 /* What the node that is about to have our slot says; afterwards the one that still has it is asked again. */
 static int ask_there(once_redis_link *link, once_redis_pipe *pipe, const char host[ONCE_REDIS_HOST], unsigned port, once_error *err)
 {
     char home[ONCE_REDIS_HOST];
-    const unsigned home_port = link->port;
-    memcpy(home, link->host, sizeof home);
+    const unsigned home_port = link->at.port;
+    memcpy(home, link->at.host, sizeof home);
     go(link, host, port);
     int rc = ensure(link, err);
     if (rc == ONCE_OK) rc = talk_asking(link, pipe, err);
     go(link, home, home_port);
     return rc;
+}
+
+/* Whether to try once more while our slot moves: as long as we would wait for an answer. */
+static bool wait_while_it_moves(once_redis_link *link, int64_t *waited_ms)
+{
+    const int64_t nap_ms = *waited_ms < MOVING_NAP_MS ? *waited_ms + 1 : MOVING_NAP_MS;
+    if (*waited_ms >= link->waiting.timeout_ms || once_patience_over(&link->waiting.patience)) return false;
+    once_env_sleep_ms(link->env, nap_ms / 2 + (int64_t)(once_env_random_u64(link->env) % (uint64_t)nap_ms));
+    *waited_ms += nap_ms;
+    return true;
 }
 
 int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refused[24], once_error *err)
@@ -433,19 +537,25 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
     if (pipe->failed || pipe->bytes.failed) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
     if (pipe->n == 0) return ONCE_OK;
     int rc = ensure(link, err);
+    int64_t waited_ms = 0;
     for (int i = 0; rc == ONCE_OK; i++) {
         char host[ONCE_REDIS_HOST];
         unsigned port;
         rc = talk(link, pipe, err);
         const redisReply *error = rc == ONCE_OK ? first_error(pipe) : NULL;
         if (!error) break;
-        if (says(error, "ASK") && read_node(error, link->host, host, &port)) {
+        if (says(error, "ASK") && read_node(error, link->at.host, host, &port)) {
             rc = ask_there(link, pipe, host, port, err);
             error = rc == ONCE_OK ? first_error(pipe) : NULL;
             if (!error) break;
         }
-        if (!says(error, "MOVED") || i == REDIRECTS || !read_node(error, link->host, host, &port)) {
-            rc = refused_by(link, error, refused, err);
+        if (is_moving(error) && wait_while_it_moves(link, &waited_ms)) {
+            rc = ensure(link, err);
+            i--;
+            continue;
+        }
+        if (!says(error, "MOVED") || i == REDIRECTS || !read_node(error, link->at.host, host, &port)) {
+            rc = refused_by(link, pipe, error, refused, err);
             break;
         }
         go(link, host, port);
@@ -462,8 +572,10 @@ int once__redis_link_open(const once_redis_url *url, const once_env *env, once_r
     link->env = env;
     link->waiting = waiting;
     link->fd = -1;
-    memcpy(link->host, url->host, sizeof link->host);
-    link->port = url->port;
+    link->at = url->nodes[0];
+    memcpy(link->nodes, url->nodes, url->n_nodes * sizeof *url->nodes);
+    link->n_nodes = url->n_nodes;
+    link->next_node = 1;
     const int rc = ensure(link, err);
     if (rc == ONCE_OK) *out = link;
     else once__redis_link_close(link);

@@ -45,6 +45,10 @@ void once__redis_link_close(once_redis_link *link); /* NULL is fine */
  * (may be NULL) then holds the server's first word, "NOSCRIPT". */
 int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refused[24], once_error *err);
 
+/* A key as redis-cli writes and reads it between quotes; a long one in part. */
+enum { ONCE_REDIS_QUOTED = 300 };
+const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED]);
+
 /* How often it was connected: what was known about the server before another connection may be old. */
 unsigned once__redis_connections(const once_redis_link *link);
 /* The last failure was that nobody answered in time. */

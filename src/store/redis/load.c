@@ -28,6 +28,13 @@ int once__redis_damaged(const once_redis *r, const char *what, once_error *err)
     return once_fail(err, ONCE_E_CORRUPT, "%s in the redis store '%s' cannot be read: somebody else wrote there, or it is damaged", what, r->url.name);
 }
 
+int once__redis_damaged_key(const once_redis *r, once_bytes key, once_error *err)
+{
+    char text[ONCE_REDIS_QUOTED];
+    return once_fail(err, ONCE_E_CORRUPT, "the key \"%s\" of the redis store '%s' is not what once writes there: somebody else wrote it, or it is damaged",
+                     once__redis_quote(key, text), r->url.name);
+}
+
 int once__redis_conflict(once_redis *r, once_error *err)
 {
     r->conflict = true;

@@ -125,6 +125,28 @@ typedef struct once_redis_values {
     size_t n;
 } once_redis_values;
 
+/* The other parts of the script's arguments, in the order of their keys. Every key that is touched is one of the script's keys (commit.c). */
+enum once_redis_part_kind {
+    ONCE_REDIS_FIELDS, /* of hashes, that are compared */
+    ONCE_REDIS_NEW,    /* values where none was */
+    ONCE_REDIS_COMMANDS,
+    ONCE_REDIS_REMOVALS, /* commands that may leave nothing of their key: they come last */
+    ONCE_REDIS_GROUPS,   /* of claims, that some leave */
+    ONCE_REDIS_LETTERS,
+    ONCE_REDIS_PARTS
+};
+
+typedef struct once_redis_part {
+    once_buf keys, args;
+    size_t n, n_keys, n_args;
+} once_redis_part;
+
+typedef struct once_redis_dropped {
+    uint64_t id;
+    once_hash unique;
+    once_bytes consumer;
+} once_redis_dropped;
+
 typedef struct once_redis {
     once_shelf shelf;
     once_redis_url url;
@@ -140,6 +162,7 @@ typedef struct once_redis {
     int format;                       /* of the values; an older one only for who does not write */
     bool upgrading;                   /* from an older format, and not to its end */
     uint64_t commits;                 /* the number of the last one that we have seen: it never gets smaller */
+    uint64_t letters;                 /* the number of the last one when the transaction began */
     bool writes;                      /* the transaction may */
     bool conflict;                    /* the last commit met something that had changed */
     unsigned losses;                  /* conflicts in a row */
@@ -158,17 +181,15 @@ typedef struct once_redis {
     once_redis_map lane_map;
     ONCE_REDIS_LIST(once_redis_fact) facts;
     ONCE_REDIS_LIST(once_redis_letter) puts;  /* letters that the commit writes */
-    ONCE_REDIS_LIST(uint64_t) dropped;        /* letters */
-    ONCE_REDIS_LIST(once_hash) dropped_uniques;
+    ONCE_REDIS_LIST(once_redis_dropped) dropped; /* letters */
     uint64_t stamp; /* of everything that this transaction writes */
     bool assumed;   /* something was not read */
 
     /* arguments of the commit script, encoded */
-    once_buf pairs;              /* values where none was: keys and values */
-    once_redis_values values[2]; /* the others; the second ones are large */
-    once_buf fields, commands, leaves, letters;
-    size_t n_pairs, n_fields, n_commands, n_command_args, n_leaves, n_letters;
-    once_buf value; /* whatever is being written */
+    once_redis_values values[2]; /* that were there; the second ones are large */
+    once_redis_part parts[ONCE_REDIS_PARTS];
+    once_redis_part *command; /* where the last command was begun */
+    once_buf value, key;      /* whatever is being written */
 
     ONCE_REDIS_LIST(once_redis_kept) kept;
     size_t kept_live; /* of these, not given up */
@@ -187,6 +208,7 @@ bool once__redis_grow(void *list_at, size_t n, size_t *room, size_t size);
 static inline once_redis *once__redis_of(once_shelf *shelf) { return (once_redis *)shelf; }
 int once__redis_nomem(once_error *err);
 int once__redis_damaged(const once_redis *r, const char *what, once_error *err);
+int once__redis_damaged_key(const once_redis *r, once_bytes key, once_error *err); /* it is of another type */
 int once__redis_conflict(once_redis *r, once_error *err);
 
 /* --- keys and replies --- */
@@ -248,10 +270,11 @@ void once__redis_kept_count(once_redis *r);     /* how it was in this batch of c
 
 /* --- commit (commit.c) --- */
 
-/* Appends one command of n arguments to what the script does; begin it, then put exactly n arguments. */
-void once__redis_do(once_redis *r, size_t n);
+/* Appends a command for the key of that kind to what the script does: begin it, then put exactly n arguments. Commands that may leave
+ * nothing of their key are undone things: they come behind the others. */
+void once__redis_do(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n);
+void once__redis_undo(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n);
 void once__redis_put(once_redis *r, const void *data, size_t len);
-void once__redis_do_key(once_redis *r, const char *kind, const void *rest, size_t len);
 void once__redis_expect_field(once_redis *r, const char *hash_kind, const void *field, size_t field_len, once_bytes value);
 int once__redis_apply(once_redis *r, once_error *err);
 int once__redis_load_script(once_redis *r, once_error *err);
@@ -268,8 +291,9 @@ void once__redis_pause(once_redis *r, int64_t max_ms);
 enum { ONCE_REDIS_SETTINGS = 5 };
 void once__redis_ask_settings(once_redis_pipe *pipe);
 int once__redis_read_settings(once_redis *r, redisReply *const *replies, bool *durable, once_error *err);
-/* The server has this store, and everything that we saw in it. */
-int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, once_error *err);
+/* The server has this store, and everything that we saw in it. `kept`: these commits count as seen. Where replicas are waited for, one that
+ * they may not have does not: its end with the primary is no loss, nobody was told of it. */
+int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, bool kept, once_error *err);
 int once__redis_replaced(once_redis *r, once_error *err);
 
 int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);

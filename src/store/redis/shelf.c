@@ -32,7 +32,7 @@ void once__redis_pause(once_redis *r, int64_t max_ms)
 
 static void tx_over(once_redis *r)
 {
-    r->slots.n = r->lanes.n = r->facts.n = r->puts.n = r->dropped.n = r->dropped_uniques.n = 0;
+    r->slots.n = r->lanes.n = r->facts.n = r->puts.n = r->dropped.n = 0;
     r->assumed = false;
     once__redis_map_clear(&r->slot_map);
     once__redis_map_clear(&r->lane_map);
@@ -90,24 +90,26 @@ static bool may_go_on(once_redis *r, const redisReply *turn)
 
 static void ask_head(once_redis *r)
 {
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, 5);
     once__redis_text(&r->pipe, "HMGET");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, r->format < 2 ? "secret" : "key_secret");
     once__redis_text(&r->pipe, "commits");
+    once__redis_text(&r->pipe, "letters");
 }
 
 static int read_head(once_redis *r, const redisReply *reply, once_error *err)
 {
-    if (reply->elements != 2) return once__redis_damaged(r, "a reply", err);
-    const once_bytes commits = once__redis_bytes(reply->element[1]);
-    return once__redis_check_head(r, once__redis_bytes(reply->element[0]), commits.len ? strtoull(commits.data, NULL, 10) : 0, err);
+    if (reply->elements != 3) return once__redis_damaged(r, "a reply", err);
+    const once_bytes commits = once__redis_bytes(reply->element[1]), letters = once__redis_bytes(reply->element[2]);
+    r->letters = letters.len ? strtoull(letters.data, NULL, 10) : 0;
+    return once__redis_check_head(r, once__redis_bytes(reply->element[0]), commits.len ? strtoull(commits.data, NULL, 10) : 0, r->url.wait == 0, err);
 }
 
 static int redis_begin(once_shelf *shelf, bool write, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
-    assert(r->slots.n == 0 && r->n_commands == 0);
+    assert(r->slots.n == 0 && r->parts[ONCE_REDIS_COMMANDS].n == 0);
     r->conflict = false;
     r->writes = write;
     if (r->names.n > NAMES_MAX) once__redis_names_forget(r);
@@ -120,7 +122,7 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
         if (once__redis_test_clock(r)) {
             once__redis_command(&r->pipe, 2);
             once__redis_text(&r->pipe, "GET");
-            once__redis_put_key(r, "clock", NULL, 0);
+            once__redis_put_key(r, "testclock", NULL, 0);
         }
         if (write) ask_turn(r);
         rc = once__redis_ask(r, err);
@@ -143,7 +145,7 @@ static int redis_commit(once_shelf *shelf, once_error *err)
     if (!r->conflict) r->losses = 0;
     else if (!r->assumed) r->losses++; /* otherwise it was not a race but a guess */
 #ifdef ONCE_TEST_BUILD
-    if (rc == ONCE_OK && r->n_commands) r->stored_clock = shelf->clock; /* which was one of the commands */
+    if (rc == ONCE_OK && r->parts[ONCE_REDIS_COMMANDS].n) r->stored_clock = shelf->clock; /* which was one of the commands */
 #endif
     tx_over(r);
     return rc;
@@ -241,10 +243,10 @@ static int redis_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once
 
 /* --- letters and audits --- */
 
-static bool listed(const once_hash *list, size_t n, once_hash what)
+static bool was_dropped(const once_redis *r, once_hash unique)
 {
-    for (size_t i = 0; i < n; i++)
-        if (once_hash_equal(list[i], what)) return true;
+    for (size_t i = 0; i < r->dropped.n; i++)
+        if (once_hash_equal(r->dropped.at[i].unique, unique)) return true;
     return false;
 }
 
@@ -303,7 +305,7 @@ static int redis_letter_put(once_shelf *shelf, const once_letter *letter, once_h
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes number = once__redis_bytes(r->pipe.replies[0]);
-    *fresh = number.len == 0 || listed(r->dropped_uniques.at, r->dropped_uniques.n, unique);
+    *fresh = number.len == 0 || was_dropped(r, unique);
     if (!*fresh) return once_hash_is_zero(letter->entry) ? count_stored(r, number, letter, unique, err) : ONCE_OK;
     once__redis_expect_field(r, "U", field, sizeof field, number);
     return put_pending(r, letter, unique, (once_bytes){0}, err);
@@ -315,7 +317,7 @@ static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *
     const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
     *found = false;
     for (size_t i = 0; i < r->dropped.n; i++)
-        if (r->dropped.at[i] == id) return ONCE_OK;
+        if (r->dropped.at[i].id == id) return ONCE_OK;
     for (size_t i = 0; i < r->puts.n; i++) { /* as it was counted in this transaction */
         if (r->puts.at[i].letter.id != id) continue;
         *out = r->puts.at[i].letter;
@@ -355,40 +357,27 @@ static int redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
     const int rc = find_letter(r, id, &letter, &unique, &found, err);
     if (rc != ONCE_OK || !found) return rc;
-    if (!ONCE_REDIS_ROOM(r->dropped) || !ONCE_REDIS_ROOM(r->dropped_uniques)) return once__redis_nomem(err);
+    once_redis_dropped dropped = {.id = id, .unique = unique};
+    if (!ONCE_REDIS_ROOM(r->dropped) || !once_arena_copy(&r->arena, letter.scope.consumer, &dropped.consumer)) return once__redis_nomem(err);
     for (size_t i = 0; i < r->puts.n; i++) { /* one that was only counted is not written any more */
         if (r->puts.at[i].letter.id != id) continue;
         memmove(&r->puts.at[i], &r->puts.at[i + 1], (r->puts.n - i - 1) * sizeof *r->puts.at);
         r->puts.n--;
         break;
     }
-    r->dropped.at[r->dropped.n++] = id;
-    r->dropped_uniques.at[r->dropped_uniques.n++] = unique;
+    r->dropped.at[r->dropped.n++] = dropped;
     once__redis_id_write(unique, field);
     once__redis_expect_field(r, "U", field, sizeof field, (once_bytes){number, (size_t)len}); /* or somebody else dropped it */
-    once__redis_do(r, 2);
-    once__redis_put(r, "DEL", 3);
-    once__redis_do_key(r, "L", number, (size_t)len);
-    once__redis_do(r, 3);
-    once__redis_put(r, "ZREM", 4);
-    once__redis_do_key(r, "d", letter.scope.consumer.data, letter.scope.consumer.len);
-    once__redis_put(r, number, (size_t)len);
-    once__redis_do(r, 3);
-    once__redis_put(r, "HDEL", 4);
-    once__redis_do_key(r, "U", NULL, 0);
-    once__redis_put(r, field, sizeof field);
     return ONCE_OK;
 }
 
 static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
-    once__redis_do(r, 3);
-    once__redis_put(r, "RPUSH", 5);
-    once__redis_do_key(r, "a", audit->consumer.data, audit->consumer.len);
     once_buf_clear(&r->value);
     once__redis_write_audit(&r->value, audit);
     if (r->value.failed) return once__redis_nomem(err);
+    once__redis_do(r, "RPUSH", "a", audit->consumer, 1);
     once__redis_put(r, r->value.data, r->value.len);
     return ONCE_OK;
 }

@@ -307,7 +307,7 @@ int once__redis_replaced(once_redis *r, once_error *err)
                      " start again to make a new one, in which every message is new", r->url.name);
 }
 
-int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, once_error *err)
+int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, bool kept, once_error *err)
 {
     if (secret.len != sizeof r->shelf.store.secret || memcmp(secret.data, &r->shelf.store.secret, secret.len) != 0)
         return once__redis_replaced(r, err);
@@ -315,7 +315,7 @@ int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, o
         return once_fail(err, ONCE_E_CORRUPT, "redis has forgotten %llu commits of the store '%s' that it had acknowledged: a failover to a"
                          " replica that was behind, or an old copy; messages of that time may be lost or run again; start again to go on",
                          (unsigned long long)(r->commits - commits), r->url.name);
-    r->commits = commits;
+    if (kept) r->commits = commits;
     return ONCE_OK;
 }
 
@@ -385,7 +385,8 @@ static void redis_close(once_store *store)
     once_arena_release(&r->kept_arena);
     once__redis_commit_each(r, once_buf_release);
     once_buf_release(&r->value);
-    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->puts.at, r->dropped.at, r->dropped_uniques.at, r->names.at,
+    once_buf_release(&r->key);
+    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->puts.at, r->dropped.at, r->names.at,
                            r->slot_map.at, r->lane_map.at, r->name_map.at, r->kept.at, r->kept_map.at};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
     explicit_bzero(&r->url, sizeof r->url);
@@ -426,6 +427,7 @@ static int open_any(bool tls, const char *rest, const once_store_options *option
     if (!r) return once__redis_nomem(err);
     once__redis_commit_each(r, make_buf);
     make_buf(&r->value);
+    make_buf(&r->key);
     once__redis_pipe_init(&r->pipe);
     r->shelf.store.env = options && options->env ? options->env : once_env_real();
     r->shelf.shelf = &once__redis_shelf;

@@ -124,7 +124,7 @@ static int read_user(once_bytes user, once_redis_url *out, once_error *err)
     return ONCE_OK;
 }
 
-static int read_host(once_bytes host, once_redis_url *out, once_error *err)
+static int read_host(once_bytes host, once_redis_node *out, once_error *err)
 {
     once_bytes name, port = {0};
     if (starts(host, "[")) { /* an IPv6 address */
@@ -142,6 +142,16 @@ static int read_host(once_bytes host, once_redis_url *out, once_error *err)
     return ONCE_OK;
 }
 
+static int read_hosts(once_bytes hosts, once_redis_url *out, once_error *err)
+{
+    int rc = ONCE_OK;
+    do {
+        if (out->n_nodes == ONCE_REDIS_HOSTS) return once_fail(err, ONCE_E_CONFIG, "a redis URL has %d hosts at most", ONCE_REDIS_HOSTS);
+        rc = read_host(cut(&hosts, ','), &out->nodes[out->n_nodes++], err);
+    } while (rc == ONCE_OK && hosts.len);
+    return rc;
+}
+
 int once__redis_url_read(const char *rest, bool tls, once_redis_url *out, once_error *err)
 {
     *out = (once_redis_url){.name = "once", .tls = tls};
@@ -157,7 +167,7 @@ int once__redis_url_read(const char *rest, bool tls, once_redis_url *out, once_e
         rc = read_user(user, out, err);
     }
     const once_bytes host = cut(&db, '/');
-    if (rc == ONCE_OK) rc = read_host(host, out, err);
+    if (rc == ONCE_OK) rc = read_hosts(host, out, err);
     if (rc == ONCE_OK && db.len && !number(db, 100000, &out->db))
         rc = once_fail(err, ONCE_E_CONFIG, "the database of a redis URL is a number; write 'redis://HOST:PORT/0'");
     while (rc == ONCE_OK && options.len) rc = read_option(cut(&options, '&'), out, err);

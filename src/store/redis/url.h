@@ -1,18 +1,25 @@
-/* redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS&timeout=SECONDS]
+/* redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DB][?name=NAME&password=env:VARIABLE|file:PATH&wait=REPLICAS&timeout=SECONDS]
  * rediss://... the same with TLS, and &cacert=PATH, &cert=PATH, &key=PATH
  *
  * NAME (once) is what all keys of the store begin with, in braces: a store is one slot of a cluster. A password in the URL
- * works, but a reference keeps it out of files and process lists; nothing of ours prints it. */
+ * works, but a reference keeps it out of files and process lists; nothing of ours prints it. Of several hosts, nodes of one cluster, any that
+ * answers tells where the slot is. */
 #ifndef ONCE_STORE_REDIS_URL_H
 #define ONCE_STORE_REDIS_URL_H
 
 #include "once/types.h"
 
-enum { ONCE_REDIS_HOST = 256, ONCE_REDIS_NAME = 100, ONCE_REDIS_USER = 128, ONCE_REDIS_PASSWORD = 512, ONCE_REDIS_PATH = 400 };
+enum { ONCE_REDIS_HOST = 256, ONCE_REDIS_NAME = 100, ONCE_REDIS_USER = 128, ONCE_REDIS_PASSWORD = 512, ONCE_REDIS_PATH = 400, ONCE_REDIS_HOSTS = 8 };
+
+typedef struct once_redis_node {
+    char host[ONCE_REDIS_HOST]; /* a name, an address, or the path of a unix socket */
+    unsigned port;
+} once_redis_node;
 
 typedef struct once_redis_url {
-    char host[ONCE_REDIS_HOST]; /* a name, an address, or the path of a unix socket */
-    unsigned port, db;
+    once_redis_node nodes[ONCE_REDIS_HOSTS];
+    size_t n_nodes; /* 1 or more */
+    unsigned db;
     char user[ONCE_REDIS_USER];         /* empty: the default user */
     char password[ONCE_REDIS_PASSWORD]; /* empty: none is asked for */
     char name[ONCE_REDIS_NAME];

@@ -1,0 +1,320 @@
+"""A Redis Cluster of three under load: its slots move, a node is killed, a replica is promoted. `make soak` does the same for minutes.
+
+What happened is counted by the handler itself, in a file; what the store has is read with a client of our own."""
+
+import collections
+import os
+import random
+import socket
+import time
+
+import pytest
+
+from fenced import Fenced
+from harness import counts, until
+from herd import SOAK_S, rounds
+from rediscluster import Cluster
+from redisserver import needs_redis
+
+pytestmark = needs_redis
+
+# Says what the message asks for, and writes down each effect: key, attempt, maybe.
+HANDLER = """#!/usr/bin/python3
+import json, os, sys
+effects = os.open("effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+for line in sys.stdin:
+    m = json.loads(line)
+    os.write(effects, f"{m['key']} {m['attempt']} {int(m['maybe_done'])}\\n".encode())
+    say = m["body"]["say"]
+    outcome = "retry" if say == "later" and m["attempt"] == 1 else "dead" if say == "never" and not os.path.exists("cured") else "done"
+    print(json.dumps({"id": m["id"], "outcome": outcome, "reason": say}), flush=True)
+"""
+
+CONFIG = """
+key: "${/id}"
+order: "${/lane}"
+ack: %(ack)s
+lease: 60s
+unknown: hold
+retry: {attempts: 5, backoff: 1ms..20ms}
+batch: {max: 40}
+patience: 2m
+handler: {exec: [./effect], mode: stream, window: 8}
+"""
+
+
+class Load:
+    """Messages of every fate, and exact expectations of what becomes of them."""
+
+    def __init__(self, folder, cluster, n, ack="after_effect", more="", node=None):
+        self.cluster, self.n = cluster, n
+        self.work = Fenced(folder, script=HANDLER, config=CONFIG.replace("%(ack)s", ack), store=cluster.url(more, node))
+        self.p = self.work.p
+        say = {3: "never", 5: "later"}
+        self.messages = [{"id": f"k{i}", "lane": f"l{i if i % 4 else 0}", "say": say.get(i % 10, "now")} for i in range(n)]
+        self.bad = ["{bad %d" % i for i in range(n // 20)]
+        self.p.write(*self.messages, *self.bad)
+
+    def effects(self):
+        return len(self.work.effects())
+
+    def expected(self):
+        return {m["id"]: 2 if m["say"] == "later" else 1 for m in self.messages}
+
+    def check(self):
+        """Each effect so often as its answers say, each letter once, and nothing left in between."""
+        assert self.work.per_key() == collections.Counter(self.expected())
+        status = self.p.once("status", "--json", self.p.name).json
+        assert (status["waiting"], status["busy"], status["unknown"], status["repeats"]) == (0, 0, 0, 0), status
+        never = {m["id"] for m in self.messages if m["say"] == "never"}
+        listed = self.p.once("list", "--dead", "--json", self.p.name).json["messages"]
+        assert len(listed) == len(never) + len(self.bad)
+        assert {m["key"] for m in listed if m.get("key")} == never
+        whole(self.cluster.owner(), self.cluster.name, letters=len(listed), dead=len(never))
+
+    def replay(self):
+        """All letters with a message of their own, which work now."""
+        never = [m["id"] for m in self.messages if m["say"] == "never"]
+        open(os.path.join(self.work.folder, "cured"), "w").close()
+        replayed = self.p.once("replay", "--all", "--json", self.p.name).json["counts"]
+        assert replayed["run"] == len(never), replayed
+        self.p.run()
+        assert self.work.per_key() == collections.Counter(self.expected()) + collections.Counter(never)
+        whole(self.cluster.owner(), self.cluster.name, letters=len(self.bad), dead=0)
+
+
+def whole(node, name, letters, dead):
+    """No commit left a half of itself: what refers to something finds it, and what is referred to is referred to."""
+    key = b"{%s}" % name.encode()
+    keys = node.call("KEYS", key + b"*")
+    kinds = collections.defaultdict(list)
+    for k in keys:
+        kinds[k[len(key):len(key) + 1]].append(k)
+    values = {k[len(key) + 1:]: node.call("GET", k) for k in kinds[b"e"]}
+    states = collections.Counter(v[9] & 0x0f for v in values.values() if v[:1] == b"O")
+    dead_state = 4
+    indexed = {k[len(key) + 1:len(key) + 2]: node.call("ZRANGE", k, 0, -1) for k in kinds[b"i"]}
+    assert set(indexed) <= {b"x"}, indexed
+    assert sum(states.values()) == dead == len(indexed.get(b"x", [])), (states, indexed)
+    for member in indexed.get(b"x", []):
+        assert values[member][9] & 0x0f == dead_state or dead == 0
+    assert not kinds[b"c"] and not kinds[b"g"] and not kinds[b"o"], "claims or lanes that nobody is in"
+    numbers = [number for k in kinds[b"d"] for number in node.call("ZRANGE", k, 0, -1)]
+    assert len(numbers) == letters
+    assert sorted(key + b"L" + number for number in numbers) == sorted(kinds[b"L"])
+    uniques = node.call("HGETALL", key + b"U")
+    assert sorted(uniques[1::2]) == sorted(numbers)
+    assert int(node.call("HGET", key + b"head", "letters") or 0) >= max(map(int, numbers), default=0)
+
+
+class Mover:
+    """Moves the slot from node to node, some keys at a time. Mostly what a commit touches last goes first: that is where one would tear."""
+
+    def __init__(self, cluster, rng):
+        self.cluster, self.rng, self.moves, self.pieces = cluster, rng, 0, 0
+
+    def first(self, keys):
+        at = len(self.cluster.name) + 2
+        some = b"".join(self.rng.sample([b"c", b"g", b"d", b"U", b"i", b"o", b"n"], 3))
+        return [key for key in keys if key[at:at + 1] in some]
+
+    def between(self):
+        time.sleep(self.rng.choice([0, 0.001, 0.01, 0.05]))
+
+    def once(self):
+        target = self.rng.choice(self.cluster.others())
+        self.pieces += self.cluster.move(target, step=self.rng.choice([7, 40, 200]), between=self.between, first=self.first)
+        self.moves += 1
+
+
+# ---- what Redis itself does ----
+
+class Connection:
+    def __init__(self, node):
+        self.socket = socket.create_connection(("127.0.0.1", node.port), 10)
+        self.node, self.replies = node, self.socket.makefile("rb")
+
+    def __call__(self, *words):
+        words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+        try:
+            return self.node._read(self.replies)
+        except AssertionError as error:
+            return error.args[0].split(b" ")[0].decode() + (" in the middle" if b"non local key" in error.args[0] else "")
+
+
+def test_f90_what_redis_does_with_the_keys_of_a_moving_slot(tmp_path):
+    """What the commit is built on (src/store/redis/commit.c). If a version of Redis does otherwise, this is where it shows."""
+    with Cluster(tmp_path) as cluster:
+        source, target = cluster.owner(), cluster.others()[0]
+        here, there = Connection(source), Connection(target)
+        set_all = "for i = 1, #KEYS do redis.call('SET', KEYS[i], 'new') end return #KEYS"
+        for key in "abc":
+            here("SET", "{once}" + key, "old")
+        cluster.begin_move(source, target)
+        assert here("EVAL", set_all, 2, "{once}a", "{once}none") == "TRYAGAIN", "absent counts as moved"
+        assert here("GET", "{once}a") == b"old", "nothing was done"
+        assert here("EVAL", set_all, 2, "{once}none", "{once}none2") == "ASK"
+        assert here("EVAL", set_all, 2, "{once}a", "{once}b") == 2, "all are there"
+        for flags in ("", "#!lua flags=allow-cross-slot-keys\n"):
+            here("SET", "{once}a", "old")
+            undeclared = flags + "redis.call('SET', KEYS[1], 'torn') redis.call('SET', ARGV[1], 'torn')"
+            assert here("EVAL", undeclared, 1, "{once}a", "{once}none") == "ERR in the middle"
+            assert here("GET", "{once}a") == b"torn"
+        removed = "redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[2], 'torn') redis.call('SET', KEYS[1], 'x')"
+        assert here("EVAL", removed, 2, "{once}c", "{once}b") == "ERR in the middle", "what it removed itself counts as moved"
+        assert here("GET", "{once}b") == b"torn"
+        source.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", "{once}a")
+        assert here("EVAL", set_all, 2, "{once}a", "{once}b") == "TRYAGAIN"
+        assert there("EVAL", set_all, 1, "{once}a") == "MOVED"
+        assert there("ASKING") == b"OK" and there("EVAL", set_all, 2, "{once}a", "{once}none") == "TRYAGAIN"
+        assert there("ASKING") == b"OK" and there("EVAL", set_all, 1, "{once}a") == 1
+        while cluster.move_some(source, target):
+            pass
+        assert there("ASKING") == b"OK" and there("EVAL", set_all, 2, "{once}a", "{once}none") == "TRYAGAIN", "also when all have come"
+        cluster.end_move(source, target)
+        assert there("EVAL", set_all, 2, "{once}a", "{once}none") == 2
+        assert here("EVAL", set_all, 1, "{once}a") == "MOVED"
+
+
+# ---- moving under load ----
+
+@pytest.mark.parametrize("ack", ["after_effect", "after_accept"])
+def test_f90_commits_are_whole_while_the_slot_moves_forth_and_back(tmp_path, ack):
+    for seed in rounds():
+        rng = random.Random(seed)
+        folder = tmp_path / str(seed)
+        os.makedirs(folder)
+        with Cluster(folder) as cluster:
+            load = Load(folder, cluster, n=4000 if SOAK_S else 240, ack=ack)
+            mover = Mover(cluster, rng)
+            running = [load.p.start() for _ in range(3)]
+            try:
+                until(lambda: load.effects() > 5, what="effects")
+                while any(r.process.poll() is None for r in running):
+                    mover.once()
+                    seen = load.effects()
+                    until(lambda: load.effects() > seen + 5 or all(r.process.poll() is not None for r in running), deadline_s=60, what="effects")
+                ended = [r.end() for r in running]
+            finally:
+                for r in running:
+                    r.__exit__()
+            for e in ended:
+                assert e.status == 1, e
+            assert mover.moves >= 3 and mover.pieces > 10, "it moved under load"
+            load.check()
+            load.replay()
+            print(f"{mover.moves} moves in {mover.pieces} pieces")
+
+
+class Runs:
+    """Three at once; none of them may end before there is nothing left to do."""
+
+    def __init__(self, load):
+        self.load = load
+
+    def __enter__(self):
+        self.running = [self.load.p.start() for _ in range(3)]
+        return self
+
+    def __exit__(self, *_):
+        for r in self.running:
+            r.__exit__()
+
+    def over(self):
+        return all(r.process.poll() is not None for r in self.running)
+
+    def after(self, more):
+        """So many effects from now on, or the end."""
+        seen = self.load.effects()
+        until(lambda: self.load.effects() >= seen + more or self.over(), deadline_s=60, what="effects")
+
+    def end(self):
+        ended = [r.end() for r in self.running]
+        for e in ended:
+            assert e.status == 1, e
+        return ended
+
+
+def test_f77_f90_a_move_that_takes_longer_than_a_verb_waits(tmp_path):
+    """Nothing starts meanwhile and no attempt is spent; it is said; and it goes on when the move has ended."""
+    with Cluster(tmp_path) as cluster:
+        load = Load(tmp_path, cluster, n=300, more="&timeout=1")
+        with Runs(load) as runs:
+            runs.after(20)
+            source, target = cluster.owner(), cluster.others()[0]
+            cluster.begin_move(source, target)
+            cluster.move_some(source, target, 100)
+            time.sleep(1.5)
+            before = load.effects()
+            time.sleep(2.5)
+            assert load.effects() == before, "no effect starts without the store"
+            while cluster.move_some(source, target, 50):
+                pass
+            cluster.end_move(source, target)
+            assert any("moves the keys of the store to another node" in e.err for e in runs.end())
+        load.check()
+
+
+# ---- nodes that are killed ----
+
+def test_f46_f90_either_node_is_killed_while_the_slot_moves(tmp_path):
+    """The one that has it, and the one that gets it. Both keep what they acknowledged, and the move goes on."""
+    for seed in rounds():
+        folder = tmp_path / str(seed)
+        os.makedirs(folder)
+        with Cluster(folder) as cluster:
+            load = Load(folder, cluster, n=3000 if SOAK_S else 300)
+            with Runs(load) as runs:
+                for victim in (0, 1):
+                    runs.after(30)
+                    pair = source, target = cluster.owner(), cluster.others()[seed % 2]
+                    cluster.begin_move(source, target)
+                    for _ in range(3):
+                        cluster.move_some(source, target, 20)
+                    pair[victim].kill()
+                    time.sleep(0.2)
+                    pair[victim].start()
+                    cluster.whole()
+                    while cluster.move_some(source, target, 50):
+                        pass
+                    cluster.end_move(source, target)
+                assert not runs.over(), "there was work left"
+                runs.end()
+            load.check()
+            load.replay()
+
+
+def test_f47_f90_a_node_is_killed_and_its_replica_promoted(tmp_path):
+    """Told to, and because the primary is dead. The replica has what was acknowledged (wait=1), so nothing runs twice; and the node of the
+    URL need not be there any more."""
+    for seed in rounds():
+        folder = tmp_path / str(seed)
+        os.makedirs(folder)
+        with Cluster(folder, replicas=1) as cluster:
+            first = cluster.owner()
+            load = Load(folder, cluster, n=3000 if SOAK_S else 300, more="&wait=1", node=first)
+            with Runs(load) as runs:
+                runs.after(30)
+                replica = cluster.replicas[0]
+                replica.cli("CLUSTER", "FAILOVER")
+                until(lambda: cluster.owner() is replica, what="the replica is promoted")
+                runs.after(30)
+                until(lambda: b"master_link_status:up" in first.call("INFO", "replication"), what="the first one follows")
+                replica.kill()
+                until(lambda: cluster.owner() is first, deadline_s=60, what="the first one is promoted again")
+                replica.start()
+                assert not runs.over(), "there was work left"
+                runs.end()
+            load.check()
+            load.replay()
+
+
+def test_a_node_of_the_url_is_dead_from_the_start(tmp_path):
+    """Any of the hosts that answers tells where the store is."""
+    with Cluster(tmp_path) as cluster:
+        other = cluster.others()[0]
+        port = cluster.owner().port
+        work = Fenced(tmp_path, n=5, store=f"redis://127.0.0.1:1,127.0.0.1:{other.port}/0?name=once")
+        counts(work.p.run(status=0), received=5, done=5)
+        assert len(cluster.keys(cluster.owner())) > 5 and cluster.owner().port == port

@@ -121,6 +121,12 @@ static int64_t lane_end(const once_lane *lane)
     return one_more(last);
 }
 
+/* Among equals the first one goes first, also when they came within a millisecond or the clock went back. */
+static int64_t seen_behind_equals(const once_lane *lane, int64_t now_ms)
+{
+    return lane && lane->equal_ms >= now_ms ? one_more(lane->equal_ms) : now_ms;
+}
+
 /* A new life under this id, whatever was there before has expired. */
 static void entry_begin(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
 {
@@ -140,7 +146,7 @@ static void entry_begin(once_entry *entry, const once_lane *lane, const once_req
         .old_key = r->old_key,
         .block = r->lane.block,
         .run = r->run,
-        .seen_ms = now_ms,
+        .seen_ms = seen_behind_equals(lane, now_ms),
         .scope = *r->scope,
         .key = r->key,
         .at = r->at,

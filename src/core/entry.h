@@ -24,7 +24,7 @@
  *
  * Versions of a lane. The lane keeps the highest version that settled, and who settled it with which content.
  *   older                        stale, recorded
- *   equal, under another key     waits while the first one is unfinished. Then: the same operation and content is a duplicate of that
+ *   equal, under another key     waits while the one that came first is unfinished. Then: the same operation and content is a duplicate of that
  *                                version, recorded as `already` under its own key, with a reason that names the key that settled it.
  *                                Anything else is a conflict: a letter that names the version and that key. `fingerprint: none` asks
  *                                for no comparison, so there the operation alone decides; where the content of the first one is not
@@ -194,7 +194,7 @@ typedef struct once_entry {
     bool maybe;       /* some attempt may have had its effect: stays, whatever later ones say of themselves */
     bool has_message; /* a dead entry has none: its letter has it */
     uint64_t run;
-    int64_t seen_ms;    /* first seen */
+    int64_t seen_ms;    /* first seen; in a lane always after its equals that were there, so that the first of them is known */
     int64_t changed_ms; /* last change of state */
     int64_t due_ms;     /* claimed: when the lease ends; waiting: not before; otherwise ONCE_NEVER */
     int64_t expires_ms; /* if time ends it (once_entry_expires): forgotten then; before that, what a finish must not fall short of */
@@ -242,6 +242,7 @@ typedef struct once_lane {
     /* Seen by one entry: the others. */
     bool claimed;       /* another entry occupies it */
     int64_t head, tail; /* lowest and highest order among the other unfinished entries; head NEVER, tail -1 if none */
+    int64_t equal_ms;   /* for a new one: when the last of those with its order was seen; 0: there is none */
 
     char words[ONCE_LANE_NAME + 300]; /* where a rule says what it has to say about this lane */
 } once_lane;

@@ -46,6 +46,7 @@
     X(lost_unseen, "an attempt whose lease is over still counts as under way, for whoever looks")                      \
     X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")                 \
     X(version_unjudged, "an equal version under another key is a duplicate whatever its content")                     \
+    X(equals_by_hash, "of equal versions in a lane any one goes first")                                               \
     X(first_ignored, "a lane begins with the version that is seen first, although the file says where")               \
     X(gap_while_down, "the wait for a missing version goes on while nobody runs")                                     \
     X(gap_anew, "those behind a version that was given up wait for it anew")                                          \

@@ -526,7 +526,7 @@ static const once_config_scope version_scope = {
             "An older version is stale: recorded, not run. A higher version runs; with `gap` only the next one does, and those further ahead\n"
             "wait for the missing ones.\n"
             "\n"
-            "An equal version under another key waits until the first one has ended. With the same operation and the same content it is a\n"
+            "An equal version under another key waits until the one that came first has ended. With the same operation and the same content it is a\n"
             "duplicate, recorded as `already` under its own key; `once explain` names the key that settled the version. With another\n"
             "operation or other content it is a conflict: a dead letter that names the version and that key. What the content is,\n"
             "`fingerprint` says: with `none` the operation alone is compared. Where the content of the first one is not known, because its\n"

@@ -121,6 +121,14 @@ static int take_seat(once_shelf *shelf, once_hash id, once_hash lane_of_request,
     return shelf->shelf->lane(shelf, out->lane_id, id, out->lane, err);
 }
 
+/* A new one with a version that others of the lane may have: it comes behind them. */
+static int stand_behind(once_shelf *shelf, seat *at, const once_request *r, once_error *err)
+{
+    once_lane *lane = at->lane;
+    if (!lane || at->state != ONCE_STATE_ABSENT || !r->lane.versioned || r->lane.version < lane->head || r->lane.version > lane->tail) return ONCE_OK;
+    return shelf->shelf->lane_equals(shelf, at->lane_id, r->lane.version, &lane->equal_ms, err);
+}
+
 static int wake_next(once_shelf *shelf, once_hash lane_id, once_error *err)
 {
     once_hash head;
@@ -273,6 +281,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         seat at;
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
+        if (rc == ONCE_OK) rc = stand_behind(shelf, &at, requests[i], err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);

@@ -11,9 +11,14 @@
 #define ONCE_STORE_ENGINE_H
 
 #include "core/clock.h"
+#include "core/plant.h"
 #include "store/store.h"
 
 typedef struct once_shelf once_shelf;
+
+/* So many of the unfinished entries with one order are looked at, where more would take long and say little: for the time of the last one,
+ * because the clock tells as well; and for the first one when their version is settled, because they are only judged then. */
+#define ONCE_LANE_EQUALS 1000
 
 /* What a batch of requests is for; a shelf may then lock, and write ahead, what the verb will most likely need. */
 typedef enum once_purpose { ONCE_FOR_CLAIM, ONCE_FOR_ACCEPT, ONCE_FOR_SETTLE, ONCE_FOR_EXTEND, ONCE_FOR_OTHERS } once_purpose;
@@ -38,8 +43,12 @@ typedef struct once_shelf_ops {
     int (*lane)(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
     /* Keeps what is kept of a lane. Bytes it points to are copied before the call returns. */
     int (*save_lane)(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
-    /* Id of the unfinished entry with the lowest order, zero if none. */
+    /* Id of the unfinished entry with the lowest order, zero if none. Among equals the one that was seen first; where their version is
+     * settled and there are very many of them, any one. */
     int (*lane_head)(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
+    /* When the last of the unfinished entries of this order was seen, 0 if there is none. May leave out some where there are many, and
+     * may count one that left in this transaction. */
+    int (*lane_equals)(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
 
     /* Ids of entries of the consumer, with a body, waiting or claimed, due at or before now, by due time then id. */
     int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
@@ -95,6 +104,13 @@ int once__engine_time(once_store *store, once_store_time *out, once_error *err);
 int once__engine_audit(once_store *store, const once_audit *audit, once_error *err);
 int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
 int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
+
+/* Whether an entry of a lane goes before another one. */
+static inline bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other)
+{
+    if (order != other->order) return order < other->order;
+    return seen_ms != other->seen_ms && !ONCE_PLANTED(equals_by_hash) ? seen_ms < other->seen_ms : once_hash_compare(id, other->id) < 0;
+}
 
 /* For `sweep`, inside a transaction: drops those of the ids that are expired and not finished (once_entry_expires). */
 int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err);

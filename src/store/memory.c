@@ -308,10 +308,23 @@ static int mem_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_e
         if (!m->slots.at[i].record) continue;
         const once_entry *other = &m->slots.at[i].record->entry;
         if (!once_hash_equal(other->lane, id) || !once_state_unfinished(other->state)) continue;
-        if (!head || other->order < head->order || (other->order == head->order && once_hash_compare(other->id, head->id) < 0))
-            head = other;
+        if (!head || once__lane_before(other->order, other->seen_ms, other->id, head)) head = other;
     }
     *out = head ? head->id : (once_hash){0};
+    return ONCE_OK;
+}
+
+static int mem_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+{
+    (void)err;
+    const memory_store *m = self(shelf);
+    *seen_ms = 0;
+    for (size_t i = 0; i < m->slots.n; i++) {
+        if (!m->slots.at[i].record) continue;
+        const once_entry *other = &m->slots.at[i].record->entry;
+        if (!once_hash_equal(other->lane, id) || !once_state_unfinished(other->state) || other->order != order) continue;
+        if (other->seen_ms > *seen_ms) *seen_ms = other->seen_ms;
+    }
     return ONCE_OK;
 }
 
@@ -608,6 +621,7 @@ static const once_shelf_ops memory_shelf = {
     .lane = mem_lane,
     .save_lane = mem_save_lane,
     .lane_head = mem_lane_head,
+    .lane_equals = mem_lane_equals,
     .due = mem_due,
     .by_token = mem_by_token,
     .letter_put = mem_letter_put,

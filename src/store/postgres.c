@@ -91,13 +91,21 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                       " ORDER BY i ON CONFLICT (id) DO NOTHING",
     [PG_LANE_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE",
     [PG_LANE_LOCK_FREE] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED",
-    [PG_LANE_READ] = "SELECT l.id, l.version, l.expires_ms, h.id, h.ord, t.ord, r.id IS NOT NULL, l.record FROM once_lane l"
-                     " LEFT JOIN LATERAL (SELECT e.id, e.ord FROM once_live e WHERE e.lane = l.id AND e.state < 4 AND e.id <> ALL($2::uuid[])"
-                     " ORDER BY e.ord, e.id LIMIT 1) h ON true"
+    /* Among those with the lowest order the one that was seen first. What is settled is only judged: there some of them will do. */
+    [PG_LANE_READ] = "SELECT l.id, l.version, l.expires_ms, f.id, h.ord, t.ord, r.id IS NOT NULL, l.record,"
+                     " f.seen_ms FROM once_lane l"
+                     " LEFT JOIN LATERAL (SELECT e.ord FROM once_live e WHERE e.lane = l.id AND e.state < 4"
+                     " AND e.id <> ALL($2::uuid[]) ORDER BY e.ord, e.id LIMIT 1) h ON true"
+                     " LEFT JOIN LATERAL (SELECT q.id, q.seen_ms FROM (SELECT e.id, e.seen_ms FROM once_live e WHERE e.lane = l.id"
+                     " AND e.state < 4 AND e.ord = h.ord AND e.id <> ALL($2::uuid[]) ORDER BY e.id"
+                     " LIMIT CASE WHEN h.ord <= l.version AND l.expires_ms > " NOW("$3") " THEN $4::bigint END) q"
+                     " ORDER BY q.seen_ms, q.id LIMIT 1) f ON true"
                      " LEFT JOIN LATERAL (SELECT e.ord FROM once_live e WHERE e.lane = l.id AND e.state < 4 AND e.id <> ALL($2::uuid[])"
                      " ORDER BY e.ord DESC, e.id DESC LIMIT 1) t ON true"
                      " LEFT JOIN LATERAL (SELECT e.id FROM once_live e WHERE e.lane = l.id AND e.state IN (1, 3) AND e.id <> ALL($2::uuid[])"
                      " LIMIT 1) r ON true WHERE l.id = ANY($1::uuid[])",
+    [PG_LANE_EQUALS] = "SELECT coalesce(max(seen_ms), 0)::bigint FROM (SELECT seen_ms FROM once_live WHERE lane = $1::uuid AND state < 4"
+                       " AND ord = $2::bigint LIMIT $3::bigint) e",
     [PG_LANE_PUT] = "UPDATE once_lane l SET version = v, expires_ms = x, record = r FROM unnest($1::uuid[], $2::bigint[],"
                     " $3::bigint[], $4::bytea[]) AS u(i, v, x, r) WHERE l.id = i",
     [PG_NAME_FIND] = "SELECT id, name FROM once_name WHERE name = ANY($1::bytea[])",
@@ -1061,6 +1069,7 @@ static const once_shelf_ops postgres_shelf = {
     .lane = once__pg_lane,
     .save_lane = once__pg_save_lane,
     .lane_head = once__pg_lane_head,
+    .lane_equals = once__pg_lane_equals,
     .due = pg_due,
     .by_token = pg_by_token,
     .letters_put = pg_letters_put,

@@ -265,6 +265,8 @@ static int send_lane_read(once_postgres *q, const round_of *round, once_error *e
         if (q->all[i]->live || q->all[i]->asked) once__pg_put_id(&q->columns[1], q->all[i]->entry.id);
     once__pg_param_array(&params, &q->columns[0]);
     once__pg_param_array(&params, &q->columns[1]);
+    param_now(q, &params);
+    once__pg_param_int8(&params, ONCE_LANE_EQUALS);
     return once__pg_send(q->pg, PG_LANE_READ, &params, err);
 }
 
@@ -324,6 +326,7 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
         lane->head = once__pg_int(result, i, 4);
         lane->tail = once__pg_int(result, i, 5);
         lane->claimed = once__pg_int(result, i, 6) != 0;
+        lane->head_ms = once__pg_int(result, i, 8);
     }
     return ONCE_OK;
 }
@@ -670,16 +673,50 @@ int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_err
     const int rc = know_lane(once__pg_of(shelf), id, &lane, err);
     if (rc != ONCE_OK) return rc;
     once_hash best = lane->others ? lane->head_id : (once_hash){0};
-    int64_t order = lane->head;
+    int64_t order = lane->head, seen_ms = lane->head_ms;
     for (const once_pg_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
         if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id)) continue;
-        if (!once_hash_is_zero(best) && (other->order > order || (other->order == order && once_hash_compare(other->id, best) > 0))) continue;
+        if (!once_hash_is_zero(best) && once__lane_before(order, seen_ms, best, other)) continue;
         best = other->id;
         order = other->order;
+        seen_ms = other->seen_ms;
     }
     *out = best;
     return ONCE_OK;
+}
+
+static int ask_equals(once_postgres *q, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *results[3];
+    once__pg_param_id(&params, id);
+    once__pg_param_int8(&params, order);
+    once__pg_param_int8(&params, ONCE_LANE_EQUALS);
+    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_EQUALS, &params, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    if (rc != ONCE_OK) return rc;
+    const int64_t found_ms = once__pg_int(results[1], 0, 0);
+    if (found_ms > *seen_ms) *seen_ms = found_ms;
+    once__pg_clear(results, 3);
+    return ONCE_OK;
+}
+
+int once__pg_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_lane *lane;
+    const int rc = know_lane(q, id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    *seen_ms = 0;
+    for (const once_pg_slot *slot = lane->first; slot; slot = slot->lane_next) {
+        const once_entry *other = &slot->entry;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || other->order != order) continue;
+        if (other->seen_ms > *seen_ms) *seen_ms = other->seen_ms;
+    }
+    return lane->others && lane->head <= order && order <= lane->tail ? ask_equals(q, id, order, seen_ms, err) : ONCE_OK;
 }
 
 /* ---- writing ---- */

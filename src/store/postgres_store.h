@@ -56,6 +56,7 @@ struct once_pg_lane {
     bool claimed, others;
     int64_t head, tail;
     once_hash head_id;
+    int64_t head_ms; /* when that was seen */
     once_pg_slot *first; /* slots of this lane */
 };
 
@@ -86,7 +87,7 @@ enum once_pg_statement {
     PG_NOW, PG_PLAN, PG_UNPLAN,
     PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
     PG_LIVE_READ, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
-    PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_PUT,
+    PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_PUT,
     PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_GET,
     PG_DUE, PG_BY_TOKEN,
     PG_LETTERS_PUT, PG_LETTERS_COUNT, PG_LETTER_GET, PG_LETTER_DROP, PG_LETTERS, PG_AUDIT_PUT, PG_AUDITS,
@@ -155,6 +156,7 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err);
 int once__pg_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
 int once__pg_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
 int once__pg_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
+int once__pg_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
 /* Loads entries whose rows in once_entry are locked already, and of those in lanes only the ones whose lane can be locked at once:
  * the others are taken out of ids. */
 int once__pg_load_free(once_postgres *q, once_hash *ids, size_t *n, once_error *err);

@@ -76,6 +76,10 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                      " DO UPDATE SET version = excluded.version, expires_ms = excluded.expires_ms, record = excluded.record, sum = excluded.sum",
     [SQL_LANE_UP] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord, id",
     [SQL_LANE_DOWN] = "SELECT id, ord FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord DESC, id DESC",
+    [SQL_LANE_HEAD] = "SELECT id, ord, seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 ORDER BY ord, id",
+    [SQL_LANE_FIRST] = "SELECT id, ord, seen_ms FROM (SELECT id, ord, seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 AND ord = ?2"
+                       " ORDER BY id LIMIT ?3) ORDER BY seen_ms, id",
+    [SQL_LANE_EQUALS] = "SELECT max(seen_ms) FROM (SELECT seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 AND ord = ?2 LIMIT ?3)",
     [SQL_LANE_RUNNING] = "SELECT id, 0 FROM once_entry WHERE lane = ?1 AND state IN (1, 3)",
     [SQL_LANE_AFTER] = "SELECT id, expires_ms FROM once_lane WHERE id > ?1 ORDER BY id LIMIT ?2",
     [SQL_LANE_DELETE] = "DELETE FROM once_lane WHERE id = ?1",
@@ -1052,6 +1056,7 @@ static const once_shelf_ops sqlite_shelf = {
     .lane = once__live_lane,
     .save_lane = once__live_save_lane,
     .lane_head = once__live_lane_head,
+    .lane_equals = once__live_lane_equals,
     .due = sqlite_due,
     .by_token = sqlite_by_token,
     .letter_put = sqlite_letter_put,

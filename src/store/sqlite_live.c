@@ -701,20 +701,30 @@ int once__live_write_all(once_sqlite *q, once_error *err)
 
 /* ---- lanes ---- */
 
+/* What is asked of a row in a lane. */
+typedef struct lane_row {
+    once_hash id;
+    int64_t order, seen_ms;
+    bool found;
+} lane_row;
+
 /* The first row that `stmt` finds whose entry is not held as a slot: slots are looked at by themselves. */
-static int first_row(once_sqlite *q, sqlite3_stmt *stmt, once_hash lane, once_hash *id, int64_t *order, bool *found, once_error *err)
+static int first_row(once_sqlite *q, sqlite3_stmt *stmt, once_hash lane, lane_row *out, once_error *err)
 {
     unsigned char key[16];
     int code = SQLITE_DONE, rc = ONCE_OK;
     once__id_write(lane, key);
     once__bind_id(stmt, 1, key);
-    *found = false;
-    while (!*found && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
-        if (!once__column_id(stmt, 0, id)) rc = damaged(q, "table once_entry", err);
-        *order = sqlite3_column_int64(stmt, 1);
-        *found = rc == ONCE_OK && !once__ids_get(&q->slots, *id);
+    *out = (lane_row){0};
+    while (!out->found && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
+        if (!once__column_id(stmt, 0, &out->id)) rc = damaged(q, "table once_entry", err);
+        out->found = rc == ONCE_OK && !once__ids_get(&q->slots, out->id);
     }
-    if (rc == ONCE_OK && !*found && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
+    if (out->found) {
+        out->order = sqlite3_column_int64(stmt, 1);
+        out->seen_ms = sqlite3_column_int64(stmt, 2);
+    }
+    if (rc == ONCE_OK && !out->found && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     return rc;
 }
@@ -738,18 +748,16 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
         if (other->order > out->tail) out->tail = other->order;
     }
     if (no_rows(q)) return ONCE_OK;
-    once_hash other;
-    int64_t order;
-    bool found;
-    rc = first_row(q, q->sql[SQL_LANE_UP], id, &other, &order, &found, err);
-    if (rc != ONCE_OK || !found) return rc;
-    if (order < out->head) out->head = order;
-    rc = first_row(q, q->sql[SQL_LANE_DOWN], id, &other, &order, &found, err);
+    lane_row row;
+    rc = first_row(q, q->sql[SQL_LANE_UP], id, &row, err);
+    if (rc != ONCE_OK || !row.found) return rc;
+    if (row.order < out->head) out->head = row.order;
+    rc = first_row(q, q->sql[SQL_LANE_DOWN], id, &row, err);
     if (rc != ONCE_OK) return rc;
-    if (found && order > out->tail) out->tail = order;
+    if (row.found && row.order > out->tail) out->tail = row.order;
     if (out->claimed) return ONCE_OK;
-    rc = first_row(q, q->sql[SQL_LANE_RUNNING], id, &other, &order, &found, err);
-    if (found) out->claimed = true;
+    rc = first_row(q, q->sql[SQL_LANE_RUNNING], id, &row, err);
+    if (row.found) out->claimed = true;
     return rc;
 }
 
@@ -766,6 +774,18 @@ int once__live_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept,
     return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : no_memory(err);
 }
 
+/* Among the rows with the same order the one that was seen first. What is settled is only judged: there some of them will do. */
+static int first_of_equals(once_sqlite *q, const once_lane_slot *lane, lane_row *row, once_error *err)
+{
+    const bool settled = row->order <= lane->version && lane->expires_ms > q->shelf.now_ms;
+    lane_row first;
+    sqlite3_bind_int64(q->sql[SQL_LANE_FIRST], 2, row->order);
+    sqlite3_bind_int64(q->sql[SQL_LANE_FIRST], 3, settled ? ONCE_LANE_EQUALS : -1);
+    const int rc = first_row(q, q->sql[SQL_LANE_FIRST], lane->id, &first, err);
+    if (rc == ONCE_OK && first.found) *row = first;
+    return rc;
+}
+
 int once__live_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
@@ -777,17 +797,41 @@ int once__live_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_e
     for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;
         if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id)) continue;
-        if (!head || other->order < head->order || (other->order == head->order && once_hash_compare(other->id, head->id) < 0))
-            head = other;
+        if (!head || once__lane_before(other->order, other->seen_ms, other->id, head)) head = other;
     }
     *out = head ? head->id : (once_hash){0};
     if (no_rows(q)) return ONCE_OK;
-    once_hash other;
-    int64_t order;
-    bool found;
-    rc = first_row(q, q->sql[SQL_LANE_UP], id, &other, &order, &found, err);
-    if (rc == ONCE_OK && found &&
-        (!head || order < head->order || (order == head->order && once_hash_compare(other, head->id) < 0)))
-        *out = other;
+    lane_row row;
+    rc = first_row(q, q->sql[SQL_LANE_HEAD], id, &row, err);
+    if (rc != ONCE_OK || !row.found || (head && head->order < row.order)) return rc;
+    rc = first_of_equals(q, lane, &row, err);
+    if (rc == ONCE_OK && (!head || once__lane_before(row.order, row.seen_ms, row.id, head))) *out = row.id;
+    return rc;
+}
+
+int once__live_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    once_lane_slot *lane;
+    unsigned char key[16];
+    int rc = rows_known(q, err);
+    if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    *seen_ms = 0;
+    for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
+        const once_entry *other = &slot->entry;
+        if (!once_state_unfinished(other->state) || !once_hash_equal(other->lane, id) || other->order != order) continue;
+        if (other->seen_ms > *seen_ms) *seen_ms = other->seen_ms;
+    }
+    if (no_rows(q)) return ONCE_OK;
+    sqlite3_stmt *stmt = q->sql[SQL_LANE_EQUALS];
+    once__id_write(id, key);
+    once__bind_id(stmt, 1, key);
+    sqlite3_bind_int64(stmt, 2, order);
+    sqlite3_bind_int64(stmt, 3, ONCE_LANE_EQUALS);
+    const int code = sqlite3_step(stmt);
+    if (code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);
+    else if (sqlite3_column_int64(stmt, 0) > *seen_ms) *seen_ms = sqlite3_column_int64(stmt, 0);
+    sqlite3_reset(stmt);
     return rc;
 }

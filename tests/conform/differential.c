@@ -132,7 +132,7 @@ static once_request request_for(run *r, uint64_t scope, uint64_t key)
     ++r->tokens;
     q.token = (once_token){r->tokens * UINT64_C(0x9e3779b97f4a7c15), r->tokens << 40};
     const uint64_t print = below(r, 10);
-    if (print < 9) q.fingerprint = print < 8 ? (once_hash){1, 1} : (once_hash){2, 2};
+    if (print < 9) q.fingerprint = print < 7 ? (once_hash){1, 1} : (once_hash){2, 2};
     if (print < 9) q.fields.n = (uint16_t)(r->tokens % (ONCE_FIELDS_MAX + 1));
     for (uint16_t i = 0; i < q.fields.n; i++) q.fields.prints[i] = (uint16_t)(i * 4000u + r->tokens % 5000);
     if (lane > 1) {

@@ -94,9 +94,24 @@ static void go_back(sim_world *world, const sim_key *k)
     lane->lost = k->version - 1;
 }
 
+static void came(sim_world *world, sim_key *k)
+{
+    if (!k->came) k->came = ++world->arrivals;
+}
+
+/* Of two with the same version the first one that the store heard of runs, or dies. The other one may then. */
+static void check_twin(sim_world *world, const sim_key *k, int key)
+{
+    if (k->twin < 0 || k->granted) return;
+    const sim_key *twin = &world->keys[k->twin];
+    if (twin->came && twin->came < k->came && !twin->final && !twin->replayed)
+        sim_violation(world, "lane %d: key %d was claimed before key %d, which has the same version and came first", k->lane, key, k->twin);
+}
+
 /* The store has its body now. */
 static void own(sim_world *world, sim_key *k)
 {
+    came(world, k);
     if (k->owned) return;
     k->owned = true;
     k->owned_alive_ms = world->alive_ms;
@@ -172,6 +187,8 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     if (k->final && !h->natural)
         sim_violation(world, "key %d: claimed again after it was %s", note->key, once_outcome_name(k->outcome));
     if (h->external && !again) told(world, k, in_hand, note->silent, note->key);
+    came(world, k);
+    check_twin(world, k, note->key);
     if (!again) k->flight = -1;
     if (!again) k->let_in = k->granted && !k->behind_gap;
     k->granted = true;

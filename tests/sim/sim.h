@@ -131,6 +131,7 @@ typedef struct sim_key {
     bool final;
     once_outcome outcome; /* when final */
     uint32_t effects, failures, letters, kills;
+    uint64_t came;   /* number of its arrival in the store: its first claim, or its body; 0: neither yet */
     bool owned;      /* the store has its body */
     int64_t owned_alive_ms; /* world.alive_ms, world.downs at that moment */
     uint32_t owned_downs;
@@ -338,6 +339,7 @@ struct sim_world {
     sim_delivery *deliveries;
     size_t deliveries_n, deliveries_size;
     uint64_t delivered;
+    uint64_t arrivals; /* keys that the store has heard of */
 
     sim_worker workers[SIM_WORKERS];
     int workers_n;

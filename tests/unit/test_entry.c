@@ -1713,6 +1713,7 @@ static void equals_in_a_lane_do_not_wait_for_each_other(void **state)
     assert_int_equal(claim(&e, &other, lane_request(mine, 9, -1), NOW, ONCE_UNCHANGED).answer, ONCE_ANSWER_LATER);
     accept(&e, &other, lane_request(mine, 9, -1), NOW, ONCE_ENTRY_CHANGED);
     assert_true(e.due_ms == ONCE_NEVER); /* it came second */
+    assert_true(e.seen_ms == NOW);
     assert_int_equal(once_entry_wake(&e, &other, NOW), ONCE_ENTRY_CHANGED);
     assert_int_equal(take(&e, &other, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
 
@@ -1721,6 +1722,20 @@ static void equals_in_a_lane_do_not_wait_for_each_other(void **state)
     once_entry_exhume(&dead, NULL, NOW, &body);
     other = (once_lane){.head = 0, .tail = 0};
     assert_int_equal(take(&dead, &other, yours, NOW, ONCE_ENTRY_CHANGED).answer, ONCE_ANSWER_RUN);
+}
+
+/* The clock says nothing of the order within a millisecond, and it may go back. */
+static void f86_an_equal_is_seen_after_those_that_came_before(void **state)
+{
+    (void)state;
+    static const int64_t there_ms[] = {0, NOW - 1, NOW, NOW + 5, INT64_MAX}, seen_ms[] = {NOW, NOW, NOW + 1, NOW + 6, INT64_MAX};
+    for (size_t i = 0; i < sizeof there_ms / sizeof *there_ms; i++) {
+        once_lane lane = {.head = 9, .tail = 9, .equal_ms = there_ms[i]};
+        once_entry e = absent();
+        accept(&e, &lane, lane_request(mine, 9, -1), NOW, ONCE_ENTRY_CHANGED);
+        assert_true(e.seen_ms == seen_ms[i]);
+        assert_true(e.changed_ms == NOW);
+    }
 }
 
 /* v5 is an orphan, v3 came meanwhile and is parked because the lane is claimed: v5 must go on, or neither ever does. */
@@ -1962,6 +1977,7 @@ int main(void)
         cmocka_unit_test(f33_an_older_version_that_finishes_does_not_let_a_blocked_lane_expire),
         cmocka_unit_test(a_lane_rests_when_all_have_left),
         cmocka_unit_test(equals_in_a_lane_do_not_wait_for_each_other),
+        cmocka_unit_test(f86_an_equal_is_seen_after_those_that_came_before),
         cmocka_unit_test(f24_an_orphan_goes_on_before_what_came_in_front_of_it),
         cmocka_unit_test(a_lane_that_is_full_of_the_highest_version_still_counts),
         cmocka_unit_test(wake_leaves_alone_what_waits_for_its_time),

@@ -435,6 +435,84 @@ static void a_long_lane_loses_its_back_and_grows_again(void **state)
     assert_int_equal(entry.order, 30);
 }
 
+/* As an older once wrote it. */
+static void make_old_member(fixture *f, const once_request *r)
+{
+    once_redis *raw = (once_redis *)f->b;
+    once__redis_pipe_clear(&raw->pipe);
+    once__redis_command(&raw->pipe, 4);
+    once__redis_text(&raw->pipe, "ZRANGE");
+    once__redis_put_id_key(raw, "o", r->lane.id);
+    once__redis_number(&raw->pipe, 0);
+    once__redis_number(&raw->pipe, -1);
+    assert_ok(f, once__redis_ask(raw, &f->err));
+    unsigned char id[16], member[ONCE_REDIS_MEMBER], old[ONCE_REDIS_OLD_MEMBER];
+    bool found = false;
+    once__redis_id_write(r->id, id);
+    const redisReply *reply = raw->pipe.replies[0];
+    for (size_t i = 0; i < reply->elements; i++) {
+        if (reply->element[i]->len != sizeof member || memcmp(reply->element[i]->str + sizeof member - 16, id, 16) != 0) continue;
+        memcpy(member, reply->element[i]->str, sizeof member);
+        found = true;
+    }
+    assert_true(found);
+    memcpy(old, member, 8);
+    memcpy(old + 8, id, 16);
+    once__redis_pipe_clear(&raw->pipe);
+    once__redis_command(&raw->pipe, 3);
+    once__redis_text(&raw->pipe, "ZREM");
+    once__redis_put_id_key(raw, "o", r->lane.id);
+    once__redis_arg(&raw->pipe, member, sizeof member);
+    once__redis_command(&raw->pipe, 4);
+    once__redis_text(&raw->pipe, "ZADD");
+    once__redis_put_id_key(raw, "o", r->lane.id);
+    once__redis_text(&raw->pipe, "0");
+    once__redis_arg(&raw->pipe, old, sizeof old);
+    assert_ok(f, once__redis_ask(raw, &f->err));
+}
+
+/* An older once parked some of them, as members that do not say when they came: they were first, and leave nothing behind. */
+static void f58_f86_members_of_an_older_once_go_first(void **state)
+{
+    enum { ROUNDS = 12 };
+    fixture *f = begun(state);
+    static const int64_t versions[] = {1, 5, 5, 9};
+    static const char *const names_of[] = {"one", "old", "new", "nine"};
+    for (int round = 0; round < ROUNDS; round++) {
+        char keys[4][16], lane[16];
+        once_request r[4];
+        once_taken taken[2];
+        bool found;
+        snprintf(lane, sizeof lane, "lane %d", round);
+        for (int i = 0; i < 4; i++) {
+            snprintf(keys[i], sizeof keys[i], "%s-%d", names_of[i], round);
+            r[i] = ask(f, keys[i], lane);
+            r[i].lane.versioned = true;
+            r[i].lane.version = versions[i];
+        }
+        assert_int_equal(accept(f, f->a, &r[0]), ONCE_ANSWER_WAITING);
+        assert_int_equal(accept(f, f->a, &r[3]), ONCE_ANSWER_WAITING);
+        assert_int_equal(accept(f, f->a, &r[1]), ONCE_ANSWER_WAITING);
+        for (int i = 0; i < 4; i++)
+            if (i == 1 || (i != 2 && round % 2)) make_old_member(f, &r[i]);
+        assert_int_equal(accept(f, f->a, &r[2]), ONCE_ANSWER_WAITING);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(take(f, f->a, 2, taken), 1);
+            assert_true(once_hash_equal(taken[0].request.id, r[i].id));
+            assert_int_equal(taken[0].decision.answer, i == 2 ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_RUN);
+            if (i == 3) assert_ok(f, f->a->ops->forget(f->a, r[i].id, &found, &f->err));
+            else if (i != 2) assert_true(settle(f, f->a, &taken[0].request, ONCE_DONE));
+        }
+        once_redis *raw = (once_redis *)f->b;
+        once__redis_pipe_clear(&raw->pipe);
+        once__redis_command(&raw->pipe, 2);
+        once__redis_text(&raw->pipe, "ZCARD");
+        once__redis_put_id_key(raw, "o", r[0].lane.id);
+        assert_ok(f, once__redis_ask(raw, &f->err));
+        assert_int_equal(raw->pipe.replies[0]->integer, 0);
+    }
+}
+
 /* --- the server --- */
 
 /* The version of a lane is remembered for a time; who runs in it, until it ends. Only the server's own clock lets a key end. */
@@ -1267,6 +1345,7 @@ int main(void)
         WITH(a_long_lane_loses_its_front_in_one_transaction),
         WITH(a_lane_loses_any_number_in_one_transaction),
         WITH(a_long_lane_loses_its_back_and_grows_again),
+        WITH(f58_f86_members_of_an_older_once_go_first),
         WITH(f33_a_lane_outlives_its_version_while_somebody_runs_in_it),
         WITH(f20_leases_end_by_the_servers_clock),
         WITH(f53_a_server_that_is_killed_has_everything),

@@ -176,6 +176,7 @@ static void every_question_has_its_index(void **state)
     } cases[] = {
         {SQL_LANE_RUNNING, "once_entry_running"}, {SQL_LANE_UP, "once_entry_lane"},   {SQL_LANE_DOWN, "once_entry_lane"},
         {SQL_DUE, "once_entry_due"},              {SQL_BY_TOKEN, "once_entry_token"}, {SQL_EXPIRED, "once_entry_expires"},
+        {SQL_LANE_HEAD, "once_entry_lane"},
     };
     static const int versions[] = {0, 3, 4, ONCE_SQLITE_VERSION};
     for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
@@ -201,6 +202,32 @@ static void every_question_has_its_index(void **state)
         }
         once__store_close(store);
     }
+}
+
+/* Those that wait in a lane with one version are found by it: however many others wait, they are neither read nor sorted. */
+static void equals_of_a_lane_are_found_by_their_index(void **state)
+{
+    (void)state;
+    static const int statements[] = {SQL_LANE_FIRST, SQL_LANE_EQUALS};
+    once_store *store;
+    once_error err = {0};
+    assert_int_equal(open_at(path_of("plan-equals.db"), true, false, &store, &err), ONCE_OK);
+    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
+        sqlite3_stmt *asked = ((once_sqlite *)store)->sql[statements[i]], *plan;
+        char text[1000];
+        int reads = 0;
+        snprintf(text, sizeof text, "EXPLAIN QUERY PLAN %s", sqlite3_sql(asked));
+        assert_int_equal(sqlite3_prepare_v2(sqlite3_db_handle(asked), text, -1, &plan, NULL), SQLITE_OK);
+        while (sqlite3_step(plan) == SQLITE_ROW) {
+            const char *how = (const char *)sqlite3_column_text(plan, 3);
+            if (!strstr(how, "once_entry")) continue; /* of what was found */
+            reads++;
+            if (!strstr(how, "SEARCH once_entry USING INDEX once_entry_lane (lane=? AND ord=?)")) fail_msg("%s: %s", sqlite3_sql(asked), how);
+        }
+        assert_int_equal(reads, 1);
+        sqlite3_finalize(plan);
+    }
+    once__store_close(store);
 }
 
 /* ---- versions ---- */
@@ -870,6 +897,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_users_own_file_is_left_as_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(test_schema_text_is_the_schema, setup, teardown),
         cmocka_unit_test_setup_teardown(every_question_has_its_index, setup, teardown),
+        cmocka_unit_test_setup_teardown(equals_of_a_lane_are_found_by_their_index, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_older_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_newer_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(f58_version_2_gets_its_audit, setup, teardown),

@@ -459,17 +459,27 @@ static bool write_indexes(once_redis *r)
 
 static void write_member(once_redis *r, const once_redis_lane *lane, once_redis_member member, bool added)
 {
-    unsigned char bytes[24];
-    const uint64_t order = htobe64((uint64_t)member.order);
+    unsigned char bytes[ONCE_REDIS_MEMBER], old[ONCE_REDIS_OLD_MEMBER];
+    const uint64_t order = htobe64((uint64_t)member.order), seen_ms = htobe64((uint64_t)member.seen_ms);
     memcpy(bytes, &order, 8);
-    once__redis_id_write(member.id, bytes + 8);
+    memset(bytes + 8, 0xff, 8);
+    memcpy(bytes + 16, &seen_ms, 8);
+    once__redis_id_write(member.id, bytes + 24);
+    memcpy(old, &order, 8);
+    once__redis_id_write(member.id, old + 8);
     unsigned char id[16];
     once__redis_id_write(lane->id, id);
     const once_bytes rest = {(const char *)id, sizeof id};
     if (added) once__redis_do(r, "ZADD", "o", rest, 2);
-    else once__redis_undo(r, "ZREM", "o", rest, 1);
+    else once__redis_undo(r, "ZREM", "o", rest, 2);
     if (added) put_text(r, "0");
+    else once__redis_put(r, old, sizeof old);
     once__redis_put(r, bytes, sizeof bytes);
+}
+
+static bool is_same_member(once_redis_member x, once_redis_member y)
+{
+    return x.order == y.order && x.seen_ms == y.seen_ms && once_hash_equal(x.id, y.id);
 }
 
 /* What came and went within the transaction is not written. */
@@ -480,12 +490,12 @@ static void write_steps(once_redis *r, const once_redis_lane *lane)
         bool is_last = true, was_there = !last->added;
         for (size_t k = 0; k < lane->n_steps && is_last; k++) {
             const struct once_redis_step *other = &lane->steps[k];
-            if (k == i || !once_hash_equal(other->member.id, last->member.id) || other->member.order != last->member.order) continue;
+            if (k == i || !is_same_member(other->member, last->member)) continue;
             if (k > i) is_last = false;
         }
         for (size_t k = 0; k < i; k++) {
             const struct once_redis_step *other = &lane->steps[k];
-            if (!once_hash_equal(other->member.id, last->member.id) || other->member.order != last->member.order) continue;
+            if (!is_same_member(other->member, last->member)) continue;
             was_there = !other->added;
             break;
         }

@@ -11,11 +11,10 @@
 
 #include "base/banned.h"
 
-enum { MEMBER_BYTES = 24 };
-
 static int compare(once_redis_member x, once_redis_member y)
 {
     if (x.order != y.order) return x.order < y.order ? -1 : 1;
+    if (x.seen_ms != y.seen_ms) return x.seen_ms < y.seen_ms ? -1 : 1;
     return once_hash_compare(x.id, y.id);
 }
 
@@ -74,10 +73,17 @@ static bool add_member(once_redis *r, once_redis_lane *lane, once_redis_member m
     return true;
 }
 
-static void remove_member(once_redis_lane *lane, once_redis_member member)
+static size_t find_member(const once_redis_lane *lane, once_redis_member member)
 {
     const size_t at = place_of(lane, member);
-    if (at < lane->n_known && compare(lane->known[at], member) == 0) {
+    return at < lane->n_known && compare(lane->known[at], member) == 0 ? at : lane->n_known;
+}
+
+static void remove_member(once_redis_lane *lane, once_redis_member member)
+{
+    size_t at = find_member(lane, member);
+    if (at == lane->n_known) at = find_member(lane, (once_redis_member){member.order, ONCE_REDIS_SEEN_BEFORE, member.id});
+    if (at < lane->n_known) {
         memmove(lane->known + at, lane->known + at + 1, (lane->n_known - at - 1) * sizeof *lane->known);
         lane->n_known--;
         if (at < lane->hole) lane->hole--;
@@ -108,14 +114,24 @@ void once__redis_lane_ask(once_redis *r, once_hash id, size_t window)
     once__redis_number(&r->pipe, -1);
 }
 
+static bool read_member(once_bytes bytes, once_redis_member *out)
+{
+    const bool old = bytes.len == ONCE_REDIS_OLD_MEMBER;
+    uint64_t order, seen_ms;
+    if (!old && bytes.len != ONCE_REDIS_MEMBER) return false;
+    memcpy(&order, bytes.data, 8);
+    memcpy(&seen_ms, bytes.data + 16, 8);
+    *out = (once_redis_member){(int64_t)be64toh(order), old ? ONCE_REDIS_SEEN_BEFORE : (int64_t)be64toh(seen_ms),
+                               once__redis_id_read(bytes.data + bytes.len - 16)};
+    return true;
+}
+
 static int read_members(once_redis *r, once_redis_lane *lane, const redisReply *reply, once_error *err)
 {
     for (size_t i = 0; i < reply->elements; i++) {
         const once_bytes bytes = once__redis_bytes(reply->element[i]);
-        if (bytes.len != MEMBER_BYTES) return once__redis_damaged(r, "a lane", err);
-        uint64_t order;
-        memcpy(&order, bytes.data, 8);
-        const once_redis_member member = {(int64_t)be64toh(order), once__redis_id_read(bytes.data + 8)};
+        once_redis_member member;
+        if (!read_member(bytes, &member)) return once__redis_damaged(r, "a lane", err);
         if (!add_member(r, lane, member)) return once__redis_nomem(err);
     }
     return ONCE_OK;
@@ -237,6 +253,47 @@ int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out,
     return ONCE_OK;
 }
 
+/* Whether somebody of this order may be among those that we do not know. */
+static bool may_hide(const once_redis_lane *lane, int64_t order)
+{
+    const size_t hole = lane->hole;
+    return lane->hidden && (hole == 0 || lane->known[hole - 1].order <= order) && (hole == lane->n_known || order <= lane->known[hole].order);
+}
+
+/* The last one of this order as the server has it: who left in this transaction is not taken out. */
+static int ask_last(once_redis *r, const once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err)
+{
+    char from[9] = {'['}, below[9] = {'('};
+    const uint64_t low = htobe64((uint64_t)order), high = htobe64((uint64_t)order + 1);
+    memcpy(from + 1, &low, 8);
+    memcpy(below + 1, &high, 8);
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 7);
+    once__redis_text(&r->pipe, "ZREVRANGEBYLEX");
+    once__redis_put_id_key(r, "o", lane->id);
+    once__redis_arg(&r->pipe, below, sizeof below);
+    once__redis_arg(&r->pipe, from, sizeof from);
+    once__redis_text(&r->pipe, "LIMIT");
+    once__redis_number(&r->pipe, 0);
+    once__redis_number(&r->pipe, 1);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK || r->pipe.replies[0]->elements == 0) return rc;
+    once_redis_member last;
+    if (!read_member(once__redis_bytes(r->pipe.replies[0]->element[0]), &last)) return once__redis_damaged(r, "a lane", err);
+    if (last.seen_ms > *seen_ms) *seen_ms = last.seen_ms;
+    return ONCE_OK;
+}
+
+int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err)
+{
+    *seen_ms = 0;
+    for (size_t i = 0; i < lane->n_known; i++)
+        if (lane->known[i].order == order && lane->known[i].seen_ms > *seen_ms) *seen_ms = lane->known[i].seen_ms;
+    for (size_t i = 0; i < lane->n_steps; i++)
+        if (lane->steps[i].member.order == order && lane->steps[i].member.seen_ms > *seen_ms) *seen_ms = lane->steps[i].member.seen_ms;
+    return may_hide(lane, order) ? ask_last(r, lane, order, seen_ms, err) : ONCE_OK;
+}
+
 /* --- following what is saved --- */
 
 static int step(once_redis *r, once_redis_lane *lane, once_redis_member member, bool added, once_error *err)
@@ -267,23 +324,24 @@ int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *er
     const once_entry *e = &slot->entry;
     const bool in_lane = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane);
     const bool claimed = once_state_occupies(e->state);
-    const bool moved = in_lane != slot->in_lane || (in_lane && (!once_hash_equal(e->lane, slot->lane) || e->order != slot->order));
+    const bool moved = in_lane != slot->in_lane || (in_lane && (!once_hash_equal(e->lane, slot->lane) || e->order != slot->order || e->seen_ms != slot->seen_ms));
     once_redis_lane *lane;
     int rc = ONCE_OK;
     if (slot->in_lane) {
         rc = once__redis_lane(r, slot->lane, &lane, err);
         if (rc == ONCE_OK) lane->dirty = true;
-        if (rc == ONCE_OK && moved) rc = step(r, lane, (once_redis_member){slot->order, e->id}, false, err);
+        if (rc == ONCE_OK && moved) rc = step(r, lane, (once_redis_member){slot->order, slot->seen_ms, e->id}, false, err);
         if (rc == ONCE_OK && (moved || !claimed)) rc = claimed_by(r, lane, e->id, false, err);
     }
     if (rc == ONCE_OK && in_lane) {
         rc = once__redis_lane(r, e->lane, &lane, err);
         if (rc == ONCE_OK) lane->dirty = true;
-        if (rc == ONCE_OK && moved) rc = step(r, lane, (once_redis_member){e->order, e->id}, true, err);
+        if (rc == ONCE_OK && moved) rc = step(r, lane, (once_redis_member){e->order, e->seen_ms, e->id}, true, err);
         if (rc == ONCE_OK) rc = claimed_by(r, lane, e->id, claimed, err);
     }
     slot->in_lane = in_lane;
     slot->lane = e->lane;
     slot->order = e->order;
+    slot->seen_ms = e->seen_ms;
     return rc;
 }

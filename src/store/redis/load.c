@@ -176,6 +176,7 @@ static int fill_slot(once_redis *r, once_hash id, once_bytes value, bool assumed
     slot->in_lane = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane);
     slot->lane = e->lane;
     slot->order = e->order;
+    slot->seen_ms = e->seen_ms;
     return ONCE_OK;
 }
 

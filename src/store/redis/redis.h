@@ -53,13 +53,21 @@ typedef struct once_redis_slot {
     /* where the lanes of this transaction have it */
     bool in_lane;
     once_hash lane;
-    int64_t order;
+    int64_t order, seen_ms;
 } once_redis_slot;
 
+/* An entry in its lane, as a member of a sorted set that is read by its bytes (all numbers big-endian):
+ *
+ *   order (8), 8 bytes 0xff, seen_ms (8), id (16)
+ *   order (8), id (16)                             written by an older once; it stands before the others of its order, which came later */
 typedef struct once_redis_member {
     int64_t order;
+    int64_t seen_ms; /* ONCE_REDIS_SEEN_BEFORE: written by an older once */
     once_hash id;
 } once_redis_member;
+
+#define ONCE_REDIS_SEEN_BEFORE INT64_MIN
+enum { ONCE_REDIS_MEMBER = 40, ONCE_REDIS_OLD_MEMBER = 24 };
 
 /* A lane in the transaction. Of a long one only both ends are known. */
 typedef struct once_redis_lane {
@@ -257,6 +265,7 @@ bool once__redis_lane_known(once_redis *r, once_hash id);
 /* The lane as the entry `except` sees it. */
 int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except, once_lane *out, once_error *err);
 int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out, once_error *err);
+int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err);
 /* The slot was saved: its lanes learn about it. */
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err);
 

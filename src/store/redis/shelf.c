@@ -241,6 +241,14 @@ static int redis_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once
     return rc == ONCE_OK ? once__redis_lane_first(r, lane, out, err) : rc;
 }
 
+static int redis_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_redis_lane *lane;
+    const int rc = once__redis_lane(r, id, &lane, err);
+    return rc == ONCE_OK ? once__redis_lane_equals(r, lane, order, seen_ms, err) : rc;
+}
+
 /* --- letters and audits --- */
 
 static bool was_dropped(const once_redis *r, once_hash unique)
@@ -392,6 +400,7 @@ const once_shelf_ops once__redis_shelf = {
     .lane = redis_lane,
     .save_lane = redis_save_lane,
     .lane_head = redis_lane_head,
+    .lane_equals = redis_lane_equals,
     .due = once__redis_due,
     .by_token = once__redis_by_token,
     .letter_put = redis_letter_put,

@@ -212,7 +212,14 @@ void once__pg_free(once_pg *pg)
 
 bool once__pg_alive(const once_pg *pg) { return pg->conn && PQstatus(pg->conn) == CONNECTION_OK; }
 
-static void no_notice(void *user, const PGresult *result) { (void)user, (void)result; }
+/* Of all that a server says beside its answers one thing matters: that a COMMIT has returned although its standby does not have it, because
+ * somebody cancelled the wait. Texts are translated, the name of the function is not. */
+static void hear_notice(void *user, const PGresult *result)
+{
+    once_pg *pg = user;
+    const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
+    if (function && strcmp(function, "SyncRepWaitForLSN") == 0) pg->unreplicated = true;
+}
 
 int once__pg_prepare(once_pg *pg, once_error *err)
 {
@@ -262,7 +269,7 @@ static int connect_once(once_pg *pg, once_error *err)
     pg->silence[0] = '\0';
     int rc = once__pg_dial(pg, &pg->conn, err);
     if (rc != ONCE_OK) return rc;
-    PQsetNoticeReceiver(pg->conn, no_notice, NULL);
+    PQsetNoticeReceiver(pg->conn, hear_notice, pg);
     if (PQserverVersion(pg->conn) < 130000) {
         const int version = PQserverVersion(pg->conn) / 10000;
         once__pg_drop(pg);

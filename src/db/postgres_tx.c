@@ -108,7 +108,11 @@ static int commit_answered(once_pg *pg, PGresult *result, bool *maybe, once_faul
         *maybe = !says_rolled_back(result);
         return once__pg_fault(pg, result, fault);
     }
-    *maybe = false;
+    *maybe = pg->unreplicated;
+    if (strcmp(PQcmdStatus(result), "COMMIT") == 0 && pg->unreplicated) {
+        *fault = (once_fault){.kind = ONCE_FAULT_RETRY, .text = "the commit may not have reached its standby, because somebody cancelled the wait for it"};
+        return ONCE_E_UNAVAILABLE;
+    }
     if (strcmp(PQcmdStatus(result), "COMMIT") == 0) return ONCE_OK;
     *fault = (once_fault){.kind = ONCE_FAULT_RETRY, .text = "the server rolled the transaction back"};
     return ONCE_E_ABORTED;
@@ -121,6 +125,7 @@ int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
     *maybe = false;
     if (!once__pg_alive(pg)) return once__pg_fault(pg, NULL, fault);
     *maybe = true;
+    pg->unreplicated = false;
     int rc = once__pg_send_text(pg, "COMMIT", NULL);
     if (rc == ONCE_OK) rc = once__pg_sync(pg, NULL);
     if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);

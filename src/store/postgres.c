@@ -376,6 +376,7 @@ static int pg_commit(once_shelf *shelf, once_error *err)
     if (rc == ONCE_OK) rc = write_send(q, &sent, err);
     assert(sent <= WRITES_MAX);
     if (rc == ONCE_OK) rc = once__pg_send_text(q->pg, q->nested ? "RELEASE once_store" : "COMMIT", err);
+    q->pg->unreplicated = false;
     if (rc == ONCE_OK) {
         rc = once__pg_round(q->pg, results, sent + 1, err);
         if (rc != ONCE_OK) rc = commit_failed(q, rc, sent, err);
@@ -384,6 +385,8 @@ static int pg_commit(once_shelf *shelf, once_error *err)
         once__pg_clear(results, sent + 1);
     }
     tx_over(q, rc == ONCE_OK);
+    if (rc == ONCE_OK && q->pg->unreplicated) /* a later commit that waits as it should has this one in front of it */
+        rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: a commit may not have reached its standby, because somebody cancelled the wait for it", q->pg->where);
     return rc;
 }
 

@@ -340,7 +340,7 @@ static void take_sample(PGconn *conn, window *w)
     PGresult *r = PQexec(conn, "SELECT (SELECT count(*) FROM pg_stat_progress_vacuum WHERE relid = 'once_entry'::regclass),"
                                " count(*) FILTER (WHERE wait_event_type = 'Lock' AND wait_event <> 'extend'),"
                                " coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)) FILTER (WHERE query LIKE 'SELECT ctid, expires_ms%'"
-                               " OR query LIKE 'DELETE FROM once_entry WHERE ctid%'), 0)"
+                               " OR query LIKE 'DELETE FROM %once_entry WHERE ctid%'), 0)"
                                " FROM pg_stat_activity WHERE backend_type = 'client backend'");
     if (PQresultStatus(r) != PGRES_TUPLES_OK) bench_die(PQerrorMessage(conn));
     const double step_s = strtod(PQgetvalue(r, 0, 2), NULL);

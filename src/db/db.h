@@ -169,6 +169,7 @@ int once_db_identity(once_db *db, char *out, size_t len, once_error *err);
 
 typedef struct once_db_options {
     const once_env *env;
+    once_bytes consumer;     /* for whom it is opened, as the server may show it; may be empty */
     int busy_ms;             /* SQLite: how long to wait for the lock of another connection */
     const atomic_bool *stop; /* set to true by any thread: what runs or waits comes back soon, as a failure. It outlives the connection */
 } once_db_options;

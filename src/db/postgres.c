@@ -43,7 +43,8 @@ int once__pg_status(const char *state)
         {"3D", ONCE_E_SCHEMA},
         {"3F", ONCE_E_SCHEMA},
         {"25006", ONCE_E_READONLY},
-        {"26", ONCE_E_SCHEMA}, /* a prepared statement that the server does not know: a pooler in between */
+        {"26", ONCE_E_ABORTED},    /* a prepared statement that the server does not know: a pooler in between */
+        {"42P05", ONCE_E_ABORTED}, /* or one that it knows, and nobody here has prepared */
         {"0A000", ONCE_E_ABORTED}, /* "cached plan must not change result type": prepared anew after a reconnect */
         {"42", ONCE_E_SCHEMA},
         {"22", ONCE_E_MESSAGE},
@@ -88,7 +89,7 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
     const char *message = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     int status = once__pg_status(state);
-    if (state && starts(state, "0A000")) pg->stale = true;
+    once__pg_heed_state(pg, state);
     if (state && starts(state, "23505")) { /* two made the same row: the other one was faster */
         status = ONCE_E_ABORTED;
     } else if (status == ONCE_E_MESSAGE) { /* a statement of ours: its tables are not as they should be */
@@ -96,6 +97,8 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
     }
     if (!message) message = result ? PQresultErrorMessage(result) : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "";
     first_line(message, what, sizeof what);
+    const char *refused = once__pg_pooler_refuses(what);
+    if (refused) return once_fail(err, ONCE_E_CONFIG, "%s: %s; %s", pg->where, what, refused);
     const char *hint = advice(status);
     return once_fail(err, status, "%s: %s%s%s", pg->where, what[0] ? what : "the connection was lost", hint ? "; " : "", hint ? hint : "");
 }
@@ -119,7 +122,7 @@ static bool cut_answer_timeout(char *url, int64_t *answer_ms)
     return true;
 }
 
-int once__pg_new(const char *rest, const once_env *env, once_patience patience, once_pg **out, once_error *err)
+int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out, once_error *err)
 {
     once_pg *pg = calloc(1, sizeof *pg);
     if (!pg) return no_memory(err);
@@ -127,6 +130,8 @@ int once__pg_new(const char *rest, const once_env *env, once_patience patience, 
     pg->env = env;
     pg->patience = patience;
     pg->answer_ms = ANSWER_MS_DEFAULT;
+    snprintf(pg->application, sizeof pg->application, "once%s%.*s", consumer.len ? ":" : "", consumer.len < 58 ? (int)consumer.len : 58,
+             consumer.len ? consumer.data : "");
     once_buf_init(&pg->values, (size_t)1 << 30);
     const size_t size = strlen(rest) + sizeof "postgresql:";
     pg->conninfo = malloc(size);
@@ -163,7 +168,7 @@ int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error
 {
     once_pg *pg = calloc(1, sizeof *pg);
     if (!pg) return no_memory(err);
-    *pg = (once_pg){.db.ops = &once__pg_ops, .env = env, .conn = conn, .borrowed = true};
+    *pg = (once_pg){.db.ops = &once__pg_ops, .env = env, .conn = conn, .borrowed = true, .connections = 1};
     once_buf_init(&pg->values, (size_t)1 << 30);
     once__pg_say_where(pg, conn);
     *out = pg;
@@ -196,6 +201,7 @@ void once__pg_drop(once_pg *pg)
     pg->pending = pg->unsent = pg->rides = 0;
     pg->synced = false;
     pg->savepoints = 0;
+    pg->local_at = 0;
     pg->session_lock = false;
 }
 
@@ -205,6 +211,10 @@ void once__pg_free(once_pg *pg)
     assert(!pg->users);
     once__pg_drop(pg);
     once_buf_release(&pg->values);
+    for (size_t i = 0; i < pg->n_sql; i++) free(pg->sql[i].sql);
+    free(pg->sql);
+    free(pg->local);
+    free(pg->schema);
     free(pg->texts);
     free(pg->conninfo);
     free(pg);
@@ -221,54 +231,100 @@ static void hear_notice(void *user, const PGresult *result)
     if (function && strcmp(function, "SyncRepWaitForLSN") == 0) pg->unreplicated = true;
 }
 
-int once__pg_prepare(once_pg *pg, once_error *err)
+/* ---- statements by name ---- */
+
+void once__pg_name(char out[PG_NAME_SIZE], const char *what, const char *sql)
 {
-    char name[40];
+    const once_hash hash = once_xxh128(0, sql, strlen(sql));
+    snprintf(out, PG_NAME_SIZE, "once_%s_%016llx%016llx", what, (unsigned long long)hash.a, (unsigned long long)hash.b);
+}
+
+static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.'; }
+
+/* The schema before every once_...; our statements have no such word in quotes. */
+static char *qualified(const char *sql, const char *schema)
+{
+    once_buf text;
+    once_buf_init(&text, 1 << 20);
+    for (const char *at = sql; *at; at++) {
+        if (starts(at, "once_") && (at == sql || !is_word(at[-1]))) once_buf_printf(&text, "%s.", schema);
+        once_buf_append(&text, at, 1);
+    }
+    char *copy = text.failed ? NULL : strdup(text.data);
+    once_buf_release(&text);
+    return copy;
+}
+
+int once__pg_statements(once_pg *pg, const char *const *sql, size_t n, once_error *err)
+{
+    assert(pg->schema && !pg->sql);
+    pg->sql = calloc(n, sizeof *pg->sql);
+    if (!pg->sql) return no_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        pg->sql[i].sql = qualified(sql[i], pg->schema);
+        pg->n_sql = i + 1;
+        if (!pg->sql[i].sql) return no_memory(err);
+        once__pg_name(pg->sql[i].name, "s", pg->sql[i].sql);
+    }
+    return ONCE_OK;
+}
+
+/* The caller of a borrowed connection may have had us here before: then our statements are there, under the names of their texts. */
+static int look_for_ours(once_pg *pg, PGresult **out, once_error *err)
+{
+    *out = NULL;
+    if (!pg->borrowed) return ONCE_OK;
+    return once__pg_exec(pg, "SELECT name FROM pg_catalog.pg_prepared_statements WHERE left(name, 5) = 'once_'", out, err);
+}
+
+static bool has_name(const PGresult *names, const char *name)
+{
+    for (int i = 0; names && i < PQntuples(names); i++)
+        if (strcmp(PQgetvalue(names, i, 0), name) == 0) return true;
+    return false;
+}
+
+static int send_prepares(once_pg *pg, const PGresult *there, once_error *err)
+{
     for (size_t i = 0; i < pg->n_sql; i++) {
-        snprintf(name, sizeof name, "once_s%zu", i);
-        if (!PQsendPrepare(pg->conn, name, pg->sql[i], 0, NULL)) return once__pg_fail(pg, NULL, err);
+        if (has_name(there, pg->sql[i].name)) continue;
+        if (!PQsendPrepare(pg->conn, pg->sql[i].name, pg->sql[i].sql, 0, NULL)) return once__pg_fail(pg, NULL, err);
         pg->pending++;
     }
     for (once_pg_stmt *user = pg->users; user; user = user->next) {
         if (!PQsendPrepare(pg->conn, user->name, user->sql, 0, NULL)) return once__pg_fail(pg, NULL, err);
         pg->pending++;
     }
-    if (!pg->pending) return ONCE_OK;
-    int rc = once__pg_sync(pg, err);
+    return ONCE_OK;
+}
+
+int once__pg_prepare(once_pg *pg, once_error *err)
+{
+    PGresult *there;
+    if (pg->shared) return ONCE_OK;
+    int rc = look_for_ours(pg, &there, err);
+    if (rc == ONCE_OK) rc = send_prepares(pg, there, err);
+    PQclear(there);
+    if (rc != ONCE_OK || !pg->pending) return rc;
+    rc = once__pg_sync(pg, err);
     while (rc == ONCE_OK && pg->pending) {
         PGresult *result = NULL;
         rc = once__pg_next(pg, &result, err);
         if (rc == ONCE_OK && PQresultStatus(result) != PGRES_COMMAND_OK) rc = once__pg_fail(pg, result, err);
         PQclear(result);
     }
-    return rc == ONCE_OK ? once__pg_synced(pg, err) : rc;
-}
-
-/* A worker whose machine is gone, or that was stopped in the middle of a batch, must not hold its keys for hours, nor one that has
- * hung up while its statement runs: the server gives its transaction up. What the role, the database or the URL say instead stays. */
-static const char session[] =
-    "SELECT set_config(s.name, s.value, false) FROM (VALUES ('idle_in_transaction_session_timeout', '30s'), ('tcp_keepalives_idle', '30'),"
-    " ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3'), ('client_connection_check_interval', '5s')) AS s(name, value)"
-    " JOIN pg_settings p ON p.name = s.name WHERE p.source = 'default';"
-    "SELECT format('pid = %s AND extract(epoch FROM backend_start)::text = %L', pid, extract(epoch FROM backend_start))"
-    " FROM pg_catalog.pg_stat_activity WHERE pid = pg_backend_pid()";
-
-static int begin_session(once_pg *pg, once_error *err)
-{
-    PGresult *result;
-    const int rc = once__pg_exec(pg, session, &result, err);
-    if (rc != ONCE_OK) return rc;
-    snprintf(pg->session, sizeof pg->session, "%s", PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "false");
-    PQclear(result);
-    return ONCE_OK;
+    const int end = pg->conn ? once__pg_synced(pg, rc == ONCE_OK ? err : NULL) : rc;
+    return rc == ONCE_OK ? end : rc;
 }
 
 static int connect_once(once_pg *pg, once_error *err)
 {
+    const bool known = pg->found_out;
     once__pg_drop(pg);
     pg->silence[0] = '\0';
     int rc = once__pg_dial(pg, &pg->conn, err);
     if (rc != ONCE_OK) return rc;
+    pg->connections++;
     PQsetNoticeReceiver(pg->conn, hear_notice, pg);
     if (PQserverVersion(pg->conn) < 130000) {
         const int version = PQserverVersion(pg->conn) / 10000;
@@ -277,10 +333,10 @@ static int connect_once(once_pg *pg, once_error *err)
     }
     pg->stale = false;
     if (PQsetnonblocking(pg->conn, 1) != 0 || !PQenterPipelineMode(pg->conn)) return once__pg_fail(pg, NULL, err);
-    rc = begin_session(pg, err);
+    rc = once__pg_greet(pg, err);
     if (rc == ONCE_OK) rc = once__pg_prepare(pg, err);
     if (rc != ONCE_OK) once__pg_drop(pg);
-    return rc;
+    return rc != ONCE_OK && pg->found_out && !known ? connect_once(pg, err) : rc;
 }
 
 int once__pg_connect(once_pg *pg, int64_t wait_ms, once_error *err)
@@ -472,14 +528,17 @@ int once__pg_sent(once_pg *pg, size_t bytes, once_error *err)
 int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, once_error *err)
 {
     static const int binary[PG_PARAMS_MAX] = {[0 ... PG_PARAMS_MAX - 1] = 1};
-    char name[40];
     assert(number < pg->n_sql && !pg->synced);
     if (params && params->failed) return no_memory(err);
-    snprintf(name, sizeof name, "once_s%u", number);
-    if (!once__pg_alive(pg) || !PQsendQueryPrepared(pg->conn, name, params ? params->n : 0, params ? params->values : NULL,
-                                                    params ? params->lengths : NULL, binary, 1))
-        return once__pg_fail(pg, NULL, err);
-    size_t bytes = 0;
+    if (!once__pg_alive(pg)) return once__pg_fail(pg, NULL, err);
+    const once_pg_text *text = &pg->sql[number];
+    const int n = params ? params->n : 0;
+    const char *const *values = params ? params->values : NULL;
+    const int *lengths = params ? params->lengths : NULL;
+    const bool sent = pg->shared ? PQsendQueryParams(pg->conn, text->sql, n, NULL, values, lengths, binary, 1)
+                                 : PQsendQueryPrepared(pg->conn, text->name, n, values, lengths, binary, 1);
+    if (!sent) return once__pg_fail(pg, NULL, err);
+    size_t bytes = pg->shared ? strlen(text->sql) : 0;
     for (int i = 0; params && i < params->n; i++) bytes += (size_t)params->lengths[i];
     return once__pg_sent(pg, bytes, err);
 }
@@ -569,6 +628,7 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
             return rc == ONCE_OK ? read : rc;
         }
         const ExecStatusType status = PQresultStatus(results[i]);
+        if (i + 1 == pg->local_at) once__pg_told_local(pg, results[i]);
         if (rc != ONCE_OK || status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) continue;
         const char *state = PQresultErrorField(results[i], PG_DIAG_SQLSTATE);
         rc = once__pg_fail(pg, results[i], err);
@@ -597,5 +657,27 @@ int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err)
         return rc == ONCE_OK ? once_fail(err, ONCE_E_UNAVAILABLE, "%s: the connection was lost", pg->where) : rc;
     }
     if (!PQenterPipelineMode(pg->conn)) return once__pg_lost(pg, err);
+    return rc;
+}
+
+int once__pg_exec_begin(once_pg *pg, bool write, once_error *err)
+{
+    once_buf sql;
+    PGresult *result = NULL;
+    once_buf_init(&sql, 1 << 20);
+    once_buf_printf(&sql, "BEGIN ISOLATION LEVEL READ COMMITTED READ %s;", write ? "WRITE; SET LOCAL synchronous_commit = on" : "ONLY");
+    once_buf_puts(&sql, pg->local ? pg->local : "SELECT '', pg_backend_pid()");
+    int rc = sql.failed ? no_memory(err) : once__pg_exec(pg, sql.data, &result, err);
+    once_buf_release(&sql);
+    if (rc == ONCE_OK && pg->local) once__pg_told_local(pg, result);
+    if (rc == ONCE_OK) rc = once__pg_same_session(pg, strtol(PQgetvalue(result, 0, 1), NULL, 10), err);
+    PQclear(result);
+    return rc == ONCE_OK ? rc : once__pg_exec_end(pg, rc, err);
+}
+
+int once__pg_exec_end(once_pg *pg, int rc, once_error *err)
+{
+    if (rc == ONCE_OK) return once__pg_exec(pg, "COMMIT", NULL, err);
+    if (once__pg_alive(pg) && PQtransactionStatus(pg->conn) != PQTRANS_IDLE) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
     return rc;
 }

@@ -15,6 +15,9 @@
  * A connection that was lost stays so until once__pg_connect, which the store calls when a transaction begins. All prepared
  * statements, the user's too, are then prepared anew.
  *
+ * The session behind a connection may not be ours alone: a pooler hands it to others between two transactions (postgres_pooler.c). Then
+ * nothing is kept in it.
+ *
  * Thread rule: one thread at a time. */
 #ifndef ONCE_DB_POSTGRES_H
 #define ONCE_DB_POSTGRES_H
@@ -29,6 +32,13 @@
 
 typedef struct once_pg_stmt once_pg_stmt; /* of the user */
 
+/* A statement of our own. Its name is made of its text, so that one of this name is this one, whoever prepared it. */
+enum { PG_NAME_SIZE = 64 };
+typedef struct once_pg_text {
+    char name[PG_NAME_SIZE];
+    char *sql;
+} once_pg_text;
+
 typedef struct once_pg {
     once_db db;
     const once_env *env;
@@ -38,11 +48,19 @@ typedef struct once_pg {
     char where[160];         /* "postgres 'host/database'", for errors; no secrets */
     once_patience patience;  /* of whoever waits for the server */
     int64_t answer_ms;       /* so long it may be silent before we ask it why (postgres_wait.c); 0: for ever */
-    char session[120];       /* a condition that finds this connection in pg_stat_activity */
+    char session[120];       /* a condition that finds this connection in pg_stat_activity; empty: a pooler has not said whom it chose */
+    uint64_t connections;    /* that were made so far: what is known of one is not known of the next */
+    int backend;             /* the server's process of this session */
+    bool shared;             /* sessions are not ours alone: a pooler is in between */
+    bool found_out;          /* which only showed later; not forgotten by a new connection */
+    char *local;             /* shared: the statement that every transaction begins with; NULL: none */
+    size_t local_at;         /* where its result is in the round that is under way, + 1; 0: nowhere */
+    char *schema;            /* where the store's tables are, quoted; NULL: not known yet */
     char silence[80];        /* why we stopped waiting; empty: we did not */
     bool asking;             /* this is the second connection, that asks about the first */
     size_t unsent;           /* bytes that libpq keeps for us, more or less */
-    const char *const *sql;  /* the store's statements, prepared as once_s0, once_s1...; NULL before its tables are there */
+    char application[72];    /* "once:CONSUMER", as the server shows it */
+    once_pg_text *sql;       /* the store's statements; NULL before its tables are there */
     size_t n_sql;
     once_pg_stmt *users;     /* all of them, for preparing them anew */
     unsigned next_user;
@@ -68,7 +86,7 @@ typedef struct once_pg {
 /* ---- connection ---- */
 
 /* `rest` is the URL behind "postgres:". Nothing is connected yet. */
-int once__pg_new(const char *rest, const once_env *env, once_patience patience, once_pg **out, once_error *err);
+int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out, once_error *err);
 /* Wraps a connection of the caller and leaves its settings alone. */
 int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error *err);
 /* A borrowed connection becomes ours for a while, and the caller's again. */
@@ -77,7 +95,9 @@ void once__pg_leave(once_pg *pg);
 void once__pg_free(once_pg *pg); /* NULL is fine */
 /* Makes sure that there is a connection. Tries for `wait_ms`, with growing pauses; 0: once. */
 int once__pg_connect(once_pg *pg, int64_t wait_ms, once_error *err);
-int once__pg_prepare(once_pg *pg, once_error *err); /* all of pg->sql and of the user's statements, on a connection that has none of them */
+/* Makes the store's statements ready: all tables of ours in them (once_...) are those of pg->schema. */
+int once__pg_statements(once_pg *pg, const char *const *sql, size_t n, once_error *err);
+int once__pg_prepare(once_pg *pg, once_error *err); /* all of pg->sql and of the user's statements, as far as this session does not have them */
 bool once__pg_alive(const once_pg *pg);
 void once__pg_drop(once_pg *pg); /* whatever was open there is rolled back by the server */
 
@@ -139,6 +159,22 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err);
 void once__pg_clear(PGresult **results, size_t n);
 /* One statement, or several without results (`;` between), not in pipeline mode and not in a transaction of the store. */
 int once__pg_exec(once_pg *pg, const char *sql, PGresult **out, once_error *err);
+/* A transaction around such statements. A failed one is ended without a word. */
+int once__pg_exec_begin(once_pg *pg, bool write, once_error *err);
+int once__pg_exec_end(once_pg *pg, int rc, once_error *err); /* COMMIT when rc is ONCE_OK, else ROLLBACK; the status of it all */
+
+/* ---- whose session it is (postgres_pooler.c) ---- */
+
+int once__pg_greet(once_pg *pg, once_error *err); /* a new connection: who serves it, and are we alone there? */
+/* BEGIN (`sql`) as the first statement of a round, and behind it what a shared session has to be told; *sent counts them. */
+int once__pg_begin_sql(once_pg *pg, const char *sql, size_t *sent, once_error *err);
+/* Inside of a transaction `backend` has answered. ONCE_E_ABORTED: it is not the one that we know, so there is a pooler. */
+int once__pg_same_session(once_pg *pg, int64_t backend, once_error *err);
+/* A SQLSTATE that says that a statement we prepared is not there, or one that we did not prepare is. */
+void once__pg_heed_state(once_pg *pg, const char *state);
+void once__pg_told_local(once_pg *pg, const PGresult *result); /* the result of pg->local is there */
+/* What a pooler says when it will never work; NULL: it is something else. */
+const char *once__pg_pooler_refuses(const char *text);
 
 /* The status that fits, and "postgres 'x': what; what to do". result may be NULL: the connection failed. */
 int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err);
@@ -149,12 +185,15 @@ int once__pg_status(const char *sqlstate); /* "" or NULL: the connection is gone
 struct once_pg_stmt {
     once_stmt stmt;
     once_pg_stmt *next;
-    char name[24];
+    char name[PG_NAME_SIZE];
     char *sql;
     unsigned *types; /* of its parameters, as the server infers them */
 };
 
 extern const once_db_ops once__pg_ops;
+/* "once_", what it is, and a hash of all that the statement says. */
+void once__pg_name(char out[PG_NAME_SIZE], const char *what, const char *sql);
+void once__pg_option(PGconn *conn, const char *name, char *out, size_t size); /* of the connection, as it is in the end */
 /* Waiting (postgres_wait.c). A new connection, in blocking mode: */
 int once__pg_dial(once_pg *pg, PGconn **out, once_error *err);
 void once__pg_say_where(once_pg *pg, PGconn *conn);

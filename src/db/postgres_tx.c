@@ -39,7 +39,7 @@ int once__pg_open(const char *rest, const once_db_options *options, once_db **ou
     once_pg_own *own = calloc(1, sizeof *own);
     if (!own) return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
     own->stop = options->stop;
-    int rc = once__pg_new(rest, options->env, (once_patience){is_told_to_stop, own}, &pg, err);
+    int rc = once__pg_new(rest, options->env, options->consumer, (once_patience){is_told_to_stop, own}, &pg, err);
     if (rc != ONCE_OK) {
         free(own);
         return rc;
@@ -63,15 +63,20 @@ void once__pg_close_own(once_db *db)
 
 static int begin(once_pg *pg, once_error *err)
 {
-    PGresult *results[2];
-    int rc = once__pg_send_text(pg, "BEGIN READ WRITE", err);
+    PGresult *results[3];
+    size_t sent = 0;
+    int rc = once__pg_begin_sql(pg, "BEGIN READ WRITE", &sent, err);
     if (rc == ONCE_OK)
         rc = once__pg_send_text(pg,
-                                "SELECT set_config('synchronous_commit', 'on', true)"
-                                " WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+                                "SELECT pg_backend_pid(), CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')"
+                                " THEN set_config('synchronous_commit', 'on', true) END",
                                 err);
-    if (rc == ONCE_OK) rc = once__pg_round(pg, results, 2, err);
-    if (rc == ONCE_OK) once__pg_clear(results, 2);
+    sent += rc == ONCE_OK;
+    if (rc == ONCE_OK) rc = once__pg_round(pg, results, sent, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_same_session(pg, once__pg_int(results[sent - 1], 0, 0), err);
+    once__pg_clear(results, sent);
+    if (rc != ONCE_OK) once__pg_drop(pg);
     return rc;
 }
 

@@ -200,7 +200,7 @@ static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
     const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     const char *name = result ? PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME) : NULL;
     int status = once__pg_status(state);
-    if (state && strcmp(state, "0A000") == 0) pg->stale = true;
+    once__pg_heed_state(pg, state);
     const once_fault_kind kind = fault_kind(state ? state : "", status);
     if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA) status = ONCE_E_MESSAGE;
     if (!fault) return status;
@@ -233,7 +233,7 @@ static int prepare_failed(once_pg *pg, const PGresult *result, once_error *err)
     if (!state || !text) return once__pg_fail(pg, result, err);
     if (strcmp(state, "42P01") == 0 || strcmp(state, "42703") == 0 || strcmp(state, "42883") == 0 || strncmp(state, "3F", 2) == 0)
         return once_fail(err, ONCE_E_SCHEMA, "%s; create it in the database first", text);
-    if (strcmp(state, "42501") == 0) return once__pg_fail(pg, result, err);
+    if (strcmp(state, "42501") == 0 || strcmp(state, "42P05") == 0) return once__pg_fail(pg, result, err);
     if (strncmp(state, "42", 2) == 0 || strncmp(state, "22", 2) == 0) return once_fail(err, ONCE_E_CONFIG, "%s", text);
     return once__pg_fail(pg, result, err);
 }
@@ -262,10 +262,10 @@ static int keep_types(once_pg_stmt *stmt, const PGresult *described, once_error 
     return ONCE_OK;
 }
 
-static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
+static int prepare_as(once_pg *pg, const char *name, once_pg_stmt *stmt, once_error *err)
 {
     PGresult *results[2] = {0};
-    if (!once__pg_alive(pg) || !PQsendPrepare(pg->conn, stmt->name, stmt->sql, 0, NULL) || !PQsendDescribePrepared(pg->conn, stmt->name))
+    if (!once__pg_alive(pg) || !PQsendPrepare(pg->conn, name, stmt->sql, 0, NULL) || !PQsendDescribePrepared(pg->conn, name))
         return once__pg_fail(pg, NULL, err);
     pg->pending += 2;
     int rc = once__pg_sync(pg, err);
@@ -277,6 +277,16 @@ static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
     if (rc == ONCE_OK) rc = keep_types(stmt, results[1], err);
     once__pg_clear(results, 2);
     return rc;
+}
+
+/* In a shared session it is only looked at, without a name, as a transaction of ours would see it. */
+static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
+{
+    if (!pg->shared) return prepare_as(pg, stmt->name, stmt, err);
+    int rc = once__pg_exec_begin(pg, false, err);
+    if (rc != ONCE_OK) return rc;
+    rc = prepare_as(pg, "", stmt, err);
+    return once__pg_exec_end(pg, rc, err);
 }
 
 static void user_free(once_stmt *stmt)
@@ -309,8 +319,15 @@ static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error
     }
     once_buf_release(&text);
     stmt->stmt.db = db;
-    snprintf(stmt->name, sizeof stmt->name, "u%u", pg->next_user++);
+    char number[16];
+    snprintf(number, sizeof number, "u%u", pg->next_user++); /* two may be equal */
+    once__pg_name(stmt->name, number, stmt->sql);
+    const bool known = pg->found_out;
     rc = prepare_on_server(pg, stmt, err);
+    if (rc != ONCE_OK && pg->found_out && !known) {
+        rc = once__pg_connect(pg, 0, err);
+        if (rc == ONCE_OK) rc = prepare_on_server(pg, stmt, err);
+    }
     if (rc != ONCE_OK) {
         user_free(&stmt->stmt);
         return rc;
@@ -400,9 +417,9 @@ static int user_send(once_stmt *base, const once_value *values, size_t n, once_f
     once_pg *pg = of(base->db);
     int rc = put_values(pg, values, stmt->types, n, fault);
     if (rc != ONCE_OK) return rc;
-    if (once__pg_alive(pg) && PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1) &&
-        once__pg_sent(pg, pg->values.len, NULL) == ONCE_OK)
-        return ONCE_OK;
+    const bool sent = once__pg_alive(pg) && (pg->shared ? PQsendQueryParams(pg->conn, stmt->sql, (int)n, NULL, pg->texts, NULL, NULL, 1)
+                                                        : PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1));
+    if (sent && once__pg_sent(pg, pg->values.len + (pg->shared ? strlen(stmt->sql) : 0), NULL) == ONCE_OK) return ONCE_OK;
     rc = fault_of(pg, NULL, fault);
     once__pg_drop(pg);
     return rc;
@@ -584,8 +601,10 @@ static int user_script(once_db *db, once_bytes sql, once_error *err)
     char *text = strndup(sql.len ? sql.data : "", sql.len);
     if (!text) return no_memory(err);
     PGresult *result = NULL;
-    rc = once__pg_exec(pg, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on;"
-                           "SELECT pg_advisory_xact_lock(1869505383, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)", NULL, err);
+    rc = once__pg_exec_begin(pg, true, err);
+    if (rc == ONCE_OK)
+        rc = once__pg_exec(pg, "SELECT pg_advisory_xact_lock(1869505383, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
+                           NULL, err);
     if (rc == ONCE_OK && !PQexitPipelineMode(pg->conn)) rc = once__pg_fail(pg, NULL, err);
     if (rc == ONCE_OK) {
         result = once__pg_simple(pg, text);
@@ -601,24 +620,24 @@ static int user_script(once_db *db, once_bytes sql, once_error *err)
         if (once__pg_alive(pg)) PQenterPipelineMode(pg->conn);
     }
     free(text);
-    if (rc == ONCE_OK) rc = once__pg_exec(pg, "COMMIT", NULL, err);
-    else if (once__pg_alive(pg)) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
-    return rc;
+    return once__pg_exec_end(pg, rc, err);
 }
 
 static int user_describe(once_db *db, char *out, size_t len, once_error *err)
 {
     once_pg *pg = of(db);
-    PGresult *result;
-    const int rc = once__pg_exec(pg,
-                                 "SELECT split_part(current_setting('server_version'), ' ', 1), current_schema(), current_user,"
-                                 " current_setting('fsync')",
-                                 &result, err);
+    PGresult *result = NULL;
+    int rc = once__pg_exec_begin(pg, false, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(out, len, "PostgreSQL %.20s schema=%.40s role=%.40s fsync=%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1), PQgetvalue(result, 0, 2),
-             PQgetvalue(result, 0, 3));
+    rc = once__pg_exec(pg,
+                       "SELECT split_part(current_setting('server_version'), ' ', 1), current_schema(), current_user,"
+                       " current_setting('fsync')",
+                       &result, err);
+    if (rc == ONCE_OK)
+        snprintf(out, len, "PostgreSQL %.20s schema=%.40s role=%.40s fsync=%s%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1),
+                 PQgetvalue(result, 0, 2), PQgetvalue(result, 0, 3), pg->shared ? " pooler=yes" : "");
     PQclear(result);
-    return ONCE_OK;
+    return once__pg_exec_end(pg, rc, err);
 }
 
 const once_db_ops once__pg_ops = {

@@ -10,7 +10,8 @@
  *   - it waits for us: its answer or our question was lost. Asked twice, as an answer may be on its way; then it is ended, so that
  *     it does not keep what it has locked;
  *   - the server does not know it, or does not answer the second one either: it is gone.
- * A server that answers but takes nobody in (too many connections, say) is there, and is waited for.
+ * A server that answers but takes nobody in (too many connections, say) is there, and is waited for. Behind a pooler it is not known
+ * which session works for us before it has answered for the first time; until then it is enough that the second one is answered.
  *
  * A connection of the caller's (once__pg_borrow) is waited for by libpq: its deadlines are the caller's. */
 #include <assert.h>
@@ -39,10 +40,10 @@ static int nap(once_pg *pg, PGconn *conn, short events)
 /* What stands before the URL can be changed by it, what stands behind it cannot. */
 static const char *const names[] = {"fallback_application_name", "connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count",
                                     "tcp_user_timeout", "dbname", "client_encoding", NULL};
-#define VALUES(pg) {"once", "10", "30", "10", "3", "60000", (pg)->conninfo, "UTF8", NULL}
+#define VALUES(pg) {(pg)->application, "10", "30", "10", "3", "60000", (pg)->conninfo, "UTF8", NULL}
 
 /* As it is in the end: from the URL, the environment, a service file or us. */
-static void option_of(PGconn *conn, const char *name, char *out, size_t size)
+void once__pg_option(PGconn *conn, const char *name, char *out, size_t size)
 {
     PQconninfoOption *options = PQconninfo(conn);
     out[0] = '\0';
@@ -55,7 +56,7 @@ static void option_of(PGconn *conn, const char *name, char *out, size_t size)
 static int64_t connect_ms(PGconn *conn)
 {
     char text[32];
-    option_of(conn, "connect_timeout", text, sizeof text);
+    once__pg_option(conn, "connect_timeout", text, sizeof text);
     const long seconds = strtol(text, NULL, 10);
     return seconds <= 0 ? 0 : seconds < 2 ? 2000 : seconds * 1000;
 }
@@ -64,7 +65,7 @@ static int64_t connect_ms(PGconn *conn)
 static bool is_many(PGconn *conn)
 {
     char host[400];
-    option_of(conn, "host", host, sizeof host);
+    once__pg_option(conn, "host", host, sizeof host);
     return host[0] && (strchr(host, ',') || (host[0] != '/' && strspn(host, "0123456789.:") != strlen(host)));
 }
 
@@ -114,6 +115,8 @@ static int not_connected(once_pg *pg, PGconn *conn, bool at_once, once_error *er
     const char *const values[] = VALUES(pg);
     char state[6], line[320];
     refusal(PQerrorMessage(conn), state, line, sizeof line);
+    const char *refused = once__pg_pooler_refuses(line);
+    if (refused) return once_fail(err, ONCE_E_CONFIG, "%s: %s; %s", pg->where, line, refused);
     if (state[0]) {
         const int status = once__pg_status(state);
         return once_fail(err, status == ONCE_E_MESSAGE ? ONCE_E_DENIED : status, "%s: %s", pg->where, line);
@@ -181,10 +184,12 @@ static whereabouts ask_about(const once_pg *pg, bool suspected, once_error *why)
     PGresult *result = NULL;
     whereabouts found = GONE;
     snprintf(second.where, sizeof second.where, "%s", pg->where);
+    snprintf(second.application, sizeof second.application, "%s", pg->application);
     snprintf(sql, sizeof sql,
              "SELECT CASE WHEN state = 'disabled' OR state = 'active' AND wait_event_type IS DISTINCT FROM 'Client' THEN 1"
              " WHEN %s THEN 2 + pg_terminate_backend(pid)::int ELSE 2 END FROM pg_catalog.pg_stat_activity WHERE %s",
              suspected ? "true" : "false", pg->session);
+    if (!pg->session[0]) snprintf(sql, sizeof sql, "SELECT 1");
     int rc = once__pg_dial(&second, &second.conn, why);
     if (answers_others(rc, why)) return AT_WORK;
     if (rc == ONCE_OK && PQsetnonblocking(second.conn, 1) != 0) rc = ONCE_E_UNAVAILABLE;
@@ -251,6 +256,10 @@ PGresult *once__pg_simple(once_pg *pg, const char *sql)
         if (!once__pg_wait(pg, true)) break;
         next = PQgetResult(pg->conn);
         if (!next) return last;
+        if (last && PQresultStatus(last) == PGRES_FATAL_ERROR) { /* that says more than the hanging up behind it */
+            PQclear(next);
+            return last;
+        }
         PQclear(last);
         last = next;
         if (PQresultStatus(last) == PGRES_FATAL_ERROR && PQstatus(pg->conn) != CONNECTION_OK) return last;

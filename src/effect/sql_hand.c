@@ -56,6 +56,7 @@ static int take_seat(sql_hand *hand, seat *s, once_error *err)
     const once_handler_spec *handler = hand->threads.hand.handler;
     if (s->db) return ONCE_OK;
     const once_db_options options = {.env = once_hands_options_of(hand->threads.hand.hands)->env,
+                                     .consumer = spec_of(hand)->consumer,
                                      .busy_ms = handler->timeout_ms < INT_MAX ? (int)handler->timeout_ms : INT_MAX,
                                      .stop = &s->stop};
     once_error why;

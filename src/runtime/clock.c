@@ -118,7 +118,7 @@ static int confirm(once_pipeline *pipeline, once_store *store, int64_t *before_m
 
 int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int64_t *after_ms, once_error *err)
 {
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env};
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
     const once_spec *spec = pipeline->spec;
     once_store *store;
     once_error why;

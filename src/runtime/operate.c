@@ -47,7 +47,7 @@ int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err)
 
 static int open_store(once_pipeline *pipeline, once_store **out, once_error *err)
 {
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env};
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
     once_error why;
     const int rc = once__store_open(pipeline->store_url, &options, out, &why);
     if (rc == ONCE_OK) return rc;

@@ -209,7 +209,7 @@ static int open_store(void *user, once_error *err)
     const opening *o = user;
     once_pipeline *pipeline = o->pipeline;
     once_error why;
-    once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = o->create};
+    once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = o->create, .consumer = pipeline->spec->consumer};
     if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
     int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, &why);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
@@ -273,6 +273,9 @@ static void find_database(once_db *db, const char *topic, once_finding *report, 
     report(user, topic, settings, false);
     if (strstr(settings, "fsync=off"))
         report(user, topic, "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
+    if (strstr(settings, " pooler="))
+        report(user, topic, "a pooler is in between (PgBouncer in any mode looks so): statements are sent as text and not prepared, and nothing depends"
+               " on the session; without one the same work costs less", false);
     if (strstr(settings, "journal_mode=") && !strstr(settings, "journal_mode=wal"))
         report(user, topic, "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap and let readers go on", true);
 }
@@ -512,7 +515,7 @@ static const char *verified(const once_store_ops *ops)
 
 int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
 {
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env};
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
     verifying v = {.report = report, .user = user};
     once_store *store;
     once_error why;
@@ -625,7 +628,7 @@ static int explain_letter_or_nothing(once_store *store, const once_keying *keyin
 int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit, void *user, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env};
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
     once_store *store;
     once_error why;
     int rc = once__salt_read(pipeline, err);

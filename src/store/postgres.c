@@ -49,7 +49,8 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
 static const char *const statement_sql[PG_STATEMENTS] = {
     /* What the server has as its default may be off or local; stronger than on is left alone. */
     [PG_NOW] = "SELECT CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN NULL"
-               " ELSE set_config('synchronous_commit', 'on', true) END, " NOW("$1"),
+               " ELSE set_config('synchronous_commit', 'on', true) END, " NOW("$1") ", pg_backend_pid(),"
+               " (SELECT name FROM once_name WHERE id = $2::bigint::integer)",
     /* A plan that was made while a table was small must not read all of it when it has grown. The user's statements are not
      * touched by that. */
     [PG_PLAN] = "SELECT set_config('once.seqscan', current_setting('enable_seqscan'), true), set_config('enable_seqscan', 'off', true)",
@@ -110,6 +111,9 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                     " $3::bigint[], $4::bytea[]) AS u(i, v, x, r) WHERE l.id = i",
     [PG_NAME_FIND] = "SELECT id, name FROM once_name WHERE name = ANY($1::bytea[])",
     [PG_NAME_MAKE] = "INSERT INTO once_name(name) SELECT n FROM unnest($1::bytea[]) AS u(n) ORDER BY n ON CONFLICT (name) DO NOTHING",
+    /* Fails (22012) when a number stands for another text than we know, or for none: the store was restored. */
+    [PG_NAME_CHECK] = "SELECT 1 / (count(*) = $3::bigint)::integer FROM unnest($1::integer[], $2::bytea[]) AS u(i, n)"
+                      " JOIN once_name k ON k.id = u.i AND k.name = u.n",
     [PG_NAME_GET] = "SELECT id, name FROM once_name WHERE id = ANY($1::integer[])",
     [PG_DUE] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
                " AND l.due_ms <= $2::bigint ORDER BY l.due_ms, l.id LIMIT $3::bigint FOR UPDATE OF e SKIP LOCKED",
@@ -146,6 +150,8 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_FACTS_DELETE] = "DELETE FROM once_fact WHERE name = ANY($1::bytea[])",
     /* Of the session, and kept between the steps: otherwise somebody else would sweep in the pauses. */
     [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
+    /* Where sessions are shared: of a step. */
+    [PG_SWEEP_LOCK_TX] = "SELECT pg_try_advisory_xact_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
     [PG_SWEEP_UNLOCK] = "SELECT pg_advisory_unlock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
     /* The index knows minutes, not milliseconds: equal keys of it share their space, and it needs a third less. */
     [PG_SWEEP_LOOK] = "SELECT ctid, expires_ms >> 16 FROM once_entry WHERE expires_ms >> 16 >= $1::bigint AND expires_ms >> 16 <= $2::bigint >> 16"
@@ -213,11 +219,27 @@ static void tx_over(once_postgres *q, bool committed)
     q->open = q->write = q->begun = q->nested = false;
 }
 
+/* Behind a new connection may be another server, or an older state of the store: what was known of it goes with the old one. */
+static int know_again(once_postgres *q, once_error *err)
+{
+    once_secret secret;
+    if (q->connection == q->pg->connections) return ONCE_OK;
+    once__pg_names_clear(&q->names);
+    const int rc = once__pg_ready(q->pg, false, &secret, err);
+    if (rc == ONCE_E_CONFIG) return once_fail(err, ONCE_E_MISSING, "%s: the tables of the store are gone; restore them", q->pg->where);
+    if (rc != ONCE_OK) return rc;
+    if (memcmp(&secret, &q->shelf.store.secret, sizeof secret) != 0)
+        return once_fail(err, ONCE_E_MOVED, "%s: this is another store than before, with another secret; start anew if that is meant", q->pg->where);
+    q->connection = q->pg->connections;
+    return ONCE_OK;
+}
+
 static int pg_begin(once_shelf *shelf, bool write, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
     assert(!q->open);
-    const int connected = once__pg_connect(q->pg, q->wait_ms, err);
+    int connected = once__pg_connect(q->pg, q->wait_ms, err);
+    if (connected == ONCE_OK) connected = know_again(q, err);
     if (connected != ONCE_OK) return connected;
     if (q->pg->borrowed) {
         q->nested = PQtransactionStatus(q->pg->conn) == PQTRANS_INTRANS;
@@ -238,12 +260,16 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
     const int64_t now_ms = once__pg_test_now(q, &set);
     if (set) once__pg_param_int8(&params, now_ms);
     else once__pg_param_null(&params);
-    int rc = once__pg_send_text(q->pg,
-                                q->nested  ? "SAVEPOINT once_store"
-                                : q->write ? "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-                                           : "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
-                                err);
-    *sent += rc == ONCE_OK;
+    if (q->names.newest) once__pg_param_int8(&params, q->names.newest->number);
+    else once__pg_param_null(&params);
+    q->names.asked = q->names.newest;
+    int rc;
+    if (q->nested) {
+        rc = once__pg_send_text(q->pg, "SAVEPOINT once_store", err);
+        *sent += rc == ONCE_OK;
+    } else {
+        rc = once__pg_begin_sql(q->pg, q->write ? PG_BEGIN_WRITE : "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", sent, err);
+    }
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NOW, &params, err);
     *sent += rc == ONCE_OK;
     q->begun = true;
@@ -253,9 +279,11 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err)
 {
     if (n == 0) return ONCE_OK;
-    if (PQntuples(results[1]) != 1) return once_fail(err, ONCE_E_BUG, "the server does not say what time it is");
-    q->shelf.now_ms = once__pg_int(results[1], 0, 1);
-    return ONCE_OK;
+    const PGresult *said = results[n - 1];
+    if (PQntuples(said) != 1) return once_fail(err, ONCE_E_BUG, "the server does not say what time it is");
+    q->shelf.now_ms = once__pg_int(said, 0, 1);
+    const int rc = once__pg_same_session(q->pg, once__pg_int(said, 0, 2), err);
+    return rc == ONCE_OK ? once__pg_names_confirm(q, once__pg_bytes(said, 0, 3), err) : rc;
 }
 
 /* ---- what commit writes beside entries and lanes ---- */
@@ -361,7 +389,7 @@ static int write_send(once_postgres *q, size_t *sent, once_error *err)
 
 static int pg_commit(once_shelf *shelf, once_error *err)
 {
-    enum { WRITES_MAX = 16 };
+    enum { WRITES_MAX = 17 };
     once_postgres *q = once__pg_of(shelf);
     PGresult *results[WRITES_MAX + 1];
     size_t sent = 0;
@@ -379,7 +407,7 @@ static int pg_commit(once_shelf *shelf, once_error *err)
     q->pg->unreplicated = false;
     if (rc == ONCE_OK) {
         rc = once__pg_round(q->pg, results, sent + 1, err);
-        if (rc != ONCE_OK) rc = commit_failed(q, rc, sent, err);
+        if (rc != ONCE_OK) rc = once__pg_names_failed(q, commit_failed(q, rc, sent, err), err);
         else if (strcmp(PQcmdStatus(results[sent]), q->nested ? "RELEASE" : "COMMIT") != 0)
             rc = once_fail(err, ONCE_E_ABORTED, "%s: the transaction had failed before", q->pg->where);
         once__pg_clear(results, sent + 1);
@@ -929,24 +957,37 @@ static int sweep_some(once_postgres *q, size_t step, once_sweep_result *out, onc
     return rc;
 }
 
-/* One sweeper at a time, from its first step to its last. Whoever is not the one learns so in one round trip. The lock is the
- * session's, so a sweeper that dies leaves nothing behind. */
-static int sweep_lock(once_postgres *q, bool *alone, once_error *err)
+static void sweep_anew(once_pg_sweep *sweep)
+{
+    once_buf_clear(&sweep->found);
+    sweep->at = 0;
+    sweep->from = INT64_MIN;
+}
+
+static int sweep_try_lock(once_postgres *q, unsigned statement, bool *alone, once_error *err)
 {
     once_pg_params params = {0};
     PGresult *result;
-    int rc = once__pg_connect(q->pg, q->wait_ms, err);
-    *alone = rc == ONCE_OK && q->pg->session_lock;
-    if (rc != ONCE_OK || *alone) return rc;
     once__pg_param_int8(&params, SWEEP_LOCK_KEY);
-    rc = ask(q, PG_SWEEP_LOCK, &params, &result, err);
+    const int rc = ask(q, statement, &params, &result, err);
     if (rc != ONCE_OK) return rc;
-    *alone = q->pg->session_lock = once__pg_int(result, 0, 0) != 0;
+    *alone = once__pg_int(result, 0, 0) != 0;
     PQclear(result);
-    once_buf_clear(&q->sweep.found); /* from the last time */
-    q->sweep.at = 0;
-    q->sweep.from = INT64_MIN;
     return ONCE_OK;
+}
+
+/* One sweeper at a time, from its first step to its last. Whoever is not the one learns so in one round trip. The lock is the
+ * session's, so a sweeper that dies leaves nothing behind. A session that is shared is not ours to keep: there it is the lock of a
+ * step, and others may come in between. */
+static int sweep_lock(once_postgres *q, bool *alone, once_error *err)
+{
+    int rc = once__pg_connect(q->pg, q->wait_ms, err);
+    *alone = rc == ONCE_OK && (q->pg->session_lock || q->pg->shared);
+    if (rc != ONCE_OK || *alone) return rc;
+    rc = sweep_try_lock(q, PG_SWEEP_LOCK, alone, err);
+    q->pg->session_lock = rc == ONCE_OK && *alone;
+    sweep_anew(&q->sweep); /* from the last time */
+    return rc;
 }
 
 static void sweep_unlock(once_postgres *q)
@@ -956,6 +997,14 @@ static void sweep_unlock(once_postgres *q)
     once__pg_param_int8(&params, SWEEP_LOCK_KEY);
     if (q->pg->pending || q->pg->synced || tell(q, PG_SWEEP_UNLOCK, &params, NULL) != ONCE_OK) once__pg_drop(q->pg);
     q->pg->session_lock = false;
+}
+
+static int sweep_alone(once_postgres *q, size_t step, once_sweep_result *out, once_error *err)
+{
+    bool alone = true;
+    const int rc = q->pg->shared ? sweep_try_lock(q, PG_SWEEP_LOCK_TX, &alone, err) : ONCE_OK;
+    out->busy = rc == ONCE_OK && !alone;
+    return rc == ONCE_OK && alone ? sweep_some(q, step, out, err) : rc;
 }
 
 static int pg_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
@@ -971,10 +1020,13 @@ static int pg_sweep(once_store *store, size_t limit, once_sweep_result *out, onc
     if (!alone) return rc;
     const int64_t begun_ns = once_env_mono_ns(store->env);
     rc = ask_begin(q, true, err);
-    if (rc == ONCE_OK) rc = ask_end(q, sweep_some(q, step, out, err), err);
+    if (rc == ONCE_OK) rc = ask_end(q, sweep_alone(q, step, out, err), err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(sweep_between)) rc = once_fail(err, ONCE_E_IO, "failpoint sweep_between");
     if (out->more) out->pause_ms = 1 + SWEEP_PAUSE * (once_env_mono_ns(store->env) - begun_ns) / 1000000;
-    if (rc != ONCE_OK || !out->more) sweep_unlock(q);
+    if (rc != ONCE_OK || !out->more) {
+        sweep_unlock(q);
+        sweep_anew(&q->sweep);
+    }
     return rc;
 }
 
@@ -1120,11 +1172,20 @@ static once_postgres *new_store(const once_store_options *options)
 static int make_ready(once_postgres *q, const once_store_options *options, once_error *err)
 {
     int rc = once__pg_ready(q->pg, options->create && !options->readonly, &q->shelf.store.secret, err);
-    if (rc != ONCE_OK) return rc;
-    q->pg->sql = statement_sql;
-    q->pg->n_sql = PG_STATEMENTS;
-    rc = once__pg_prepare(q->pg, err);
+    if (rc == ONCE_OK && !q->pg->sql) rc = once__pg_statements(q->pg, statement_sql, PG_STATEMENTS, err);
+    if (rc == ONCE_OK) rc = once__pg_prepare(q->pg, err);
+    q->connection = q->pg->connections;
     return rc;
+}
+
+/* A pooler may show itself only now; then once more, without relying on a session. */
+static int open_on(once_postgres *q, const once_store_options *options, once_error *err)
+{
+    const bool known = q->pg->found_out;
+    int rc = make_ready(q, options, err);
+    if (rc == ONCE_OK || known || !q->pg->found_out) return rc;
+    rc = once__pg_connect(q->pg, 0, err);
+    return rc == ONCE_OK ? make_ready(q, options, err) : rc;
 }
 
 static int pg_open(const char *rest, const once_store_options *options, once_store **out, once_error *err)
@@ -1133,9 +1194,9 @@ static int pg_open(const char *rest, const once_store_options *options, once_sto
     if (!options) options = &none;
     once_postgres *q = new_store(options);
     if (!q) return no_memory(err);
-    int rc = once__pg_new(rest, q->shelf.store.env, options->patience, &q->pg, err);
+    int rc = once__pg_new(rest, q->shelf.store.env, options->consumer, options->patience, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_connect(q->pg, 0, err);
-    if (rc == ONCE_OK) rc = make_ready(q, options, err);
+    if (rc == ONCE_OK) rc = open_on(q, options, err);
     if (rc != ONCE_OK) {
         pg_close(&q->shelf.store);
         return rc;
@@ -1151,7 +1212,8 @@ int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_
     if (!q) return no_memory(err);
     int rc = once__pg_borrow(conn, q->shelf.store.env, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_enter(q->pg, err);
-    if (rc == ONCE_OK) rc = make_ready(q, options, err);
+    if (rc == ONCE_OK) rc = once__pg_greet(q->pg, err);
+    if (rc == ONCE_OK) rc = open_on(q, options, err);
     if (q->pg) once__pg_leave(q->pg);
     if (rc != ONCE_OK) {
         pg_close(&q->shelf.store);

@@ -195,7 +195,7 @@ typedef struct round_of {
     bool locked; /* the entries are */
 } round_of;
 
-enum { ROUND_MAX = PG_BEGIN_RESULTS + 8 };
+enum { ROUND_MAX = PG_BEGIN_RESULTS + 9 };
 
 static void put_id_or_null(once_pg_array *column, once_hash id)
 {
@@ -372,6 +372,7 @@ static int run_round(once_postgres *q, round_of *round, once_error *err)
     bool lock_lanes = false;
     for (size_t i = 0; i < round->n_lanes; i++) lock_lanes |= !round->lanes[i]->locked;
     if (plan) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
+    if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
     if (lock_lanes && q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
         SEND(send_lane_ids(q, PG_LANE_AHEAD, round, err));
         locks = (int)sent;
@@ -394,7 +395,7 @@ static int run_round(once_postgres *q, round_of *round, once_error *err)
     if (plan) SEND(once__pg_send(q->pg, PG_UNPLAN, NULL, err));
     assert(sent <= ROUND_MAX);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
-    if (rc != ONCE_OK) return rc;
+    if (rc != ONCE_OK) return once__pg_names_failed(q, rc, err);
     rc = once__pg_begin_read(q, results, begin, err);
     if (locks >= 0) mark_locked(q, results[locks]);
     if (ahead >= 0) read_ahead(q, results[ahead]);
@@ -915,6 +916,7 @@ int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
     for (size_t i = 0; i < q->n_lanes; i++) lanes |= q->lane_list[i]->dirty;
     const bool plans = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete || lanes;
     if (plans) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
+    if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
     if (counts[ENTRY_INSERT]) SEND(send_entries(q, PG_ENTRY_INSERT, list, n, ENTRY_INSERT, err));
     if (counts[ENTRY_UPDATE]) SEND(send_entries(q, PG_ENTRY_UPDATE, list, n, ENTRY_UPDATE, err));
     if (counts[ENTRY_DELETE]) SEND(send_entries(q, PG_ENTRY_DELETE, list, n, ENTRY_DELETE, err));

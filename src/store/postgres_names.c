@@ -4,7 +4,9 @@
  * Text: 'S', the lengths of tenant, consumer and operation (4 bytes each), and these; 'P' and the place; 'R' and the run; 'W'
  * and who it was.
  * Numbers are never taken back. One that was made in a transaction that is rolled back was never there, so then
- * everything is forgotten and asked for again. */
+ * everything is forgotten and asked for again. So it is with a new connection. Under one that lives on a store may be restored,
+ * too: its tables are loaded anew, or a pooler goes on to another server. So what is known from earlier transactions is compared with
+ * the server by each one that uses it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,12 +86,22 @@ static once_pg_name *find(once_pg_names *names, const char *text, size_t len)
 
 static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || x.data == y.data || memcmp(x.data, y.data, x.len) == 0); }
 
+/* NULL stays NULL; so it is also without memory. */
+static once_pg_name *use(once_pg_names *names, once_pg_name *name)
+{
+    if (!name || name->used) return name;
+    if (!list_room(&names->used, names->n_used, &names->used_size, sizeof *names->used)) return NULL;
+    names->used[names->n_used++] = name;
+    name->used = true;
+    return name;
+}
+
 once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope)
 {
     once_pg_name *last = names->last_scope;
     if (last && same(last->scope.tenant, scope->tenant) && same(last->scope.consumer, scope->consumer) &&
         same(last->scope.operation, scope->operation))
-        return last;
+        return use(names, last);
     const once_bytes parts[] = {scope->tenant, scope->consumer, scope->operation};
     const uint32_t lens[] = {(uint32_t)parts[0].len, (uint32_t)parts[1].len, (uint32_t)parts[2].len};
     once_buf text;
@@ -100,12 +112,12 @@ once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope)
     once_pg_name *name = text.failed ? NULL : find(names, text.data, text.len);
     once_buf_release(&text);
     if (name) names->last_scope = name;
-    return name;
+    return use(names, name);
 }
 
 static once_pg_name *name_of(once_pg_names *names, char kind, once_bytes bytes, once_pg_name **last)
 {
-    if (*last && same((*last)->bytes, bytes)) return *last;
+    if (*last && same((*last)->bytes, bytes)) return use(names, *last);
     once_buf text;
     once_buf_init(&text, 1 << 20);
     once_buf_append(&text, &kind, 1);
@@ -113,7 +125,7 @@ static once_pg_name *name_of(once_pg_names *names, char kind, once_bytes bytes, 
     once_pg_name *name = text.failed ? NULL : find(names, text.data, text.len);
     once_buf_release(&text);
     if (name) *last = name;
-    return name;
+    return use(names, name);
 }
 
 once_pg_name *once__pg_name_place(once_pg_names *names, once_bytes place) { return name_of(names, 'P', place, &names->last_place); }
@@ -122,12 +134,12 @@ once_pg_name *once__pg_name_who(once_pg_names *names, once_bytes who) { return n
 once_pg_name *once__pg_name_run(once_pg_names *names, uint64_t run)
 {
     once_pg_name *last = names->last_run;
-    if (last && last->run == run) return last;
+    if (last && last->run == run) return use(names, last);
     char text[9] = {'R'};
     memcpy(text + 1, &run, 8);
     once_pg_name *name = find(names, text, sizeof text);
     if (name) names->last_run = name;
-    return name;
+    return use(names, name);
 }
 
 /* ---- numbers ---- */
@@ -159,6 +171,7 @@ static int learn(once_pg_names *names, const PGresult *result, int row, once_err
     if (!entry) return no_memory(err);
     *entry = (by_number){number_key(number), name};
     name->number = number;
+    if (!names->newest || names->newest->number < number) names->newest = name;
     if (once__ids_put(&names->by_number, entry)) return ONCE_OK;
     free(entry);
     return no_memory(err);
@@ -179,33 +192,104 @@ static void drop_known(once_pg_names *names)
     names->n_unknown = left;
 }
 
+static int find_unknown(once_postgres *q, const once_pg_params *params, once_error *err)
+{
+    PGresult *result;
+    int rc = once__pg_send(q->pg, PG_NAME_FIND, params, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    if (rc != ONCE_OK) return rc;
+    rc = learn_all(&q->names, result, err);
+    PQclear(result);
+    return rc;
+}
+
+/* Outside of a transaction it is one by itself, which says what it is: the default may be to read only. */
+static int make_unknown(once_postgres *q, const once_pg_params *params, once_error *err)
+{
+    const bool alone = !q->begun && !q->nested;
+    PGresult *results[5];
+    size_t sent = 0;
+    q->names.fresh = q->begun;
+    int rc = alone ? once__pg_begin_sql(q->pg, PG_BEGIN_WRITE, &sent, err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NAME_MAKE, params, err);
+    sent += rc == ONCE_OK;
+    const size_t found = sent;
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NAME_FIND, params, err);
+    sent += rc == ONCE_OK;
+    if (rc == ONCE_OK && alone) {
+        rc = once__pg_send_text(q->pg, "COMMIT", err);
+        sent += rc == ONCE_OK;
+    }
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
+    if (rc == ONCE_OK) {
+        rc = learn_all(&q->names, results[found], err);
+        once__pg_clear(results, sent);
+    } else if (alone && once__pg_alive(q->pg) && PQtransactionStatus(q->pg->conn) == PQTRANS_INERROR) {
+        (void)once__pg_exec(q->pg, "ROLLBACK", NULL, NULL);
+    }
+    return rc;
+}
+
 int once__pg_names_resolve(once_postgres *q, once_error *err)
 {
     once_pg_names *names = &q->names;
     for (int make_them = 0; make_them < 2 && names->n_unknown; make_them++) {
         once_pg_array *texts = &q->columns[PG_COLUMNS - 1]; /* the others may be filled already */
         once_pg_params params = {0};
-        PGresult *results[2];
-        size_t sent = 0;
         once__pg_array_begin(texts, PG_BYTEA);
         for (size_t i = 0; i < names->n_unknown; i++) once__pg_put_bytes(texts, (once_bytes){names->unknown[i]->text, names->unknown[i]->len});
         once__pg_param_array(&params, texts);
-        int rc = ONCE_OK;
-        if (make_them) {
-            rc = once__pg_send(q->pg, PG_NAME_MAKE, &params, err);
-            sent += rc == ONCE_OK;
-            names->fresh = q->begun;
-        }
-        if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NAME_FIND, &params, err);
-        sent += rc == ONCE_OK;
-        if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
-        if (rc != ONCE_OK) return rc;
-        rc = learn_all(names, results[sent - 1], err);
-        once__pg_clear(results, sent);
+        const int rc = make_them ? make_unknown(q, &params, err) : find_unknown(q, &params, err);
         if (rc != ONCE_OK) return rc;
         drop_known(names);
     }
     return names->n_unknown ? once_fail(err, ONCE_E_ABORTED, "a name vanished from once_name") : ONCE_OK;
+}
+
+static int changed(once_postgres *q, once_error *err)
+{
+    q->names.doubted = true;
+    return once_fail(err, ONCE_E_ABORTED, "%s: names in once_name are not what they were, as after a restore; they are read anew", q->pg->where);
+}
+
+int once__pg_names_confirm(once_postgres *q, once_bytes newest, once_error *err)
+{
+    const once_pg_name *asked = q->names.asked;
+    return !asked || (newest.len == asked->len && memcmp(newest.data, asked->text, asked->len) == 0) ? ONCE_OK : changed(q, err);
+}
+
+
+int once__pg_names_check_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    once_pg_names *names = &q->names;
+    once_pg_array *numbers = &q->columns[PG_COLUMNS - 2], *texts = &q->columns[PG_COLUMNS - 1];
+    once_pg_params params = {0};
+    int64_t n = 0;
+    names->check_at = SIZE_MAX;
+    if (!q->pg->shared || names->n_checked == names->n_used) return ONCE_OK;
+    once__pg_array_begin(numbers, PG_INT4);
+    once__pg_array_begin(texts, PG_BYTEA);
+    for (; names->n_checked < names->n_used; names->n_checked++) {
+        const once_pg_name *name = names->used[names->n_checked];
+        if (!name->number) continue;
+        once__pg_put_int4(numbers, name->number);
+        once__pg_put_bytes(texts, (once_bytes){name->text, name->len});
+        n++;
+    }
+    if (n == 0) return ONCE_OK;
+    once__pg_param_array(&params, numbers);
+    once__pg_param_array(&params, texts);
+    once__pg_param_int8(&params, n);
+    names->check_at = *sent;
+    const int rc = once__pg_send(q->pg, PG_NAME_CHECK, &params, err);
+    *sent += rc == ONCE_OK;
+    return rc;
+}
+
+int once__pg_names_failed(once_postgres *q, int rc, once_error *err)
+{
+    const bool by_check = q->pg->failed_at == q->names.check_at && strcmp(q->pg->failed_state, "22012") == 0;
+    return by_check ? changed(q, err) : rc;
 }
 
 bool once__pg_names_want(once_pg_names *names, int32_t number)
@@ -243,11 +327,14 @@ void once__pg_names_clear(once_pg_names *names)
     once__ids_release(&names->by_text);
     free(names->unknown);
     free(names->missing);
+    free(names->used);
     *names = (once_pg_names){0};
 }
 
 void once__pg_names_end(once_pg_names *names, bool committed)
 {
-    if ((names->fresh && !committed) || names->by_text.n > KEEP_MAX) once__pg_names_clear(names);
+    for (size_t i = 0; i < names->n_used; i++) names->used[i]->used = false;
+    names->n_used = names->n_checked = 0;
+    if ((names->fresh && !committed) || names->doubted || names->by_text.n > KEEP_MAX) once__pg_names_clear(names);
     names->fresh = false;
 }

@@ -117,7 +117,8 @@ static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record byte
 typedef struct found {
     bool ours;
     int version;
-    char schema[64];
+    char schema[64];   /* as it is called ... */
+    char quoted[132];  /* ... and as SQL wants it */
 } found;
 
 /* One row with one text; NULL reads as empty. */
@@ -136,6 +137,8 @@ static int look(once_pg *pg, found *out, once_error *err)
     char text[80];
     *out = (found){0};
     int rc = ask(pg, "SELECT current_schema()", out->schema, sizeof out->schema, err);
+    if (rc != ONCE_OK) return rc;
+    rc = ask(pg, "SELECT quote_ident(current_schema())", out->quoted, sizeof out->quoted, err);
     if (rc != ONCE_OK) return rc;
     if (!out->schema[0])
         return once_fail(err, ONCE_E_CONFIG,
@@ -209,22 +212,36 @@ static int upgrade(once_pg *pg, int version, once_error *err)
 static int make_locked(once_pg *pg, once_error *err)
 {
     found there;
-    int rc = once__pg_exec(pg, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on;"
-                               "SELECT pg_advisory_xact_lock(1869505381, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)", NULL, err);
+    int rc = once__pg_exec_begin(pg, true, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__pg_exec(pg, "SELECT pg_advisory_xact_lock(1869505381, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)", NULL, err);
     if (rc == ONCE_OK) rc = look(pg, &there, err);
     if (rc == ONCE_OK && !there.ours) rc = make(pg, err);
     else if (rc == ONCE_OK && there.version < ONCE_POSTGRES_VERSION) rc = upgrade(pg, there.version, err);
-    if (rc == ONCE_OK) return once__pg_exec(pg, "COMMIT", NULL, err);
-    if (once__pg_alive(pg)) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
-    return rc;
+    return once__pg_exec_end(pg, rc, err);
+}
+
+/* What is there, and its secret. */
+static int look_whole(once_pg *pg, found *there, once_secret *secret, once_error *err)
+{
+    int rc = once__pg_exec_begin(pg, false, err);
+    if (rc != ONCE_OK) return rc;
+    rc = look(pg, there, err);
+    if (rc == ONCE_OK && there->ours) rc = read_secret(pg, secret, err);
+    return once__pg_exec_end(pg, rc, err);
 }
 
 int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *err)
 {
     found there;
-    int rc = look(pg, &there, err);
+    int rc = look_whole(pg, &there, secret, err);
     if (rc == ONCE_OK && !there.ours && !create)
         rc = once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' has no once tables yet; let `once run` make them", pg->where, there.schema);
-    if (rc == ONCE_OK && (!there.ours || there.version < ONCE_POSTGRES_VERSION)) rc = make_locked(pg, err);
-    return rc == ONCE_OK ? read_secret(pg, secret, err) : rc;
+    if (rc == ONCE_OK && (!there.ours || there.version < ONCE_POSTGRES_VERSION)) {
+        rc = make_locked(pg, err);
+        if (rc == ONCE_OK) rc = look_whole(pg, &there, secret, err);
+    }
+    if (rc != ONCE_OK || pg->schema) return rc;
+    pg->schema = strdup(there.quoted);
+    return pg->schema ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
 }

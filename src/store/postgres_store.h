@@ -67,6 +67,7 @@ typedef struct once_pg_name {
     once_scope scope;
     once_bytes bytes; /* the place, or who it was */
     uint64_t run;
+    bool used; /* in the open transaction */
     size_t len;
     char text[];
 } once_pg_name;
@@ -78,7 +79,14 @@ typedef struct once_pg_names {
     size_t n_unknown, unknown_size;
     int32_t *missing; /* numbers whose text is to be asked for */
     size_t n_missing, missing_size;
-    bool fresh; /* rows were inserted in the open transaction */
+    once_pg_name **used; /* in the open transaction, in the order of their use ... */
+    size_t n_used, used_size;
+    size_t n_checked; /* ... so many of which the server was asked about ... */
+    size_t check_at;  /* ... by this statement of the round; SIZE_MAX: by none */
+    once_pg_name *newest; /* with the highest number that is known; NULL: none is */
+    once_pg_name *asked;  /* what `newest` was when the transaction asked about it */
+    bool fresh;   /* rows were inserted in the open transaction */
+    bool doubted; /* they are not as the server has them */
 } once_pg_names;
 
 enum { PG_COLUMNS = 30 }; /* as many as the widest statement has; and one for names */
@@ -88,12 +96,12 @@ enum once_pg_statement {
     PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
     PG_LIVE_READ, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
     PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_PUT,
-    PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_GET,
+    PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_CHECK, PG_NAME_GET,
     PG_DUE, PG_BY_TOKEN,
     PG_LETTERS_PUT, PG_LETTERS_COUNT, PG_LETTER_GET, PG_LETTER_DROP, PG_LETTERS, PG_AUDIT_PUT, PG_AUDITS,
     PG_STATS, PG_STATS_LETTERS, PG_LIST_LIVE, PG_LIST_FINISHED,
     PG_FACT_GET, PG_FACTS, PG_FACTS_SET, PG_FACT_COUNT, PG_FACTS_DELETE,
-    PG_SWEEP_LOCK, PG_SWEEP_UNLOCK, PG_SWEEP_LOOK, PG_SWEEP, PG_SWEEP_WAITING, PG_SWEEP_LANES_LOOK, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
+    PG_SWEEP_LOCK, PG_SWEEP_LOCK_TX, PG_SWEEP_UNLOCK, PG_SWEEP_LOOK, PG_SWEEP, PG_SWEEP_WAITING, PG_SWEEP_LANES_LOOK, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
     PG_STATEMENTS
 };
 
@@ -120,6 +128,7 @@ typedef struct once_postgres {
     once_shelf shelf;
     once_pg *pg;
     int64_t wait_ms; /* how long to try to reconnect */
+    uint64_t connection; /* that names and all else we know is from */
     once_pg_names names;
     once_pg_sweep sweep;
 
@@ -144,7 +153,8 @@ static inline once_postgres *once__pg_of(once_shelf *shelf) { return (once_postg
 
 /* BEGIN and what belongs to it, as the first statements of a round; *sent counts them, and `once__pg_begun` reads their
  * results. Nothing when it was sent before. */
-enum { PG_BEGIN_RESULTS = 2 };
+enum { PG_BEGIN_RESULTS = 3 };
+#define PG_BEGIN_WRITE "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err);
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err);
 int64_t once__pg_test_now(const once_postgres *q, bool *set); /* what tests say instead of the server */
@@ -180,6 +190,13 @@ int once__pg_names_resolve(once_postgres *q, once_error *err);
 bool once__pg_names_want(once_pg_names *names, int32_t number);
 int once__pg_names_fetch(once_postgres *q, once_error *err);
 const once_pg_name *once__pg_names_get(const once_pg_names *names, int32_t number);
+/* Numbers of an earlier transaction may not be what they were: the store was restored, or a failover has lost some. Every transaction asks
+ * about the newest, together with the time: `confirm` gets the answer. Behind a pooler a failover need not cost a connection, so there
+ * all that are used are compared by the server, in a round that is sent anyway (*sent counts the statement); when they differ, the round
+ * fails. Either way it passes, ONCE_E_ABORTED, as they are then asked for anew. */
+int once__pg_names_confirm(once_postgres *q, once_bytes newest, once_error *err);
+int once__pg_names_check_send(once_postgres *q, size_t *sent, once_error *err);
+int once__pg_names_failed(once_postgres *q, int rc, once_error *err);
 void once__pg_names_end(once_pg_names *names, bool committed);
 void once__pg_names_clear(once_pg_names *names);
 

@@ -121,6 +121,7 @@ typedef struct once_store_options {
     /* Of a caller that repeats what failed at a pace of its own: a verb then tries once to reach a server that is away, and stops waiting
      * for one that does not answer when `over` says so. Either way it ends with ONCE_E_UNAVAILABLE. */
     once_patience patience;
+    once_bytes consumer; /* for whom it is opened, as the server may show it; may be empty. Not copied */
 } once_store_options;
 
 typedef bool once_entry_visit(void *user, const once_entry *entry); /* false ends the listing */

@@ -350,7 +350,7 @@ def behind_proxy(p, proxy, config=CONFIG):
     p.configure(config, store=re.sub(r"@/", f"@127.0.0.1:{proxy.port}/", p.url.partition("?")[0]))
 
 
-RUNS_AN_EFFECT = b"\0u0\0\0\0"  # the statement's name in a Bind message
+RUNS_AN_EFFECT = b"\0once_u0_"  # the statement's name in a Bind message
 READY = b"Z\0\0\0\5I"           # the server has ended the transaction, and waits
 
 

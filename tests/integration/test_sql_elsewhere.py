@@ -228,7 +228,7 @@ def test_f06_the_reply_to_its_commit_is_lost(other, unknown):
     assert other.rows() == "3|3"
 
 
-@pytest.mark.parametrize("mark", [b"BEGIN READ WRITE\0", b"\0u0\0\0\0"], ids=["begin", "statement"])
+@pytest.mark.parametrize("mark", [b"BEGIN READ WRITE\0", b"\0once_u0_"], ids=["begin", "statement"])
 def test_f46_cut_off_before_its_commit_it_has_not_happened(other, mark):
     with Proxy(socket_of(other.url)) as proxy:
         other.through(proxy, workers=1)

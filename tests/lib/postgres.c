@@ -17,43 +17,57 @@ const char *test_postgres_url(const char **why)
 void test_postgres_run(const char *sql) { (void)sql; }
 void test_postgres_make(const char *name, char *url, size_t size) { (void)name, (void)url, (void)size; }
 void test_postgres_unmake(const char *name) { (void)name; }
+bool test_pooler_make(const char *name, char *url, size_t size) { return (void)name, (void)url, (void)size, false; }
 
 #else
 
 #include <libpq-fe.h>
 
-static char server_url[200];
-static pid_t server_pid;
-static int server_stdin = -1;
+/* A program that prints a URL, and ends when its standard input does. */
+typedef struct program {
+    char url[300];
+    pid_t pid;
+    int input;
+} program;
 
-static void end_server(void)
+static program database, pooler;
+
+static void end(program *s)
 {
-    if (!server_pid) return;
-    close(server_stdin); /* which ends it */
-    waitpid(server_pid, NULL, 0);
-    server_pid = 0;
+    if (!s->pid) return;
+    close(s->input); /* which ends it */
+    waitpid(s->pid, NULL, 0);
+    s->pid = 0;
 }
 
-static bool start_server(void)
+static void end_servers(void)
+{
+    end(&pooler);
+    end(&database);
+}
+
+static bool start(program *s, const char *const argv[])
 {
     int in[2], out[2];
     if (pipe(in) != 0 || pipe(out) != 0) return false;
-    server_pid = fork();
-    if (server_pid == 0) {
+    s->pid = fork();
+    if (s->pid == 0) {
         dup2(in[0], 0);
         dup2(out[1], 1);
         for (int fd = 3; fd < 64; fd++) close(fd);
-        execl("/usr/bin/python3", "python3", ONCE_SOURCE_ROOT "/tests/lib/postgres.py", "serve", (char *)NULL);
+        execv("/usr/bin/python3", (char *const *)argv);
         _exit(127);
     }
     close(in[0]);
     close(out[1]);
-    server_stdin = in[1];
-    atexit(end_server);
+    s->input = in[1];
+    static bool registered;
+    if (!registered) atexit(end_servers);
+    registered = true;
     size_t len = 0;
     ssize_t n;
-    while (len + 1 < sizeof server_url && (n = read(out[0], server_url + len, 1)) == 1 && server_url[len] != '\n') len++;
-    server_url[len] = '\0';
+    while (len + 1 < sizeof s->url && (n = read(out[0], s->url + len, 1)) == 1 && s->url[len] != '\n') len++;
+    s->url[len] = '\0';
     close(out[0]);
     return len > 0;
 }
@@ -63,7 +77,8 @@ const char *test_postgres_url(const char **why)
     const char *given = getenv("ONCE_TEST_POSTGRES");
     *why = "no PostgreSQL server could be started";
     if (given && given[0]) return given;
-    return server_url[0] || start_server() ? server_url : NULL;
+    static const char *const argv[] = {"python3", ONCE_SOURCE_ROOT "/tests/lib/postgres.py", "serve", NULL};
+    return database.url[0] || start(&database, argv) ? database.url : NULL;
 }
 
 void test_postgres_run(const char *sql)
@@ -89,6 +104,16 @@ void test_postgres_make(const char *name, char *url, size_t size)
     snprintf(sql, sizeof sql, "SET client_min_messages = error; DROP SCHEMA IF EXISTS \"%s\" CASCADE; CREATE SCHEMA \"%s\"", name, name);
     test_postgres_run(sql);
     snprintf(url, size, "%s&options=-csearch_path%%3D%%22%s%%22", server, name);
+}
+
+bool test_pooler_make(const char *name, char *url, size_t size)
+{
+    const char *why, *server = test_postgres_url(&why);
+    const char *const argv[] = {"python3", ONCE_SOURCE_ROOT "/tests/lib/pgbouncer.py", "serve", "transaction", server, NULL};
+    if (!server || (!pooler.url[0] && !start(&pooler, argv))) return false;
+    test_postgres_make(name, url, size);
+    snprintf(url, size, "%s&options=-csearch_path%%3D%%22%s%%22", pooler.url, name);
+    return true;
 }
 
 void test_postgres_unmake(const char *name)

@@ -13,5 +13,8 @@ void test_postgres_run(const char *sql);
 /* A new schema, and the URL of a store in it. */
 void test_postgres_make(const char *name, char *url, size_t size);
 void test_postgres_unmake(const char *name);
+/* The same schema through PgBouncer in transaction mode, with two sessions for everybody. It ends with the program. False: there is
+ * none to be had. */
+bool test_pooler_make(const char *name, char *url, size_t size);
 
 #endif

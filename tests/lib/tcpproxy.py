@@ -40,6 +40,7 @@ class Proxy:
         self.silent = False        # nothing passes in either direction, and nobody is told; later it does
         self.delay_s = 0           # of every piece
         self.reply_ends = b""      # how a whole reply ends, for lose_reply_to; empty: any part of it will do
+        self.rewrite = None        # a function of a piece that the server says: what the client gets instead
         self.hold_from = self.hold_until = None
         self.held = 0              # how often answers were held back until hold_until was sent
         self.starved = 0           # how often it was not
@@ -169,7 +170,7 @@ class Proxy:
     def _pass_back(self, client, server):
         data = self._read(server, client, "cut_after_received")
         if data is not None:
-            client.sendall(data)
+            client.sendall(self.rewrite(data) if self.rewrite else data)
         return data is not None
 
     def _pass_on(self, pair, before):

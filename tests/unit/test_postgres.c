@@ -288,7 +288,7 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
     assert_int_equal(pthread_create(&thread, NULL, claim_second, &other), 0);
     bool waited = false;
     for (int i = 0; i < 2000 && !waited; i++) {
-        waited = somebody_waits_for("INSERT INTO once_entry");
+        waited = somebody_waits_for("INSERT INTO %.once_entry");
         if (!waited) usleep(5000);
     }
     settle(one, &r);
@@ -350,7 +350,7 @@ static void claim_in_different_orders(bool lanes)
     assert_int_equal(pthread_create(&thread, NULL, claim_pair, &other), 0);
     bool waited = false;
     for (int i = 0; i < 4000 && !waited; i++) {
-        waited = somebody_waits_for(lanes ? "INSERT INTO once_lane" : "INSERT INTO once_entry");
+        waited = somebody_waits_for(lanes ? "INSERT INTO %.once_lane" : "INSERT INTO %.once_entry");
         if (!waited) usleep(5000);
     }
     assert_int_equal(claim(one, &high), ONCE_ANSWER_RUN); /* the other one has not touched it yet */

@@ -28,7 +28,7 @@ int main(void)
 
 #include "store/postgres_store.h"
 
-static char url[240], schema[40];
+static char url[400], schema[40];
 static PGconn *pg;
 static once_error err;
 static const once_scope scope = {.consumer = ONCE_BYTES("payments")};
@@ -53,7 +53,7 @@ static int64_t ask(PGconn *conn, const char *text)
 
 static PGconn *connect_to(void)
 {
-    char conninfo[300];
+    char conninfo[420];
     snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
     PGconn *conn = PQconnectdb(conninfo);
     assert_int_equal(PQstatus(conn), CONNECTION_OK);
@@ -320,9 +320,90 @@ static void f25_four_workers_on_the_same_keys(void **state)
     assert_int_equal(ask(pg, "SELECT count(*) FROM payment"), KEYS);
 }
 
+/* What we prepared is there under names that say what it is; the second store on the connection uses it. */
+static void a_connection_is_prepared_again_after_its_release(void **state)
+{
+    (void)state;
+    need_server();
+    app a = {.outcome = ONCE_DONE};
+    for (int i = 0; i < 3; i++) {
+        char key[8];
+        snprintf(key, sizeof key, "k%d", i);
+        once_postgres_release(pg);
+        if (once_postgres_prepare(pg, &err) != ONCE_OK) fail_msg("%s", err.text);
+        assert_int_equal(answer(pg, key, &a), ONCE_ANSWER_RUN);
+    }
+    const int64_t ours = ask(pg, "SELECT count(*) FROM pg_prepared_statements");
+    once_postgres_release(pg);
+    assert_int_equal(once_postgres_prepare(pg, &err), ONCE_OK);
+    assert_int_equal(ask(pg, "SELECT count(*) FROM pg_prepared_statements"), ours);
+}
+
+/* Whoever empties the session takes our statements with it. That is noticed, and from then on none are prepared. */
+static void f88_a_session_that_was_emptied(void **state)
+{
+    (void)state;
+    need_server();
+    app a = {.outcome = ONCE_DONE};
+    once_verdict v;
+    assert_int_equal(answer(pg, "before", &a), ONCE_ANSWER_RUN);
+    sql(pg, "DEALLOCATE ALL");
+    assert_int_equal(try_handle(pg, "behind", &a, &v), ONCE_E_ABORTED);
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(answer(pg, "behind", &a), ONCE_ANSWER_RUN);
+    assert_int_equal(answer(pg, "behind", &a), ONCE_ANSWER_DUPLICATE);
+    assert_int_equal(ask(pg, "SELECT count(*) FROM payment"), 2);
+}
+
+enum { POOLED = 3, EACH = 40 };
+
+/* Programs of several schemas in two sessions of a pooler, each transaction in whichever is free. */
+static void f88_several_callers_in_the_sessions_of_a_pooler(void **state)
+{
+    (void)state;
+    char names[POOLED][40], insert[POOLED][160], text[200];
+    PGconn *conns[POOLED];
+    app apps[POOLED];
+    for (int i = 0; i < POOLED; i++) {
+        snprintf(names[i], sizeof names[i], "once_pooled_%d_%d", (int)getpid(), i);
+        if (!test_pooler_make(names[i], url, sizeof url)) skip(); /* and there connect_to goes */
+        snprintf(text, sizeof text, "CREATE TABLE %s.payment(id text)", names[i]);
+        test_postgres_run(text);
+        snprintf(insert[i], sizeof insert[i], "INSERT INTO %s.payment VALUES ('x')", names[i]);
+        conns[i] = connect_to();
+        if (once_postgres_prepare(conns[i], &err) != ONCE_OK) fail_msg("%s", err.text);
+        apps[i] = (app){.outcome = ONCE_DONE, .instead = insert[i]};
+    }
+    for (int k = 0; k < EACH; k++) {
+        for (int i = 0; i < POOLED; i++) {
+            char key[16];
+            snprintf(key, sizeof key, "k%d", k % (EACH / 2 + i)); /* some twice */
+            if (k % 2) sql(conns[i], "BEGIN");
+            answer(conns[i], key, &apps[i]);
+            if (k % 2) sql(conns[i], k % 8 == 7 ? "ROLLBACK" : "COMMIT");
+        }
+    }
+    for (int i = 0; i < POOLED; i++) {
+        char count[200];
+        PGconn *direct = conns[i];
+        snprintf(count, sizeof count, "SELECT count(*) FROM %s.once_entry WHERE expires_ms IS NOT NULL", names[i]);
+        const int64_t entries = ask(direct, count);
+        snprintf(count, sizeof count, "SELECT count(*) FROM %s.payment", names[i]);
+        assert_int_equal(ask(direct, count), entries);
+        assert_in_range(entries, EACH / 2 - 6, EACH / 2 + i);
+        assert_int_equal(ask(direct, "SELECT count(*) FROM pg_prepared_statements"), 0);
+        once_postgres_release(conns[i]);
+        PQfinish(conns[i]);
+        test_postgres_unmake(names[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_connection_is_prepared_again_after_its_release, setup, teardown),
+        cmocka_unit_test_setup_teardown(f88_a_session_that_was_emptied, setup, teardown),
+        cmocka_unit_test(f88_several_callers_in_the_sessions_of_a_pooler),
         cmocka_unit_test_setup_teardown(f03_it_stands_and_falls_with_the_callers_transaction, setup, teardown),
         cmocka_unit_test_setup_teardown(f03_names_are_rolled_back_with_the_callers_transaction, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failing_statement_does_not_cost_the_callers_transaction, setup, teardown),

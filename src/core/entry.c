@@ -33,6 +33,20 @@ const char *once_answer_name(once_answer answer)
     return names[answer];
 }
 
+/* --- what was read --- */
+
+const char *once_entry_flaw(const once_entry *e)
+{
+    if ((unsigned)e->state >= ONCE_STATES) return "its state is none";
+    if (e->state == ONCE_STATE_ABSENT) return NULL;
+    if (e->seen_ms < 0 || e->changed_ms < 0 || e->due_ms < 0 || e->expires_ms < 0 || e->failing_ms < 0) return "one of its times is before 1970";
+    if (once_state_finished(e->state)) return NULL; /* of the rest it need not have anything */
+    if (e->remember_ms <= 0) return "how long it is remembered is no time";
+    if (e->gap_ms < -1) return "how long it waits for a missing version is no time";
+    if (!once_hash_is_zero(e->lane) && e->order < 0) return "its place in the lane is none";
+    return NULL;
+}
+
 /* --- the one place where a state changes --- */
 
 #define TO(name) (1u << ONCE_STATE_##name)
@@ -924,11 +938,15 @@ int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, 
     return ONCE_ENTRY_CHANGED;
 }
 
+bool once_entry_may_be_taken(const once_entry *entry, int64_t now_ms)
+{
+    return (entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_CLAIMED) && entry->due_ms <= now_ms && entry->has_message;
+}
+
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out)
 {
     *out = (once_decision){0};
-    assert(entry->state == ONCE_STATE_WAITING || entry->state == ONCE_STATE_CLAIMED);
-    assert(entry->due_ms <= now_ms && entry->has_message);
+    assert(once_entry_may_be_taken(entry, now_ms));
 
     const bool orphan = entry->state == ONCE_STATE_CLAIMED;
     if (orphan && entry->hold) {

@@ -256,6 +256,10 @@ typedef enum once_change {
     ONCE_LETTER_NEEDED = 8  /* the entry died: its dead letter must be written with it */
 } once_change;
 
+/* What is wrong with an entry that was read, in words; NULL: the rules can work with it. Stores are edited, restored and damaged: whoever
+ * reads one asks here before a rule may rely on what it says. */
+const char *once_entry_flaw(const once_entry *entry);
+
 /* All rules: `entry` is the stored one, or blank with state ABSENT and its id set. `lane` is NULL when there is none.
  * Bytes are not copied: an entry then points to the request's bytes. The return value is a set of once_change. */
 int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *request, int64_t now_ms, once_decision *out);
@@ -266,7 +270,9 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *re
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *settlement, int64_t now_ms, bool *applied);
 int once_entry_extend(once_entry *entry, const once_request *request, int64_t now_ms, bool *ours);
 
-/* For an entry that is due. Sets out->answer to RUN (claimed with `token`), to STALE, DUPLICATE or CONFLICT (it is settled, or dead;
+/* Whether there is something to hand out: waiting or claimed, due, and with a message. */
+bool once_entry_may_be_taken(const once_entry *entry, int64_t now_ms);
+/* For such an entry. Sets out->answer to RUN (claimed with `token`), to STALE, DUPLICATE or CONFLICT (it is settled, or dead;
  * hand it out for counting), or to UNKNOWN or LATER when it must not be handed out after all. */
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out);
 

@@ -94,9 +94,26 @@ typedef struct seat {
     once_answer letter;                /* of which kind its letter is */
 } seat;
 
+/* An error that names the key, whatever bytes it has. */
+static int flawed(const once_entry *e, const char *flaw, once_error *err)
+{
+    char key[80];
+    const size_t len = e->key.len < sizeof key ? e->key.len : sizeof key;
+    for (size_t i = 0; i < len; i++) key[i] = e->key.data[i] < 0x20 || e->key.data[i] > 0x7e ? '?' : e->key.data[i];
+    return once_fail(err, ONCE_E_CORRUPT, "the entry of key '%.*s' (id %016llx%016llx) cannot be used: %s; somebody else wrote it, or it is damaged", (int)len,
+                     key, (unsigned long long)e->id.a, (unsigned long long)e->id.b, flaw);
+}
+
+static int load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
+{
+    const int rc = shelf->shelf->load(shelf, id, out, err);
+    const char *flaw = rc == ONCE_OK ? once_entry_flaw(*out) : NULL;
+    return flaw ? flawed(*out, flaw, err) : rc;
+}
+
 static int load_entry(once_shelf *shelf, once_hash id, seat *out, once_error *err)
 {
-    const int rc = shelf->shelf->load(shelf, id, &out->entry, err);
+    const int rc = load(shelf, id, &out->entry, err);
     if (rc != ONCE_OK) return rc;
     const once_entry *entry = out->entry;
     out->state = once_entry_expired(entry, shelf->now_ms) ? ONCE_STATE_ABSENT : entry->state;
@@ -323,7 +340,7 @@ int once__engine_extend(once_store *store, const once_request *const *requests, 
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_entry *entry;
-        rc = shelf->shelf->load(shelf, requests[i]->id, &entry, err);
+        rc = load(shelf, requests[i]->id, &entry, err);
         if (rc == ONCE_OK && once_entry_extend(entry, requests[i], shelf->now_ms, &ours[i])) rc = shelf->shelf->save(shelf, entry, err);
     }
     return verb_end(shelf, rc, err);
@@ -379,7 +396,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
         rc = shelf->shelf->by_token(shelf, consumer, token.a, max, ids, &found, err);
         for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
             once_entry *entry;
-            rc = shelf->shelf->load(shelf, ids[i], &entry, err);
+            rc = load(shelf, ids[i], &entry, err);
             if (rc != ONCE_OK) break;
             bool ours; /* the lease begins now, as for a claim whose reply was lost */
             const once_request renewal = {.token = entry->token, .lease_ms = lease_ms};
@@ -401,7 +418,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
         once_decision decision;
         rc = take_seat(shelf, ids[i], (once_hash){0}, &at, err);
         if (rc != ONCE_OK) break;
-        if (at.entry->due_ms > shelf->now_ms) continue; /* found by its token just now */
+        if (!once_entry_may_be_taken(at.entry, shelf->now_ms)) continue; /* found by its token just now, or somebody was quicker */
         if (ONCE_PLANTED(orphan_lost) && at.entry->state == ONCE_STATE_CLAIMED) continue;
         const once_message message = at.entry->message; /* becoming stale drops it; the caller still counts it */
         const int changed = once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, shelf->now_ms, &decision);
@@ -559,7 +576,7 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
     int rc = verb_begin(shelf, false, err);
     if (rc != ONCE_OK) return rc;
     once_entry *entry;
-    rc = shelf->shelf->load(shelf, id, &entry, err);
+    rc = load(shelf, id, &entry, err);
     if (rc == ONCE_OK) {
         once_entry seen = *entry;
         once_entry_look(&seen, shelf->now_ms);
@@ -740,7 +757,7 @@ int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_entry *entry;
-        rc = shelf->shelf->load(shelf, ids[i], &entry, err);
+        rc = load(shelf, ids[i], &entry, err);
         if (rc != ONCE_OK || once_state_finished(entry->state) || !once_entry_expired(entry, shelf->now_ms)) continue;
         (void)once_entry_forget(entry, NULL); /* it stands in no lane */
         rc = shelf->shelf->save(shelf, entry, err);

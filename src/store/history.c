@@ -7,7 +7,8 @@
 
 #include "base/banned.h"
 
-enum { LINE_MAX_BYTES = 10 + 20 + 8 + 100 + ONCE_HISTORY_REASON_MAX + 5 };
+enum { WHO = 100 };
+enum { LINE_MAX_BYTES = 10 + 20 + 8 + WHO + ONCE_HISTORY_REASON_MAX + 5 };
 _Static_assert((int)LINE_MAX_BYTES <= (int)ONCE_HISTORY_MAX, "one line always fits");
 
 /* How much of the reason is kept: whole characters. */
@@ -21,8 +22,9 @@ static size_t cut(once_bytes reason)
 
 static size_t write_line(const once_attempt *a, char out[LINE_MAX_BYTES])
 {
-    const once_bytes who = a->who.len ? a->who : ONCE_BYTES("-");
-    assert(who.len <= 100 && strlen(a->outcome) <= 8);
+    once_bytes who = a->who.len ? a->who : ONCE_BYTES("-");
+    if (who.len > WHO) who.len = WHO; /* nobody of ours: it was read so */
+    assert(strlen(a->outcome) <= 8);
     const int head = snprintf(out, LINE_MAX_BYTES, "%" PRIu32 " %" PRId64 " %s %.*s ", a->attempt, a->ended_ms, a->outcome,
                               (int)who.len, who.data);
     assert(head > 0 && head < LINE_MAX_BYTES - ONCE_HISTORY_REASON_MAX);
@@ -52,7 +54,7 @@ once_bytes once__history_add(once_bytes past, const once_attempt *attempt, char 
     char line[LINE_MAX_BYTES];
     const size_t len = write_line(attempt, line);
     size_t lines = count_lines(past);
-    for (; lines >= ONCE_HISTORY_ATTEMPTS || past.len + len > ONCE_HISTORY_MAX; lines--) past = without_first_line(past);
+    for (; past.len && (lines >= ONCE_HISTORY_ATTEMPTS || past.len + len > ONCE_HISTORY_MAX); lines--) past = without_first_line(past);
     if (past.len) memcpy(out, past.data, past.len);
     memcpy(out + past.len, line, len);
     return (once_bytes){out, past.len + len};

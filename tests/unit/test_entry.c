@@ -1834,6 +1834,111 @@ static void f63_keys_are_binary_safe(void **state)
     assert_false(once_hash_equal(a, b) || once_hash_equal(a, c) || once_hash_equal(c, d));
 }
 
+/* --- whatever was read --- */
+
+static uint64_t drawn;
+
+static uint64_t draw(uint64_t below)
+{
+    drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+    return (drawn >> 16) % below;
+}
+
+/* Ordinary ones, and those at the edges. */
+static int64_t any_number(void)
+{
+    static const int64_t edges[] = {INT64_MIN, INT64_MIN + 1, -2, -1, 0, 1, NOW - 1, NOW, NOW + 1, INT64_MAX / 4, ONCE_FOREVER - 1, INT64_MAX - 1, INT64_MAX};
+    return draw(3) ? edges[draw(sizeof edges / sizeof *edges)] : (int64_t)draw(UINT64_MAX);
+}
+
+static int64_t any_time(void) { return draw(2) ? NOW - 500 + (int64_t)draw(1000) : any_number(); }
+
+static once_entry any_entry(void)
+{
+    once_entry e = entry_in((once_state)draw(ONCE_STATES + 1), any_time());
+    e.state = (once_state)draw(ONCE_STATES + 1);
+    e.lane = draw(2) ? lane_id : (once_hash){0};
+    e.versioned = draw(2), e.gap = draw(2), e.hold = draw(2), e.natural = draw(2), e.silent = draw(2), e.maybe = draw(2), e.block = draw(2);
+    e.has_message = draw(2);
+    if (e.has_message) e.message = body;
+    e.attempt = (uint32_t)draw(UINT64_C(1) << 32);
+    e.failures = draw(2) ? (uint32_t)draw(5) : UINT32_MAX;
+    e.order = any_number();
+    e.gap_ms = draw(2) ? 100 : any_number();
+    e.remember_ms = draw(2) ? REMEMBER : any_number();
+    int64_t *const times[] = {&e.seen_ms, &e.changed_ms, &e.due_ms, &e.expires_ms, &e.failing_ms};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) *times[i] = any_time();
+    return e;
+}
+
+static void any_rule(once_entry *e, once_lane *lane)
+{
+    const once_outcome ends[] = {ONCE_DONE, ONCE_RETRY, ONCE_DEAD};
+    once_request r = draw(2) ? request(mine) : lane_request(mine, (int64_t)draw(10), draw(2) ? -1 : 100);
+    const once_settlement s = {.request = &r, .outcome = (once_outcome)draw(ONCE_OUTCOMES), .message = draw(2) ? &body : NULL, .delay_ms = (int64_t)draw(10)};
+    once_decision d;
+    bool yes;
+    switch (draw(13)) {
+    case 0: (void)once_entry_claim(e, lane, &r, NOW, &d); break;
+    case 1: (void)once_entry_accept(e, lane, &r, &body, NOW, &d); break;
+    case 2: (void)once_entry_settle(e, lane, &s, NOW, &yes); break;
+    case 3: (void)once_entry_extend(e, &r, NOW, &yes); break;
+    case 4:
+        if (once_entry_may_be_taken(e, NOW)) (void)once_entry_take(e, lane, third, LEASE, NOW, &d);
+        break;
+    case 5: (void)once_entry_forget(e, lane); break;
+    case 6: (void)once_entry_exhume(e, lane, NOW, &body); break;
+    case 7: (void)once_entry_discard(e, lane, ONCE_NO_TIME, NOW); break;
+    case 8: (void)once_entry_resolve(e, lane, ends[draw(3)], ONCE_BYTES("said"), NOW); break;
+    case 9: (void)once_entry_revive(e, lane, &r, &body, NOW); break;
+    case 10:
+        if (lane) (void)once_entry_wake(e, lane, NOW);
+        break;
+    case 11:
+        if (lane) (void)once_lane_says(lane, e);
+        break;
+    default: once_entry_look(e, NOW);
+    }
+}
+
+/* What the rules make of an entry that they take is one that they take. */
+static void f93_rules_take_every_entry_without_a_flaw(void **state)
+{
+    (void)state;
+    unsigned sound = 0;
+    for (drawn = 1; sound < 200000;) {
+        once_entry e = any_entry();
+        once_lane lane = lane_at(draw(2) ? -1 : (int64_t)draw(10));
+        if (once_entry_flaw(&e)) continue;
+        sound++;
+        for (int i = 0; i < 3; i++) {
+            any_rule(&e, once_hash_is_zero(e.lane) ? NULL : &lane);
+            if (once_entry_flaw(&e)) fail_msg("%s: state %d", once_entry_flaw(&e), (int)e.state);
+        }
+    }
+}
+
+static void f93_flaws_are_found(void **state)
+{
+    (void)state;
+    once_entry e = entry_in(ONCE_STATE_WAITING, NOW);
+    assert_null(once_entry_flaw(&e));
+    e.remember_ms = 0;
+    assert_non_null(once_entry_flaw(&e));
+    e = entry_in(ONCE_STATE_DONE, NOW);
+    e.changed_ms = -1;
+    assert_non_null(once_entry_flaw(&e));
+    e = entry_in(ONCE_STATE_CLAIMED, NOW);
+    e.lane = lane_id;
+    e.order = -1;
+    assert_non_null(once_entry_flaw(&e));
+    e.order = 0;
+    e.gap_ms = -2;
+    assert_non_null(once_entry_flaw(&e));
+    e.state = ONCE_STATES;
+    assert_non_null(once_entry_flaw(&e));
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -1984,6 +2089,8 @@ int main(void)
         cmocka_unit_test(f63_a_long_key_is_not_the_text_that_it_is_shown_as),
         cmocka_unit_test(f27_scopes_and_parts_are_never_confused),
         cmocka_unit_test(f63_keys_are_binary_safe),
+        cmocka_unit_test(f93_rules_take_every_entry_without_a_flaw),
+        cmocka_unit_test(f93_flaws_are_found),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

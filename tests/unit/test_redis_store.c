@@ -1252,6 +1252,35 @@ static void run_on_entry(fixture *f, once_hash id, const char *command, const ch
     once__redis_link_close(link);
 }
 
+/* An entry that is gone, with a body that nobody will see again, is not passed over: the index still names it. */
+static void f93_an_index_that_names_nothing_is_told(void **state)
+{
+    fixture *f = begun(state);
+    const once_request r = ask(f, "k", NULL);
+    once_taken taken;
+    size_t n;
+    assert_int_equal(accept(f, f->a, &r), ONCE_ANSWER_WAITING);
+    run_on_entry(f, r.id, "DEL", NULL);
+    assert_int_equal(f->a->ops->take(f->a, f->scope.consumer, (once_token){99, 1}, false, LEASE, 1, &taken, &n, &f->arena, &f->err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(f->err.text, "}iWc\" of the redis store"));
+    assert_int_equal(accept(f, f->a, &r), ONCE_ANSWER_WAITING);
+    assert_int_equal(take(f, f->a, 1, &taken), 1);
+}
+
+/* The same at the front of a lane, where it would hold up those behind it. */
+static void f93_a_lane_that_names_nothing_is_told(void **state)
+{
+    fixture *f = begun(state);
+    const once_request first = ask(f, "first", "lane"), second = ask(f, "second", "lane");
+    const once_settlement done = {.request = &first, .outcome = ONCE_DONE};
+    bool applied;
+    assert_int_equal(claim(f, f->a, &first), ONCE_ANSWER_RUN);
+    assert_int_equal(accept(f, f->a, &second), ONCE_ANSWER_WAITING);
+    run_on_entry(f, second.id, "DEL", NULL);
+    assert_int_equal(f->a->ops->settle(f->a, &done, 1, &applied, &f->err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(f->err.text, "}o"));
+}
+
 /* MGET says of such a key that it is not there. */
 static void f90_an_entry_of_another_type_is_named(void **state)
 {
@@ -1373,6 +1402,8 @@ int main(void)
         WITH(f97_times_are_read_whatever_the_locale),
         WITH(f90_a_key_of_another_type_is_named_and_nothing_is_written),
         WITH(f90_an_entry_of_another_type_is_named),
+        WITH(f93_an_index_that_names_nothing_is_told),
+        WITH(f93_a_lane_that_names_nothing_is_told),
         cmocka_unit_test(urls),
         cmocka_unit_test(passwords_are_not_shown),
     };

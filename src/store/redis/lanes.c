@@ -131,7 +131,7 @@ static int read_members(once_redis *r, once_redis_lane *lane, const redisReply *
     for (size_t i = 0; i < reply->elements; i++) {
         const once_bytes bytes = once__redis_bytes(reply->element[i]);
         once_redis_member member;
-        if (!read_member(bytes, &member)) return once__redis_damaged(r, "a lane", err);
+        if (!read_member(bytes, &member)) return once__redis_damaged_id(r, "o", lane->id, err);
         if (!add_member(r, lane, member)) return once__redis_nomem(err);
     }
     return ONCE_OK;
@@ -171,7 +171,7 @@ int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply
     once_redis_lane_record record = {0};
     if (value.len) {
         if (!once_arena_copy(&r->arena, value, &lane->stored)) return once__redis_nomem(err);
-        if (!once__redis_read_lane(lane->stored, &record)) return once__redis_damaged(r, "a lane", err);
+        if (!once__redis_read_lane(lane->stored, &record)) return once__redis_damaged_id(r, "l", id, err);
         if (record.has_version) lane->version = record.version;
         lane->expires_ms = record.expires_ms;
         lane->record = record.kept;
@@ -228,7 +228,7 @@ int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except
         const int rc = read_more(r, lane, err);
         if (rc != ONCE_OK) return rc;
     }
-    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, r->shelf.now_ms, out)) return once__redis_damaged(r, "a lane", err);
+    if (!once__lane_read(lane->version, lane->expires_ms, lane->record, r->shelf.now_ms, out)) return once__redis_damaged_id(r, "l", lane->id, err);
     for (size_t i = 0; i < lane->n_claimed; i++) out->claimed |= !once_hash_equal(lane->claimed[i], except);
     for (size_t i = 0; i < lane->n_known; i++) {
         if (once_hash_equal(lane->known[i].id, except)) continue;
@@ -279,7 +279,7 @@ static int ask_last(once_redis *r, const once_redis_lane *lane, int64_t order, i
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK || r->pipe.replies[0]->elements == 0) return rc;
     once_redis_member last;
-    if (!read_member(once__redis_bytes(r->pipe.replies[0]->element[0]), &last)) return once__redis_damaged(r, "a lane", err);
+    if (!read_member(once__redis_bytes(r->pipe.replies[0]->element[0]), &last)) return once__redis_damaged_id(r, "o", lane->id, err);
     if (last.seen_ms > *seen_ms) *seen_ms = last.seen_ms;
     return ONCE_OK;
 }

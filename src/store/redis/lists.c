@@ -12,6 +12,15 @@
 
 enum { PAGE = 256, LETTER_PAGE = 16 };
 
+static int damaged_list(once_redis *r, const char *kind, once_bytes consumer, once_error *err)
+{
+    once_buf_clear(&r->key);
+    once_buf_puts(&r->key, r->prefix);
+    once_buf_puts(&r->key, kind);
+    if (consumer.len) once_buf_append(&r->key, consumer.data, consumer.len);
+    return r->key.failed ? once__redis_nomem(err) : once__redis_damaged_key(r, once_buf_bytes(&r->key), err);
+}
+
 /* --- a page of an index --- */
 
 static void ask_range(once_redis *r, char index, once_bytes consumer, int64_t first, int64_t last)
@@ -39,6 +48,7 @@ static int ask_values(once_redis *r, const once_hash *ids, size_t n, once_error 
 typedef struct ranked {
     double when;
     once_hash id;
+    char index;
 } ranked;
 
 /* "1794763413433", "inf", or "9.2233720368547758e+18", which strtod would read as 9 in a locale with a decimal comma. */
@@ -83,7 +93,7 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
     once__redis_pipe_clear(&r->pipe);
     ask_due(r, ONCE_REDIS_WAITING, consumer, now_ms, max);
     ask_due(r, ONCE_REDIS_CLAIMED, consumer, now_ms, max);
-    const int rc = once__redis_ask(r, err);
+    int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     ranked *all = once_arena_alloc(&r->arena, (2 * max + 1) * sizeof *all);
     if (!all) return once__redis_nomem(err);
@@ -92,14 +102,20 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
         const redisReply *reply = r->pipe.replies[i];
         for (size_t k = 0; k + 1 < reply->elements && count < 2 * max; k += 2) {
             const once_bytes id = once__redis_bytes(reply->element[k]);
-            if (id.len != 16) return once__redis_damaged(r, "an index", err);
-            all[count++] = (ranked){score_of(reply->element[k + 1]), once__redis_id_read(id.data)};
+            if (id.len != 16) return damaged_list(r, i ? "iC" : "iW", consumer, err);
+            all[count++] = (ranked){score_of(reply->element[k + 1]), once__redis_id_read(id.data), i ? ONCE_REDIS_CLAIMED : ONCE_REDIS_WAITING};
         }
     }
-    qsort(all, count, sizeof *all, by_rank);
+    if (count) qsort(all, count, sizeof *all, by_rank);
     *n = count < max ? count : max;
     for (size_t i = 0; i < *n; i++) out[i] = all[i].id;
-    return once__redis_prefetch(r, out, *n, NULL, 0, false, err);
+    rc = once__redis_prefetch(r, out, *n, NULL, 0, false, err);
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
+        once_redis_slot *slot;
+        rc = once__redis_slot(r, all[i].id, &slot, err);
+        if (rc == ONCE_OK && !slot->dirty && slot->index != all[i].index) rc = once__redis_misplaced_in_index(r, all[i].index, consumer, all[i].id, err);
+    }
+    return rc;
 }
 
 /* --- open entries --- */
@@ -413,7 +429,7 @@ int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, 
             once_hash unique;
             const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[i]);
             if (!value.len) continue; /* dropped meanwhile */
-            if (!once__redis_read_letter(value, ids[i], &letter, &unique)) rc = once__redis_damaged(r, "a letter", err);
+            if (!once__redis_read_letter(value, ids[i], &letter, &unique)) rc = once__redis_damaged_letter(r, ids[i], err);
             else if (!once__letter_copy(&arena, &letter, &letters[i])) rc = once__redis_nomem(err);
             else there[i] = true;
         }
@@ -441,7 +457,7 @@ int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit 
         n = rc == ONCE_OK ? r->pipe.replies[0]->elements : 0;
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
             once_audit audit;
-            if (!once__redis_read_audit(once__redis_bytes(r->pipe.replies[0]->element[i]), &audit)) rc = once__redis_damaged(r, "an audit", err);
+            if (!once__redis_read_audit(once__redis_bytes(r->pipe.replies[0]->element[i]), &audit)) rc = damaged_list(r, "a", consumer, err);
             else if (!visit(user, &audit)) return ONCE_OK;
         }
     }

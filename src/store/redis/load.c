@@ -35,6 +35,19 @@ int once__redis_damaged_key(const once_redis *r, once_bytes key, once_error *err
                      once__redis_quote(key, text), r->url.name);
 }
 
+int once__redis_damaged_id(const once_redis *r, const char *kind, once_hash id, once_error *err)
+{
+    char key[ONCE_REDIS_KEY];
+    return once__redis_damaged_key(r, (once_bytes){key, once__redis_id_key(r, kind, id, key)}, err);
+}
+
+int once__redis_damaged_letter(const once_redis *r, uint64_t number, once_error *err)
+{
+    char text[24], key[ONCE_REDIS_KEY];
+    const int len = snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    return once__redis_damaged_key(r, (once_bytes){key, once__redis_key(r, "L", text, (size_t)len, key)}, err);
+}
+
 int once__redis_conflict(once_redis *r, once_error *err)
 {
     r->conflict = true;
@@ -168,7 +181,7 @@ static int fill_slot(once_redis *r, once_hash id, once_bytes value, bool assumed
     r->assumed |= assumed;
     if (value.len == 0) return ONCE_OK;
     if (!once_arena_copy(&r->arena, value, &slot->stored)) return once__redis_nomem(err);
-    if (!once__redis_read_entry(slot->stored, id, &slot->entry, &slot->names)) return once__redis_damaged(r, "an entry", err);
+    if (!once__redis_read_entry(slot->stored, id, &slot->entry, &slot->names)) return once__redis_damaged_id(r, "e", id, err);
     const once_entry *e = &slot->entry;
     slot->index = once__redis_index_of(e);
     slot->consumer = e->scope.consumer;
@@ -224,7 +237,7 @@ int once__redis_read_value(once_redis *r, once_bytes value, once_hash id, once_e
     once_redis_finished names;
     uint64_t wanted[2];
     if (!once_arena_copy(arena, value, &value)) return once__redis_nomem(err);
-    if (!once__redis_read_entry(value, id, out, &names)) return once__redis_damaged(r, "an entry", err);
+    if (!once__redis_read_entry(value, id, out, &names)) return once__redis_damaged_id(r, "e", id, err);
     if (!once_state_finished(out->state)) return ONCE_OK;
     const size_t n = want_names(r, &names, wanted);
     int rc = ONCE_OK;

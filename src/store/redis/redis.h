@@ -216,7 +216,9 @@ bool once__redis_grow(void *list_at, size_t n, size_t *room, size_t size);
 static inline once_redis *once__redis_of(once_shelf *shelf) { return (once_redis *)shelf; }
 int once__redis_nomem(once_error *err);
 int once__redis_damaged(const once_redis *r, const char *what, once_error *err);
-int once__redis_damaged_key(const once_redis *r, once_bytes key, once_error *err); /* it is of another type */
+int once__redis_damaged_key(const once_redis *r, once_bytes key, once_error *err); /* it is of another type, or cannot be read */
+int once__redis_damaged_id(const once_redis *r, const char *kind, once_hash id, once_error *err);
+int once__redis_damaged_letter(const once_redis *r, uint64_t number, once_error *err);
 int once__redis_conflict(once_redis *r, once_error *err);
 
 /* --- keys and replies --- */
@@ -268,6 +270,13 @@ int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out,
 int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err);
 /* The slot was saved: its lanes learn about it. */
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err);
+
+/* --- what does not fit (misplaced.c) --- */
+
+/* An index, or the front of a lane, names an entry that is something else. An error if that is damage; otherwise somebody was quicker, which
+ * for a lane is a conflict. */
+int once__redis_misplaced_in_index(once_redis *r, char index, once_bytes consumer, once_hash id, once_error *err);
+int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, once_hash id, once_error *err);
 
 /* --- what need not be read (kept.c) --- */
 

@@ -237,8 +237,13 @@ static int redis_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once
 {
     once_redis *r = once__redis_of(shelf);
     once_redis_lane *lane;
-    const int rc = once__redis_lane(r, id, &lane, err);
-    return rc == ONCE_OK ? once__redis_lane_first(r, lane, out, err) : rc;
+    int rc = once__redis_lane(r, id, &lane, err);
+    if (rc == ONCE_OK) rc = once__redis_lane_first(r, lane, out, err);
+    if (rc != ONCE_OK || once_hash_is_zero(*out)) return rc;
+    once_redis_slot *slot;
+    rc = once__redis_slot(r, *out, &slot, err);
+    if (rc != ONCE_OK || slot->dirty || (slot->in_lane && once_hash_equal(slot->lane, id))) return rc;
+    return once__redis_misplaced_in_lane(r, lane, *out, err);
 }
 
 static int redis_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64_t *seen_ms, once_error *err)
@@ -292,7 +297,7 @@ static int count_stored(once_redis *r, once_bytes number, const once_letter *aga
     if (rc != ONCE_OK) return rc;
     const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
     if (!value.len) return once__redis_conflict(r, err); /* dropped meanwhile */
-    if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique)) return once__redis_damaged(r, "a letter", err);
+    if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique)) return once__redis_damaged_letter(r, strtoull(text, NULL, 10), err);
     once__letter_again(&kept, again);
     return put_pending(r, &kept, unique, value, err);
 }
@@ -341,7 +346,7 @@ static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *
     if (rc != ONCE_OK) return rc;
     const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
     *found = value.len > 0;
-    return !*found || once__redis_read_letter(value, id, out, unique) ? ONCE_OK : once__redis_damaged(r, "a letter", err);
+    return !*found || once__redis_read_letter(value, id, out, unique) ? ONCE_OK : once__redis_damaged_letter(r, id, err);
 }
 
 static int redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)

@@ -1,0 +1,78 @@
+/* An index or a lane names an entry that is not there, or that is something else by now.
+ *
+ * Mostly somebody else was quicker: it is read in one round trip, and the entry in the next one. Both are looked at once more, in one
+ * moment. If they still do not fit, the store is damaged, and it is said where: to go on would leave out what the entry was, for ever. */
+#include <string.h>
+
+#include "store/redis/redis.h"
+
+#include "base/banned.h"
+
+static int damaged(const once_redis *r, once_bytes list, once_hash id, once_error *err)
+{
+    char list_text[ONCE_REDIS_QUOTED], entry_text[ONCE_REDIS_QUOTED], key[ONCE_REDIS_KEY];
+    const once_bytes entry = {key, once__redis_id_key(r, "e", id, key)};
+    return once_fail(err, ONCE_E_CORRUPT, "\"%s\" of the redis store '%s' names the entry \"%s\", which is not there or does not belong there: somebody else wrote"
+                     " there, or it is damaged", once__redis_quote(list, list_text), r->url.name, once__redis_quote(entry, entry_text));
+}
+
+/* What the command says of `list`, and the entry's value, at one moment. */
+static int ask_both(once_redis *r, once_bytes list, const char *command, once_bytes member, once_hash id, once_error *err)
+{
+    static const char script[] = "return {redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2)), redis.call('GET', KEYS[2])}";
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, member.len ? 7 : 6);
+    once__redis_text(&r->pipe, "EVAL");
+    once__redis_text(&r->pipe, script);
+    once__redis_text(&r->pipe, "2");
+    once__redis_arg(&r->pipe, list.data, list.len);
+    once__redis_put_id_key(r, "e", id);
+    once__redis_text(&r->pipe, command);
+    if (member.len) once__redis_arg(&r->pipe, member.data, member.len);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const redisReply *reply = r->pipe.replies[0];
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 ? ONCE_OK : once__redis_damaged(r, "a reply", err);
+}
+
+static bool read_now(const once_redis *r, once_hash id, once_entry *out)
+{
+    once_redis_finished names;
+    const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[1]);
+    *out = (once_entry){.id = id};
+    return value.len == 0 || once__redis_read_entry(value, id, out, &names);
+}
+
+int once__redis_misplaced_in_index(once_redis *r, char index, once_bytes consumer, once_hash id, once_error *err)
+{
+    unsigned char member[16];
+    const char kind[] = {'i', index, 0};
+    once_bytes list;
+    once_entry entry;
+    once_buf_clear(&r->key);
+    once_buf_puts(&r->key, r->prefix);
+    once_buf_puts(&r->key, kind);
+    once_buf_append(&r->key, consumer.data, consumer.len);
+    if (r->key.failed || !once_arena_copy(&r->arena, once_buf_bytes(&r->key), &list)) return once__redis_nomem(err);
+    once__redis_id_write(id, member);
+    const int rc = ask_both(r, list, "ZSCORE", (once_bytes){(const char *)member, sizeof member}, id, err);
+    if (rc != ONCE_OK) return rc;
+    const bool listed = r->pipe.replies[0]->element[0]->type == REDIS_REPLY_STRING;
+    if (listed && (!read_now(r, id, &entry) || once__redis_index_of(&entry) != index)) return damaged(r, list, id, err);
+    return ONCE_OK;
+}
+
+int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, once_hash id, once_error *err)
+{
+    char key[ONCE_REDIS_KEY];
+    once_entry entry;
+    once_bytes list = {key, once__redis_id_key(r, "l", lane->id, key)};
+    const int rc = ask_both(r, list, "GET", (once_bytes){0}, id, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes now = once__redis_bytes(r->pipe.replies[0]->element[0]);
+    const bool same = now.len == lane->stored.len && (now.len == 0 || memcmp(now.data, lane->stored.data, now.len) == 0); /* its stamp, too */
+    if (!same) return once__redis_conflict(r, err);
+    list.len = once__redis_id_key(r, "o", lane->id, key);
+    if (!read_now(r, id, &entry) || !once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane->id)) return damaged(r, list, id, err);
+    return once__redis_conflict(r, err);
+}

@@ -1,0 +1,49 @@
+"""Rows of a store that say what cannot be: an error that names the key, never an assertion, and the others are not touched."""
+
+from harness import Pipeline
+from pgpipeline import PostgresPipeline, need_postgres
+
+TABLE = "CREATE TABLE t(id TEXT CHECK (id <> 'bad'));"
+CONFIG = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t VALUES (:id)"]}\n'
+
+
+def waiting(p):
+    """One that died, and was sent back to work."""
+    p.write({"id": "bad"})
+    p.run(status=1)
+    replayed = p.once("replay", "--all", p.name)
+    assert replayed.status == 0, replayed
+
+
+def check(p, edit):
+    for column, value in [("remember_ms", -5), ("remember_ms", 0), ("gap_ms", -2), ("changed_ms", -1), ("due_ms", -1)]:
+        was = edit(column, value)
+        ended = p.once("run", "--json", p.name)
+        assert ended.status == 3 and "the entry of key 'bad'" in ended.err, (column, value, ended)
+        edit(column, was)
+    assert p.once("run", "--json", p.name).status == 1, "as it was it works"
+
+
+def test_f93_a_row_of_sqlite_that_cannot_be(tmp_path):
+    p = Pipeline(tmp_path, CONFIG, TABLE)
+    waiting(p)
+
+    def edit(column, value):
+        was = p.value(f"SELECT {column} FROM once_entry")
+        p.edit(f"UPDATE once_entry SET {column} = {value}")
+        return was
+
+    check(p, edit)
+
+
+def test_f93_a_row_of_postgres_that_cannot_be(tmp_path):
+    need_postgres()
+    p = PostgresPipeline(tmp_path, CONFIG, TABLE)
+    waiting(p)
+
+    def edit(column, value):
+        was = p.value(f"SELECT {column} FROM once_live")
+        p.execute(f"UPDATE once_live SET {column} = {value}")
+        return was
+
+    check(p, edit)

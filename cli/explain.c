@@ -92,10 +92,18 @@ static bool is_lost(const once_explanation *e, const once_attempt *a)
     return e->worker.len && strcmp(e->state, "claimed") != 0 && a == &e->attempts[e->n_attempts - 1];
 }
 
+static bool is_replacement(const once_attempt *a) { return strcmp(a->outcome, "replaced") == 0; }
+
 /* By whom is said when it was not the one that saw it first. */
 static void tell_attempt(const once_explanation *e, const once_attempt *a)
 {
     char time[40];
+    if (is_replacement(a)) {
+        printf("  After attempt %u, %s, other content took the place of what had been tried and had had no effect", a->attempt, cli_when(a->ended_ms, time));
+        if (a->who.len && !same(a->who, e->who)) say(", by ", a->who, "");
+        printf(".\n");
+        return;
+    }
     printf("  Attempt %u", a->attempt);
     if (a->who.len && !same(a->who, e->who)) say(", by ", a->who, ",");
     if (strcmp(a->outcome, "silent") == 0)
@@ -110,7 +118,7 @@ static void tell_attempts(const once_explanation *e)
     char time[40];
     const bool running = strcmp(e->state, "claimed") == 0;
     const uint32_t ended = running && e->attempt ? e->attempt - 1 : e->attempt;
-    const uint32_t gone = e->n_attempts ? e->attempts[0].attempt - 1 : ended;
+    const uint32_t gone = !e->n_attempts ? ended : e->attempts[0].attempt - !is_replacement(&e->attempts[0]);
     if (e->attempt == 0) printf("  No attempt has begun yet.\n");
     if (gone == 1) printf("  How attempt 1 ended is not kept.\n");
     if (gone > 1) printf("  How attempts 1 to %u ended is not kept.\n", gone);
@@ -185,6 +193,7 @@ static const struct {
     {"first", "The entry of its key was made by this very message."},
     {"duplicate", "Another message with the same key and the same content came first, so this one is a duplicate."},
     {"conflict", "Another message with the same key and other content came first."},
+    {"replaces", "Another message with the same key and other content came first, but had no effect: this one would take its place."},
     {"letter", "It is a dead letter."},
     {"malformed", "No key can be made from it."},
     {"unseen", "Nothing is known of its key: it was not delivered yet, or it is forgotten."},

@@ -1,5 +1,6 @@
 /* once list: messages that are not finished, dead letters, and what operators did. Bodies only when they are asked for. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -38,6 +39,14 @@ static void as_json(const listing *l, const once_listed *e)
     printf("}");
 }
 
+/* Other content took the place of what had been tried under this key. */
+static bool was_replaced(const once_listed *e)
+{
+    for (size_t i = 0; i < e->n_attempts; i++)
+        if (strcmp(e->attempts[i].outcome, "replaced") == 0) return true;
+    return false;
+}
+
 static void as_text(const listing *l, const once_listed *e)
 {
     char time[40];
@@ -68,6 +77,7 @@ static void as_text(const listing *l, const once_listed *e)
         cli_print_safe(e->worker);
     }
     if (e->state[0] == 'w' && !e->has_body) printf("  its source must bring it again");
+    if (was_replaced(e)) printf("  replaced");
     if (e->reason.len) {
         printf("  ");
         cli_print_safe(e->reason);

@@ -86,7 +86,8 @@ typedef struct once_verdict {
     once_answer answer;   /* RUN: the handler was called now; DUPLICATE, DEAD, BUSY, LATER, UNKNOWN, CONFLICT, TOO_OLD: not */
     once_outcome outcome; /* RUN: how it was settled (a retry with no budget left is dead); DUPLICATE: how it ended then; DEAD */
     bool was_duplicate;   /* answered from the store: `result` is what the first one left */
-    bool ack;             /* nothing is left to do: ack it. CONFLICT and TOO_OLD left a dead letter */
+    bool ack;             /* nothing is left to do: ack it. CONFLICT and TOO_OLD left a dead letter. Other content is no conflict, but runs,
+                           * once, while every attempt at the key was released or retried */
     uint32_t attempt;     /* RUN */
     uint32_t failures;    /* RUN: those before this attempt */
     int64_t wait_ms;      /* not ack: deliver it again after so long; -1: not known */

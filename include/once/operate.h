@@ -110,6 +110,7 @@ typedef struct once_fate {
 /* "first"      the entry of its key was made by this message
  * "duplicate"  by another one with the same content
  * "conflict"   by another one with other content
+ * "replaces"   by another one with other content, which has had no effect: this one would take its place
  * "letter"     it is a dead letter
  * "malformed"  it has no key, and no letter either
  * "unseen"     nothing is known of its key: it was not delivered, or it is forgotten */

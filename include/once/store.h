@@ -134,6 +134,8 @@ typedef struct once_ending {
  *   DEAD       a dead letter; ack                                    UNKNOWN  held until a person decides
  *   CONFLICT   the key was used before with other content            TOO_OLD  older than what is remembered
  *
+ * Other content is RUN, once, while every attempt at the key was released or retried: nothing was done, and this takes its place.
+ *
  * Errors: E_USAGE (sizes, scope, negative times, fork), E_MESSAGE (an empty key), and those of the store: class RETRY (call
  * again with the same tickets), PAUSE or FATAL. */
 ONCE_API int once_claim(once_store *store, const once_scope *scope, const once_delivery *deliveries, size_t n,

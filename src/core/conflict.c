@@ -182,17 +182,21 @@ static void put_fields(once_buf *to, const differing *fields)
     once_buf_puts(to, text);
 }
 
+static void put_place(once_buf *to, const once_coordinates *at)
+{
+    if (at->place.len == 0) return;
+    once_buf_puts(to, "from ");
+    put_plain(to, at->place, 400);
+    once_buf_puts(to, ":");
+    put_plain(to, at->point, 100);
+    once_buf_puts(to, " ");
+}
+
 static void put_origin(once_buf *to, const once_first *first)
 {
     char time[ONCE_TIME_TEXT];
     once_buf_puts(to, "; the first one came ");
-    if (first->at.place.len) {
-        once_buf_puts(to, "from ");
-        put_plain(to, first->at.place, 400);
-        once_buf_puts(to, ":");
-        put_plain(to, first->at.point, 100);
-        once_buf_puts(to, " ");
-    }
+    put_place(to, &first->at);
     once_buf_puts(to, "at ");
     once_buf_puts(to, once_time_format(first->seen_ms, time));
     if (first->who.len) {
@@ -214,6 +218,18 @@ bool once_conflict_reason(const once_decision *decision, const once_fingerprint_
     once_buf_puts(&text, "conflict: the key was used before with other content");
     put_fields(&text, &fields);
     put_origin(&text, &decision->first);
+    const bool made = !text.failed && once_arena_copy(arena, once_buf_bytes(&text), out);
+    once_buf_release(&text);
+    return made;
+}
+
+bool once_conflict_replaced(const once_coordinates *by, once_arena *arena, once_bytes *out)
+{
+    once_buf text;
+    once_buf_init(&text, REASON_MAX_BYTES);
+    once_buf_puts(&text, "conflict: replaced by other content ");
+    put_place(&text, by);
+    once_buf_puts(&text, "before it had any effect");
     const bool made = !text.failed && once_arena_copy(arena, once_buf_bytes(&text), out);
     once_buf_release(&text);
     return made;

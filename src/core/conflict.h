@@ -10,4 +10,7 @@
 bool once_conflict_reason(const once_decision *decision, const once_fingerprint_spec *spec, once_bytes body, once_secret secret, once_arena *arena,
                           once_bytes *out);
 
+/* The reason of the letter for one whose place other content took, which came from there. False: out of memory. */
+bool once_conflict_replaced(const once_coordinates *by, once_arena *arena, once_bytes *out);
+
 #endif

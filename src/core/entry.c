@@ -55,7 +55,7 @@ const char *once_entry_flaw(const once_entry *e)
 static const unsigned may_become[ONCE_STATES] = {
     [ONCE_STATE_ABSENT] = TO(CLAIMED) | TO(WAITING) | TO(STALE) | TO(ALREADY),
     [ONCE_STATE_CLAIMED] = TO(CLAIMED) | TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
-    [ONCE_STATE_WAITING] = TO(CLAIMED) | TO(STALE) | TO(ALREADY) | TO(DEAD),
+    [ONCE_STATE_WAITING] = TO(CLAIMED) | TO(WAITING) | TO(STALE) | TO(ALREADY) | TO(DEAD),
     [ONCE_STATE_UNKNOWN] = TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
     [ONCE_STATE_DEAD] = TO(WAITING) | TO(REJECTED),
     /* Otherwise finished entries change only by expiring or being forgotten, which makes a new entry. */
@@ -339,6 +339,8 @@ static bool was_waited_for(const once_lane *lane, const once_entry *entry)
     return lane && entry->versioned && lane->has_lost && lane->lost_to == entry->order - 1 && lane->next == entry->order;
 }
 
+static bool waits_for_missing(const once_lane *lane, const once_entry *entry) { return entry->gap && !was_waited_for(lane, entry); }
+
 /* What the lane says to an entry of this order. RUN: nothing is in the way. DUPLICATE: its version is settled; by whom must be looked
  * at. A new one stands behind its equals (the same version under another key, or one that came back from the dead); among known
  * ones equals must not wait for each other. */
@@ -395,13 +397,18 @@ static void begin_lane(once_lane *lane, const once_request *r)
     lane->next = r->lane.first;
 }
 
-static once_answer answer_to_new(once_lane *lane, const once_request *r, int64_t now_ms)
+/* What was known of it may have expired. */
+static bool is_too_old(const once_lane *lane, const once_request *r, int64_t now_ms)
 {
     const bool remembered = !r->natural || (lane && r->lane.versioned); /* something that has expired by then */
     /* An entry made at sent_ms has expired when now - remember reaches it, so that moment is already too old. */
-    if (remembered && r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms && r->sent_ms <= now_ms - r->remember_ms &&
-        !ONCE_PLANTED(too_old_runs))
-        return ONCE_ANSWER_TOO_OLD;
+    return remembered && r->sent_ms != ONCE_NO_TIME && r->remember_ms < now_ms && r->sent_ms <= now_ms - r->remember_ms &&
+           !ONCE_PLANTED(too_old_runs);
+}
+
+static once_answer answer_to_new(once_lane *lane, const once_request *r, int64_t now_ms)
+{
+    if (is_too_old(lane, r, now_ms)) return ONCE_ANSWER_TOO_OLD;
     if (!lane) return ONCE_ANSWER_RUN;
     begin_lane(lane, r);
     const once_answer answer =
@@ -415,14 +422,26 @@ static bool has_same_place(const once_entry *entry, const once_request *r)
            (!entry->versioned || entry->order == r->lane.version);
 }
 
+static bool has_other_content(const once_entry *entry, const once_request *r)
+{
+    return !once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(r->fingerprint) && !once_hash_equal(entry->fingerprint, r->fingerprint) &&
+           !ONCE_PLANTED(conflict_ignored);
+}
+
+/* It has been tried, and nothing was done: other content may take its place. entry.h says why not otherwise. */
+static bool gives_way(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms)
+{
+    if (entry->state != ONCE_STATE_WAITING || entry->attempt == 0 || !has_other_content(entry, r)) return false;
+    if ((entry->silent || entry->maybe) && !ONCE_PLANTED(maybe_replaced)) return false;
+    return (!entry->fixed || ONCE_PLANTED(takes_turns)) && has_same_place(entry, r) && !is_too_old(lane, r, now_ms);
+}
+
 /* What a delivery gets for an entry that exists, before anything is changed. RUN: it may be claimed now. *by_lane: the entry itself
  * would say so to whoever takes it. */
 static once_answer answer_to_known(const once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms, bool *by_lane)
 {
     *by_lane = false;
-    if (!once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(r->fingerprint) &&
-        !once_hash_equal(entry->fingerprint, r->fingerprint) && !ONCE_PLANTED(conflict_ignored))
-        return ONCE_ANSWER_CONFLICT;
+    if (has_other_content(entry, r)) return ONCE_ANSWER_CONFLICT;
     if (once_state_finished(entry->state)) return ONCE_ANSWER_DUPLICATE;
     switch (entry->state) {
     case ONCE_STATE_DEAD: return ONCE_ANSWER_DEAD;
@@ -729,6 +748,49 @@ void once_entry_look(once_entry *entry, int64_t now_ms)
 
 /* --- the rules --- */
 
+static bool lane_holds(const once_lane *lane, const once_entry *entry) { return entry->due_ms == ONCE_NEVER || waits_for_missing(lane, entry); }
+
+/* The content of the request takes the place of what waits here. It need not wait for the next try of that one, but for its lane it does. */
+static int replace(once_entry *entry, const once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
+{
+    out->replaced = true;
+    out->left_by = entry->run;
+    unexpire(entry);
+    entry_move(entry, ONCE_STATE_WAITING, lane_holds(lane, entry) ? entry->due_ms : now_ms, now_ms);
+    reset_failures(entry);
+    detach(entry);
+    entry->fixed = true;
+    entry->token = r->token;
+    entry->fingerprint = r->fingerprint;
+    entry->fields = r->fields;
+    entry->at = r->at;
+    if (!lane) entry->seen_ms = now_ms; /* in a lane that is its place among its equals */
+    entry->run = r->run;
+    entry->remember_ms = r->remember_ms;
+    entry->gap_ms = r->lane.gap_ms;
+    entry->block = r->lane.block;
+    entry->hold = r->hold;
+    entry->natural = r->natural;
+    entry->reason = ONCE_BYTES("it took the place of other content, which had had no effect");
+    return ONCE_ENTRY_CHANGED | ONCE_REPLACED;
+}
+
+/* A claim replaces only what it may run now. Otherwise nothing is changed: accept, which has the body, does it. */
+static int claim_replacing(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
+{
+    if (lane_holds(lane, entry) || lane_answer_to_known(lane, entry) != ONCE_ANSWER_RUN) {
+        describe(entry, ONCE_ANSWER_LATER, now_ms, out);
+        return ONCE_UNCHANGED;
+    }
+    const int changed = replace(entry, lane, r, now_ms, out);
+    entry->gap = was_waited_for(lane, entry);
+    start(entry, r->token, r->lease_ms, false, now_ms);
+    note_sent(entry, r, now_ms);
+    describe(entry, ONCE_ANSWER_RUN, now_ms, out);
+    if (entry->gap) entry->reason = out->reason = say_gap_over(lane, entry);
+    return changed;
+}
+
 int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, int64_t now_ms, once_decision *out)
 {
     assert(r->remember_ms > 0 && r->lease_ms > 0 && !once_hash_is_zero(r->token));
@@ -764,6 +826,8 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         out->answer = ONCE_ANSWER_STALE;
         return ONCE_UNCHANGED;
     }
+
+    if (gives_way(entry, lane, r, now_ms)) return claim_replacing(entry, lane, r, now_ms, out);
 
     bool by_lane;
     once_answer answer = answer_to_known(entry, lane, r, now_ms, &by_lane);
@@ -851,6 +915,14 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
             out->answer = ONCE_ANSWER_STALE;
             return ONCE_UNCHANGED;
         }
+    }
+
+    if (gives_way(entry, lane, r, now_ms)) {
+        const int replaced = replace(entry, lane, r, now_ms, out);
+        attach(entry, message);
+        out->answer = ONCE_ANSWER_WAITING;
+        out->wait_ms = until(entry->due_ms, now_ms);
+        return replaced;
     }
 
     bool by_lane;
@@ -1002,6 +1074,7 @@ int once_entry_exhume(once_entry *entry, once_lane *lane, int64_t now_ms, const 
     entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
     reset_failures(entry);
     entry->gap = false;
+    entry->fixed = true; /* a person chose this content */
     entry->run = 0; /* no run counts it as waiting: whoever takes it resumes it */
     entry->token = (once_token){0};
     attach(entry, message);
@@ -1061,6 +1134,7 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     reset_failures(entry);
     entry->run = 0;
     entry->silent = entry->maybe = entry->gap = false;
+    entry->fixed = true; /* it has had its effect, and a person chose this content */
     entry->result = (once_bytes){0};
     /* A finished entry need not keep what it was made with; and the content may be another one now. */
     entry->fingerprint = r->fingerprint;
@@ -1081,13 +1155,13 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
 
 int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms)
 {
-    const bool waits_for_missing = entry->gap && !was_waited_for(lane, entry);
-    if (entry->state != ONCE_STATE_WAITING || (entry->due_ms != ONCE_NEVER && !waits_for_missing)) return ONCE_UNCHANGED;
+    const bool waits = waits_for_missing(lane, entry);
+    if (entry->state != ONCE_STATE_WAITING || (entry->due_ms != ONCE_NEVER && !waits)) return ONCE_UNCHANGED;
     if (ONCE_PLANTED(no_wake)) return ONCE_UNCHANGED;
     switch (lane_answer(lane, false, entry->natural, entry->versioned, entry->order, gap_of(entry))) {
     case ONCE_ANSWER_LATER: return ONCE_UNCHANGED;
     case ONCE_ANSWER_GAP:
-        if (waits_for_missing && entry->due_ms != ONCE_NEVER && lane->waits) return ONCE_UNCHANGED; /* it is looked at already */
+        if (waits && entry->due_ms != ONCE_NEVER && lane->waits) return ONCE_UNCHANGED; /* it is looked at already */
         wait_for_missing(entry, lane, now_ms);
         return ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
     default: break; /* next, or superseded: take decides which */

@@ -12,9 +12,17 @@
  *     |                +--settle dead--> dead --exhume--> waiting | --discard--> rejected
  *     +--accept--> waiting --take--> claimed
  *                     ^--settle retry / release; revive (a finished one, forced by an operator)
+ *                     ^--claim or accept with other content, where nothing has been done yet: see below
  *
  * What was released or is to be retried, and whose body the store does not have, is waited for in vain unless its source brings it again.
  * Nothing has happened, so after `remember` it is absent, as what is finished. What may have happened never ends by time.
+ *
+ * Other content under a key is a conflict: a letter, and the entry stays as it is. But a key whose only attempts were released or retried
+ * has had no effect, so there a corrected message takes the place of the first one: it goes on under the same entry, with failures 0, and
+ * the body that it replaced, if the store has it, becomes the conflict letter. Not where an attempt may have had its effect (`silent`,
+ * `maybe`), nor where somebody has the claim; not before the first attempt (nothing is wrong with that message as far as anybody knows,
+ * and who of two comes first would be chance); not at another place of its lane, which others are ordered by; not by a message that is
+ * too old, which may have been done and forgotten. And once in a life (`fixed`): a broker brings both again, and they must not take turns.
  *
  * An effect that is idempotent by nature (`natural`) needs no memory: what would become done, already, rejected or stale
  * becomes absent, and only its lane's version is kept. So an equal delivery runs again, in a versioned lane too, where an
@@ -156,8 +164,11 @@ typedef struct once_decision {
     once_bytes reason;    /* STALE, gap_over, and what `lane` says: in words; otherwise empty */
     once_first first;     /* CONFLICT: the message with the other content; set by the store */
     once_fields fields;   /* CONFLICT with its key: of that message */
-    uint64_t left_by;     /* to a claim: RUN, STALE, and DUPLICATE and CONFLICT by its lane: the run that had left it waiting and counts
-                           * it so; 0: none */
+    bool replaced;        /* RUN, WAITING: other content waited here, had had no effect, and gave way to this. Not said once more when the
+                           * reply was lost */
+    bool letter;          /* replaced: a new conflict letter has its body; set by the store */
+    uint64_t left_by;     /* `replaced`, and to a claim: RUN, STALE, and DUPLICATE and CONFLICT by its lane: the run that had left it
+                           * waiting and counts it so; 0: none */
     int64_t wait_ms;      /* BUSY, LATER, GAP: when asking again may help; ONCE_NEVER: when somebody wakes it */
 } once_decision;
 
@@ -192,6 +203,7 @@ typedef struct once_entry {
     bool block;       /* as in the request */
     bool silent;      /* the last attempt may have had its effect; claimed: the one before this claim's */
     bool maybe;       /* some attempt may have had its effect: stays, whatever later ones say of themselves */
+    bool fixed;       /* no other content takes its place: it has taken another's, or a person had it run again */
     bool has_message; /* a dead entry has none: its letter has it */
     uint64_t run;
     int64_t seen_ms;    /* first seen; in a lane always after its equals that were there, so that the first of them is known */
@@ -253,7 +265,8 @@ typedef enum once_change {
     ONCE_ENTRY_CHANGED = 1,
     ONCE_LANE_CHANGED = 2,  /* something of the lane that is kept */
     ONCE_LANE_FREED = 4,    /* the next of the lane may be woken: once_entry_wake */
-    ONCE_LETTER_NEEDED = 8  /* the entry died: its dead letter must be written with it */
+    ONCE_LETTER_NEEDED = 8, /* the entry died: its dead letter must be written with it */
+    ONCE_REPLACED = 16      /* other content took its place: what it was must be kept as a conflict letter, if it had a body */
 } once_change;
 
 /* What is wrong with an entry that was read, in words; NULL: the rules can work with it. Stores are edited, restored and damaged: whoever

@@ -43,6 +43,8 @@ struct once_item {
     once_decision first;  /* the answer to that claim */
     bool resumed;         /* taken, and not one that this run had left waiting */
     bool overtakes;       /* from a source, and goes on with what an equal one before it had left waiting */
+    bool replaces;        /* it took the place of other content, whose letter is to be counted with this commit ... */
+    bool replaces_ours;   /* ... and which this run had left waiting */
     bool unsure;          /* it was in a commit whose fate is not known: what the store shows may be our own. Keeps its token */
     bool acked;
 

@@ -402,6 +402,7 @@ static void arrange(once_pipe *pipe)
         if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
         item->result = item->failure = (once_bytes){0};
         item->started = false;
+        item->replaces = item->replaces && item->unsure; /* then perhaps it has, and the entry does not show it any more */
         item->blockers = 0;
         item->next_of_key = item->next_of_lane = NULL;
         if (!keyed) continue;
@@ -554,10 +555,18 @@ static void refused_or_over(once_item *item)
     if (answer == ONCE_ANSWER_TOO_OLD) item->reason = ONCE_BYTES("too old: sent before the time that is remembered");
 }
 
+static void note_replaced(const once_pipe *pipe, once_item *item)
+{
+    if (!item->decision.letter) return;
+    item->replaces = true;
+    item->replaces_ours = item->decision.left_by == pipe->o.run;
+}
+
 static void decide(once_pipe *pipe, once_item *item)
 {
     const bool before = item->overtakes && item->unsure; /* then perhaps it has, and the entry does not show it any more */
-    item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before);
+    item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before) && !item->decision.letter;
+    note_replaced(pipe, item);
     switch (item->decision.answer) {
     case ONCE_ANSWER_RUN: decide_run(pipe, item); break;
     case ONCE_ANSWER_BUSY:
@@ -728,8 +737,30 @@ static void give_away(once_pipe *pipe, once_item *item)
     }
 }
 
+/* A message that was waiting is the letter of a conflict now. */
+static void count_replaced(once_counts *counts, bool ours)
+{
+    if (ours && counts->waiting) counts->waiting--;
+    else counts->resumed++;
+    counts->dead++;
+    counts->conflicts++;
+}
+
+/* How many were replaced with this commit: of ours, and of others. */
+static void gather_replaced(once_pipe *pipe, size_t out[2])
+{
+    for (size_t i = 0; i < pipe->work_n; i++) {
+        once_item *item = pipe->work[i];
+        if (!item->replaces || is_left(item)) continue;
+        out[!item->replaces_ours]++;
+        item->replaces = false;
+    }
+}
+
 static void conclude(once_pipe *pipe, int64_t now_ms)
 {
+    size_t replaced[2] = {0};
+    gather_replaced(pipe, replaced);
     ack_work(pipe);
     for (size_t i = 0; i < pipe->keeping_n; i++)
         if (pipe->keeping[i]->flying) once_flight_extended(&pipe->flight, pipe->keeping[i], pipe->asked_at_ms);
@@ -752,6 +783,9 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
             item_over(pipe, item);
         }
     }
+    /* After all others: whom it replaced may have been left waiting in this very transaction. */
+    for (int other = 0; other < 2; other++)
+        for (; replaced[other]; replaced[other]--) count_replaced(&pipe->counts, !other);
     /* A settled message of a lane may have woken the next one, and that one may be ours to take. */
     if (pipe->had_lanes && (pipe->counts.waiting || pipe->counts.resumed)) pipe->take_at_ms = now_ms;
     if (pipe->careful_left) pipe->careful_left--;
@@ -1096,6 +1130,11 @@ static void preclaimed(once_pipe *pipe, once_item *item)
 {
     pipe->preclaim = false;
     item->held = item->decision.answer == ONCE_ANSWER_RUN;
+    if (item->decision.letter) { /* a fact already */
+        count_replaced(&pipe->counts, item->decision.left_by == pipe->o.run);
+        item->decision.letter = false;
+        item->decision.left_by = 0;
+    }
     item->first = item->decision;
     pipe->next = NEXT_BEGIN;
 }
@@ -1272,7 +1311,10 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     case ONCE_ACT_RUN: have_run(pipe, action, now_ms); break;
     case ONCE_ACT_SETTLE: settled(pipe, action); break;
     case ONCE_ACT_ACCEPT:
-        for (size_t i = 0; i < action->n; i++) refused_or_over(action->items[i]);
+        for (size_t i = 0; i < action->n; i++) {
+            note_replaced(pipe, action->items[i]);
+            refused_or_over(action->items[i]);
+        }
         pipe->next = NEXT_ROUND;
         break;
     case ONCE_ACT_BURY: buried(pipe, action); break;

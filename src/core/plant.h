@@ -50,7 +50,10 @@
     X(first_ignored, "a lane begins with the version that is seen first, although the file says where")               \
     X(gap_while_down, "the wait for a missing version goes on while nobody runs")                                     \
     X(gap_anew, "those behind a version that was given up wait for it anew")                                          \
-    X(block_ignored, "a lane goes on past a dead message that should block it")
+    X(block_ignored, "a lane goes on past a dead message that should block it")                                      \
+    X(maybe_replaced, "other content takes the place of one that may have had its effect")                            \
+    X(takes_turns, "two contents of one key take each other's place again and again")                                 \
+    X(replaced_lost, "a body whose place other content took is not kept")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

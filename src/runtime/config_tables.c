@@ -714,6 +714,8 @@ static const once_config_field pipeline_fields[] = {
      .shape = "`body`, `none` or list of pointers", .standard = "body",
      .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a dead letter, "
              "which names the fields that differ (of up to 16). "
+             "Only while every attempt at the key was released or retried, so that nothing was done, a corrected message takes its place, once, and "
+             "the one before is the dead letter. "
              "White space, the order of members and the spelling of numbers do not matter."},
     {.name = "idempotency_salt", .type = ONCE_CONFIG_CUSTOM, .read = read_salt, .shape = "`env:NAME` or `file:PATH`", .example = "env:ONCE_SALT",
      .standard_text = "none",

@@ -93,6 +93,24 @@ static int keep_files(once_executor *x, once_item *const *items, size_t n, once_
     return rc;
 }
 
+/* Said when it is written, which is a moment before it is committed. */
+static void log_message(const once_executor *x, const char *event, const once_item *item, once_bytes reason)
+{
+    const once_coordinates *at = &item->message.at;
+    once_outward key = "";
+    if (!once_log_wants(ONCE_LOG_INFO)) return;
+    if (!once_hash_is_zero(item->request.id)) once_item_outward_key(&x->keying, item, key);
+    once_log(ONCE_LOG_INFO, event, "%.*s:%.*s: %.*s%s%s", (int)at->place.len, at->place.data, (int)at->point.len, at->point.data, (int)reason.len,
+             reason.data, key[0] ? "; idempotency key " : "", key);
+}
+
+static void log_replaced(const once_executor *x, const once_action *a)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (a->items[i]->decision.replaced)
+            log_message(x, "replaced", a->items[i], ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
+}
+
 static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
     const once_request **requests = requests_of(x, a);
@@ -107,6 +125,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
         a->items[i]->decision = decisions[i];
         x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
     }
+    log_replaced(x, a);
     note_times(x, requests, a->n);
     return ONCE_OK;
 }
@@ -119,17 +138,6 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) a->items[i]->yes = ours[i];
     return rc;
-}
-
-/* Said when it is written, which is a moment before it is committed. */
-static void log_message(const once_executor *x, const char *event, const once_item *item, once_bytes reason)
-{
-    const once_coordinates *at = &item->message.at;
-    once_outward key = "";
-    if (!once_log_wants(ONCE_LOG_INFO)) return;
-    if (!once_hash_is_zero(item->request.id)) once_item_outward_key(&x->keying, item, key);
-    once_log(ONCE_LOG_INFO, event, "%.*s:%.*s: %.*s%s%s", (int)at->place.len, at->place.data, (int)at->point.len, at->point.data, (int)reason.len,
-             reason.data, key[0] ? "; idempotency key " : "", key);
 }
 
 static int do_settle(once_executor *x, once_action *a, once_error *err)
@@ -180,6 +188,7 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(accept_after, err);
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
+    log_replaced(x, a);
     note_times(x, requests, a->n);
     return ONCE_OK;
 }

@@ -1048,13 +1048,18 @@ static bool find_its_letter(void *user, const once_letter *letter)
     return false;
 }
 
+static void prepare_look(once_item *item)
+{
+    item->request.scope = &item->scope;
+    item->request.token = (once_token){1, 1};
+    item->request.lease_ms = 1;
+}
+
 /* What a message whose key is not known would get, in words; empty: it would run. */
 static int would_get(once_store *store, once_item *item, once_arena *arena, once_bytes *out, once_error *err)
 {
     once_decision decision;
-    item->request.scope = &item->scope;
-    item->request.token = (once_token){1, 1};
-    item->request.lease_ms = 1;
+    prepare_look(item);
     const int rc = store->ops->look(store, &item->request, &decision, arena, err);
     if (rc != ONCE_OK) return rc;
     const char *would = NULL;
@@ -1075,14 +1080,28 @@ static int would_get(once_store *store, once_item *item, once_arena *arena, once
     return ONCE_OK;
 }
 
-static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter)
+static bool has_other_content(const once_item *item, const once_entry *entry)
+{
+    return !once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(item->request.fingerprint) &&
+           !once_hash_equal(entry->fingerprint, item->request.fingerprint);
+}
+
+/* Whether a message with other content would take the place of the one that is known. */
+static int would_replace(once_store *store, once_item *item, once_arena *arena, bool *out, once_error *err)
+{
+    once_decision decision;
+    prepare_look(item);
+    const int rc = store->ops->look(store, &item->request, &decision, arena, err);
+    *out = rc == ONCE_OK && decision.answer != ONCE_ANSWER_CONFLICT;
+    return rc;
+}
+
+static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter, bool replaces)
 {
     if (letter->id) return "letter";
     if (once_hash_is_zero(item->request.id)) return "malformed";
     if (entry->state == ONCE_STATE_ABSENT) return "unseen";
-    if (!once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(item->request.fingerprint) &&
-        !once_hash_equal(entry->fingerprint, item->request.fingerprint))
-        return "conflict";
+    if (has_other_content(item, entry)) return replaces ? "replaces" : "conflict";
     return same(entry->at.place, item->message.at.place) && same(entry->at.point, item->message.at.point) ? "first" : "duplicate";
 }
 
@@ -1111,11 +1130,13 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     const bool has_key = rc == ONCE_OK && !once_hash_is_zero(item->request.id);
     if (has_key) rc = store->ops->get(store, item->request.id, &entry, &batch.arena, err);
     once_bytes would = {0};
+    bool replaces = false;
     if (rc == ONCE_OK && has_key && !letter.id && entry.state == ONCE_STATE_ABSENT) rc = would_get(store, item, &batch.arena, &would, err);
+    else if (rc == ONCE_OK && has_key && !letter.id && has_other_content(item, &entry)) rc = would_replace(store, item, &batch.arena, &replaces, err);
     once__store_close(store);
     if (rc == ONCE_OK) {
         const once_fate told = {
-            .fate = fate_of(item, &entry, &letter),
+            .fate = fate_of(item, &entry, &letter, replaces),
             .scope = item->scope,
             .key = item->request.key,
             .reason = letter.id ? letter.reason : would.len ? would : item->reason,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/conflict.h"
 #include "core/plant.h"
 #include "store/history.h"
 #include "store/id_table.h"
@@ -92,6 +93,7 @@ typedef struct seat {
     once_bytes worker;
     const once_settlement *settlement; /* what the rule was told, if it was a settlement */
     once_answer letter;                /* of which kind its letter is */
+    once_entry waited;                 /* what it was, when it waited: other content may take its place */
 } seat;
 
 /* An error that names the key, whatever bytes it has. */
@@ -122,6 +124,7 @@ static int load_entry(once_shelf *shelf, once_hash id, seat *out, once_error *er
     out->worker = entry->worker;
     out->settlement = NULL;
     out->letter = ONCE_ANSWER_DEAD;
+    if (entry->state == ONCE_STATE_WAITING) out->waited = *entry;
     out->lane = NULL;
     return ONCE_OK;
 }
@@ -200,6 +203,58 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, once_answer 
     return put_letters(shelf, &letter, &unique, 1, NULL, err);
 }
 
+/* Other content under a key is one letter, wherever and however often it comes. */
+static once_hash conflict_identity(const once_store *store, const once_letter *letter)
+{
+    const bool printed = !once_hash_is_zero(letter->fingerprint);
+    const once_hash key = once_hash_is_zero(letter->key_id) ? once_key_id(store->secret, &letter->scope, letter->key) : letter->key_id;
+    const once_bytes content = {(const char *)&letter->fingerprint, sizeof letter->fingerprint};
+    const once_scope owner = {{(const char *)&key, sizeof key}, printed ? ONCE_BYTES("fingerprint") : ONCE_BYTES("body"), ONCE_BYTES("conflict")};
+    return once_key_id(store->secret, &owner, printed ? content : letter->message.body);
+}
+
+/* Any other letter without an entry is the same one when it was at the same place with the same body, for the same consumer. Of one
+ * that is cut the length stands for the rest of the body. */
+static once_hash letter_identity(const once_store *store, const once_letter *letter)
+{
+    if (letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len) return conflict_identity(store, letter);
+    const uint64_t whole = letter->message.cut_from;
+    const once_scope source = {letter->message.at.place, letter->message.at.point, ONCE_BYTES("letter")};
+    const once_scope cut = {letter->message.at.place, letter->message.at.point, {(const char *)&whole, sizeof whole}};
+    const once_hash message = once_key_id(store->secret, whole ? &cut : &source, letter->message.body);
+    const once_scope owner = {letter->scope.tenant, letter->scope.consumer, ONCE_BYTES("letter")};
+    return once_key_id(store->secret, &owner, (once_bytes){(const char *)&message, sizeof message});
+}
+
+/* What other content took the place of is a letter of that conflict, in the same transaction: nothing is lost without a word. */
+static int bury_replaced(once_shelf *shelf, const once_entry *was, const once_request *by, bool *fresh, once_error *err)
+{
+    once_arena arena = {0};
+    once_letter letter = {
+        .scope = was->scope,
+        .key = was->key,
+        .message = was->message,
+        .kind = ONCE_ANSWER_CONFLICT,
+        .attempt = was->attempt,
+        .failures = was->failures,
+        .seen_ms = was->seen_ms,
+        .buried_ms = shelf->now_ms,
+        .count = 1,
+        .last_ms = shelf->now_ms,
+        .history = was->history,
+        .old_key = was->old_key,
+        .key_id = was->id,
+        .fingerprint = was->fingerprint,
+    };
+    *fresh = false;
+    if (!was->has_message || ONCE_PLANTED(replaced_lost)) return ONCE_OK; /* its source has it, and brings it again */
+    const once_hash unique = letter_identity(&shelf->store, &letter);
+    const int rc = once_conflict_replaced(&by->at, &arena, &letter.reason) ? put_letters(shelf, &letter, &unique, 1, fresh, err)
+                                                                           : once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
+    once_arena_release(&arena);
+    return rc;
+}
+
 /* --- who, and how attempts ended --- */
 
 static once_bytes self(const once_shelf *shelf) { return (once_bytes){shelf->store.who, strlen(shelf->store.who)}; }
@@ -229,13 +284,16 @@ static bool attempt_ended(const once_shelf *shelf, const seat *at, once_attempt 
 }
 
 /* Writes beside what the rule decided by whose hand it was. Returns with the history in `text`, if it grew. */
-static void sign(const once_shelf *shelf, seat *at, char text[ONCE_HISTORY_MAX])
+static void sign(const once_shelf *shelf, seat *at, bool replaced, char text[ONCE_HISTORY_MAX])
 {
     once_entry *e = at->entry;
     once_attempt ended;
     if (e->state == ONCE_STATE_ABSENT) return;
-    if (at->state == ONCE_STATE_ABSENT) e->who = self(shelf);
-    if (attempt_ended(shelf, at, &ended)) e->history = once__history_add(e->history, &ended, text);
+    if (at->state == ONCE_STATE_ABSENT || replaced) e->who = self(shelf);
+    if (replaced) {
+        ended = (once_attempt){at->attempt, shelf->now_ms, ONCE_REPLACED_LINE, self(shelf), e->reason};
+        e->history = once__history_add(e->history, &ended, text);
+    } else if (attempt_ended(shelf, at, &ended)) e->history = once__history_add(e->history, &ended, text);
     if (e->state != ONCE_STATE_CLAIMED) e->worker = (once_bytes){0};
     else if (at->state != ONCE_STATE_CLAIMED || e->attempt != at->attempt) e->worker = self(shelf);
 }
@@ -245,7 +303,7 @@ static int keep(once_shelf *shelf, seat *at, int changed, once_error *err)
 {
     char history[ONCE_HISTORY_MAX];
     int rc = ONCE_OK;
-    sign(shelf, at, history);
+    sign(shelf, at, changed & ONCE_REPLACED, history);
     if (changed & ONCE_LETTER_NEEDED) {
         rc = write_letter(shelf, at->entry, at->letter, at->entry->has_message ? &at->entry->message : NULL, err);
         at->entry->message = (once_message){0}; /* the letter has it now */
@@ -284,6 +342,7 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);
+        if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = bury_replaced(shelf, &at.waited, requests[i], &out[i].letter, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
     return verb_end(shelf, rc, err);
@@ -302,6 +361,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
         if (rc != ONCE_OK) break;
         const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);
+        if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = bury_replaced(shelf, &at.waited, requests[i], &out[i].letter, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
     return verb_end(shelf, rc, err);
@@ -439,29 +499,6 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
 }
 
 /* --- letters and single entries --- */
-
-/* Other content under a key is one letter, wherever and however often it comes. */
-static once_hash conflict_identity(const once_store *store, const once_letter *letter)
-{
-    const bool printed = !once_hash_is_zero(letter->fingerprint);
-    const once_hash key = once_hash_is_zero(letter->key_id) ? once_key_id(store->secret, &letter->scope, letter->key) : letter->key_id;
-    const once_bytes content = {(const char *)&letter->fingerprint, sizeof letter->fingerprint};
-    const once_scope owner = {{(const char *)&key, sizeof key}, printed ? ONCE_BYTES("fingerprint") : ONCE_BYTES("body"), ONCE_BYTES("conflict")};
-    return once_key_id(store->secret, &owner, printed ? content : letter->message.body);
-}
-
-/* Any other letter without an entry is the same one when it was at the same place with the same body, for the same consumer. Of one
- * that is cut the length stands for the rest of the body. */
-static once_hash letter_identity(const once_store *store, const once_letter *letter)
-{
-    if (letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len) return conflict_identity(store, letter);
-    const uint64_t whole = letter->message.cut_from;
-    const once_scope source = {letter->message.at.place, letter->message.at.point, ONCE_BYTES("letter")};
-    const once_scope cut = {letter->message.at.place, letter->message.at.point, {(const char *)&whole, sizeof whole}};
-    const once_hash message = once_key_id(store->secret, whole ? &cut : &source, letter->message.body);
-    const once_scope owner = {letter->scope.tenant, letter->scope.consumer, ONCE_BYTES("letter")};
-    return once_key_id(store->secret, &owner, (once_bytes){(const char *)&message, sizeof message});
-}
 
 /* A batch of letters; each is written once, however often it is in it. */
 typedef struct burial {

@@ -85,7 +85,9 @@ static bool number(once_bytes text, uint64_t max, uint64_t *out)
 
 static const char *outcome_called(once_bytes name)
 {
-    if (name.len == strlen(ONCE_SILENT) && memcmp(name.data, ONCE_SILENT, name.len) == 0) return ONCE_SILENT;
+    static const char *const others[] = {ONCE_SILENT, ONCE_REPLACED_LINE};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (name.len == strlen(others[i]) && memcmp(name.data, others[i], name.len) == 0) return others[i];
     for (int i = 0; i < ONCE_OUTCOMES; i++) {
         const char *known = once_outcome_name((once_outcome)i);
         if (strlen(known) == name.len && memcmp(known, name.data, name.len) == 0) return known;

@@ -12,6 +12,8 @@
 enum { ONCE_HISTORY_ATTEMPTS = 10, ONCE_HISTORY_MAX = 2048, ONCE_HISTORY_REASON_MAX = 150 };
 
 #define ONCE_SILENT "silent" /* how an attempt ended that nobody settled */
+/* No attempt, but what happened after the one of this number: other content took the place of that which had been tried until then. */
+#define ONCE_REPLACED_LINE "replaced"
 
 /* `past` with one line more, written to `out`, which `past` must not be in. */
 once_bytes once__history_add(once_bytes past, const once_attempt *attempt, char out[ONCE_HISTORY_MAX]);

@@ -10,7 +10,7 @@
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128, FIXED = 256 };
 enum { VANISHED_TRIES = 8 };
 
 /* A remember that is longer cannot be added to the time by the server without care. */
@@ -140,6 +140,7 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
         .natural = flags & NATURAL,
         .old_key = !(flags & NEW_KEY),
         .block = flags & BLOCK,
+        .fixed = flags & FIXED,
         .has_message = once__pg_int(r, row, 16) != 0,
     };
     once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,    &e->at.place,
@@ -613,9 +614,9 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
     assert(once__ids_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
-    const char *body = slot->own[PG_OWN_BODY];
+    const char *body = slot->own[PG_OWN_BODY], *point = slot->own[PG_OWN_BODY_POINT];
     if (!own_all(q, slot)) return no_memory(err);
-    if (!entry->has_message || body != slot->own[PG_OWN_BODY]) slot->body_same = false;
+    if (!entry->has_message || body != slot->own[PG_OWN_BODY] || point != slot->own[PG_OWN_BODY_POINT]) slot->body_same = false;
     slot->dirty = true;
     return join_lane(q, slot) ? ONCE_OK : no_memory(err);
 }
@@ -817,7 +818,7 @@ static void put_live(once_postgres *q, const once_entry *e)
     for (size_t i = 0; i < 10; i++) once__pg_put_int8(&c[4 + i], numbers[i]);
     once__pg_put_int2(&c[14], (int16_t)e->state);
     once__pg_put_int2(&c[15], (int16_t)((e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) | (e->silent ? SILENT : 0) |
-                                        (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) | (e->old_key ? 0 : NEW_KEY) | (e->block ? BLOCK : 0)));
+                                        (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) | (e->old_key ? 0 : NEW_KEY) | (e->block ? BLOCK : 0) | (e->fixed ? FIXED : 0)));
     once__pg_put_bool(&c[16], e->has_message);
     const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,    e->at.place,
                                 e->at.point,     e->reason,         e->who,             e->worker, e->history};

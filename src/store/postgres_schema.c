@@ -46,7 +46,7 @@ static const char tables[] =
     "  seen_ms bigint NOT NULL, changed_ms bigint NOT NULL, due_ms bigint NOT NULL, expires_ms bigint NOT NULL,\n"
     "  attempt bigint NOT NULL, failures bigint NOT NULL,\n"
     "  state smallint NOT NULL,      -- 1 claimed 2 waiting 3 unknown 4 dead\n"
-    "  marks smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block\n"
+    "  marks smallint NOT NULL,      -- 1 versioned 2 gap 4 hold 8 silent 16 natural 32 maybe 64 new key 128 block 256 fixed\n"
     "  owned boolean NOT NULL,       -- its body is in once_body\n"
     "  tenant bytea NOT NULL, consumer bytea NOT NULL, operation bytea NOT NULL, key bytea NOT NULL,\n"
     "  place bytea NOT NULL, point bytea NOT NULL, reason bytea NOT NULL,\n"

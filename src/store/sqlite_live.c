@@ -15,7 +15,7 @@
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128 };
+enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128, FIXED = 256 };
 enum { LIVE_KNOWN_MAX = 4096 };
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
@@ -277,6 +277,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     e->natural = flags & NATURAL;
     e->old_key = !(flags & NEW_KEY);
     e->block = flags & BLOCK;
+    e->fixed = flags & FIXED;
     e->run = (uint64_t)sqlite3_column_int64(stmt, 13);
     e->seen_ms = sqlite3_column_int64(stmt, 14);
     e->changed_ms = sqlite3_column_int64(stmt, 15);
@@ -494,7 +495,7 @@ static bool own_all(once_sqlite *q, once_slot *slot)
     const once_name *body_place = once__names_place(q->names, e->message.at.place);
     if (!body_place) return false;
     e->message.at.place = body_place->bytes;
-    if (slot->own[OWN_BODY] != e->message.body.data) slot->body_stored = false;
+    if (slot->own[OWN_BODY] != e->message.body.data || slot->own[OWN_BODY_POINT] != e->message.at.point.data) slot->body_stored = false;
     return own(q, slot, OWN_TYPE, &e->message.type) && own(q, slot, OWN_HEADERS, &e->message.headers) &&
            own(q, slot, OWN_BODY, &e->message.body) && own(q, slot, OWN_BODY_POINT, &e->message.at.point);
 }
@@ -576,7 +577,7 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 12, e->remember_ms);
     sqlite3_bind_int(stmt, 13, (e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) |
                                  (e->silent ? SILENT : 0) | (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) |
-                                 (e->old_key ? 0 : NEW_KEY) | (e->block ? BLOCK : 0));
+                                 (e->old_key ? 0 : NEW_KEY) | (e->block ? BLOCK : 0) | (e->fixed ? FIXED : 0));
     sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
     sqlite3_bind_int64(stmt, 15, e->seen_ms);
     sqlite3_bind_int64(stmt, 16, e->changed_ms);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define TESTS_MAX 200
+#define TESTS_MAX 240
 
 /* --- the fixture --- */
 
@@ -314,7 +314,7 @@ static void run_row(void **state)
 
 int conform_run(const conform_driver *driver)
 {
-    const conform_test *const tables[] = {conform_verbs, conform_natural, conform_lanes, conform_keeping, conform_history};
+    const conform_test *const tables[] = {conform_verbs, conform_natural, conform_lanes, conform_keeping, conform_history, conform_replace};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;

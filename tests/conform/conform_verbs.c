@@ -1378,7 +1378,7 @@ static void f26_a_conflict_tells_what_it_met(fixture *f)
 {
     const once_request first = ask(f, "k"), other = ask_other(f, "k"), accepted = ask_other(f, "k");
     do_claim(f, &first);
-    assert_true(do_settle(f, &first, ONCE_RETRY));
+    assert_true(do_settle_maybe(f, &first, ONCE_RETRY));
     once_decision d = do_claim(f, &other);
     assert_answer(d, CONFLICT);
     assert_bytes(d.first.at.place, "payments.ndjson");
@@ -1433,7 +1433,7 @@ static void f26_a_conflict_brings_the_fields_of_the_first_one(fixture *f)
                 const once_message message = message_of(&r);
                 const once_outcome outcome = outcomes[i / COUNTS];
                 const once_settlement s = {.request = &r, .outcome = outcome, .message = &message, .delay_ms = outcome == ONCE_RETRY ? DELAY : 0,
-                                           .result = outcome <= ONCE_REJECTED ? text(results[i % 3]) : (once_bytes){0}};
+                                           .maybe = outcome == ONCE_RETRY, .result = outcome <= ONCE_REJECTED ? text(results[i % 3]) : (once_bytes){0}};
                 bool applied = false;
                 assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
                 assert_true(applied);

@@ -195,7 +195,7 @@ static void compare_decisions(run *r, const char *what, size_t i, const once_dec
     if (x->answer == y->answer && x->attempt == y->attempt && x->failures == y->failures && x->silent == y->silent && x->maybe == y->maybe && x->orphan == y->orphan &&
         x->failing_for_ms == y->failing_for_ms &&
         x->gap_over == y->gap_over && x->outcome == y->outcome && x->wait_ms == y->wait_ms && equal_bytes(x->result, y->result) &&
-        x->own == y->own && x->left_by == y->left_by && x->old_key == y->old_key && x->lane == y->lane && equal_bytes(x->reason, y->reason) &&
+        x->own == y->own && x->left_by == y->left_by && x->replaced == y->replaced && x->letter == y->letter && x->old_key == y->old_key && x->lane == y->lane && equal_bytes(x->reason, y->reason) &&
         equal_fields(&x->fields, &y->fields))
         return;
     differ(r,
@@ -252,6 +252,7 @@ static const char *entry_difference(const once_entry *x, const once_entry *y)
     if (open && x->hold != y->hold) return "hold";
     if (x->silent != y->silent) return "silent";
     if (x->maybe != y->maybe) return "maybe";
+    if (x->fixed != y->fixed) return "fixed";
     if (x->failing_ms != y->failing_ms) return "failing_ms";
     if (x->natural != y->natural) return "natural";
     if (x->block != y->block) return "block";
@@ -339,6 +340,7 @@ static void play(run *r, bool again)
             r->counts->result += d->result.len > 0;
             r->counts->own += d->own && d->answer == ONCE_ANSWER_RUN;
             r->counts->left_by += d->left_by > 0;
+            r->counts->replaced[r->last == ACCEPT] += d->letter;
             if (r->last == CLAIM && q->natural) r->counts->natural[d->answer]++;
             if (d->answer == ONCE_ANSWER_RUN) hold(r, q);
             break;
@@ -1051,6 +1053,7 @@ int differential_print(const differential_counts *c, bool table)
     never += show("", "with a result", c->result, true, table);
     never += show("", "claimed by itself", c->own, true, table);
     never += show("", "left by a run", c->left_by, true, table);
+    never += show("replaced", "by a claim", c->replaced[0], true, table) + show("replaced", "by accept", c->replaced[1], true, table);
     for (int i = 0; i < ONCE_ANSWERS; i++)
         never += show("natural", once_answer_name((once_answer)i), c->natural[i], i != ONCE_ANSWER_WAITING && i != ONCE_ANSWER_CUT, table);
     never += show("natural", "taken", c->natural_taken, true, table);

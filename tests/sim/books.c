@@ -95,6 +95,7 @@ void sim_books_close(sim_world *world)
     for (int i = 0; i < world->messages_n; i++)
         if (!is_safe(world, &world->messages[i]))
             sim_violation(world, "message %d (key %d): lost", i, world->messages[i].key);
+    sim_operator_conflicts(world);
     const uint64_t repeats = sim_operator_repeats(world);
     if (world->repeats > repeats || repeats > world->told + world->counted_twice)
         sim_violation(world, "%llu effects were repeated, the store counted %llu, and %llu claims were told so",

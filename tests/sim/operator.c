@@ -1,6 +1,7 @@
 /* A person with the verbs of `once`: each act is one transaction with its audit record, as in runtime/operate.c. */
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim.h"
 
@@ -190,6 +191,45 @@ void sim_operator_act(sim_world *world)
     case 2: (void)letter_act(world, false); break;
     default: (void)sim_operator_resolve(world);
     }
+}
+
+/* --- at the end --- */
+
+typedef struct found {
+    sim_world *world;
+    bool *has; /* by message */
+} found;
+
+static bool look_at_conflict(void *user, const once_letter *letter)
+{
+    found *f = user;
+    if (letter->kind != ONCE_ANSWER_CONFLICT) return true;
+    const sim_message *m = &f->world->messages[sim_message_of(f->world, &letter->message)];
+    bool known = false; /* of those with this content, the last one that came is where the letter says */
+    for (int i = 0; i < f->world->messages_n; i++) {
+        const sim_message *same = &f->world->messages[i];
+        if (same->key != m->key || same->variant != m->variant) continue;
+        f->has[i] = true;
+        known |= letter->message.body.len == same->body.len && memcmp(letter->message.body.data, same->body.data, same->body.len) == 0;
+    }
+    if (!known) sim_violation(f->world, "the letter of a conflict of key %d has a body that no message has", m->key);
+    return true;
+}
+
+void sim_operator_conflicts(sim_world *world)
+{
+    desk d;
+    once_error err = {0};
+    found f = {world, calloc((size_t)world->messages_n + 1, sizeof *f.has)};
+    if (!f.has) abort();
+    if (desk_open(world, &d)) {
+        if (d.store->ops->letters(d.store, world->spec->consumer, 0, look_at_conflict, &f, &err) != ONCE_OK)
+            sim_violation(world, "the letters cannot be read: %s", err.text);
+        desk_close(&d);
+        for (int i = 0; i < world->messages_n; i++)
+            if (world->messages[i].conflict && !f.has[i]) sim_violation(world, "message %d (key %d): the letter of its conflict is gone", i, world->messages[i].key);
+    }
+    free(f.has);
 }
 
 uint64_t sim_operator_repeats(sim_world *world)

@@ -174,7 +174,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     w->holds = !w->in_tx;
     const bool again = k->open && same_claim(k, note), in_hand = k->open && !again;
     if (in_hand) {
-        k->orphaned = true;
+        k->orphaned = k->ever_maybe = true;
         if (!may_be_over(world, k, note->at_ms))
             sim_violation(world, "key %d: a claim of %lld ms was given to another after %lld ms", note->key,
                           (long long)world->lease_ms, (long long)(note->at_ms - k->granted_ms));
@@ -373,6 +373,7 @@ static void external_outcome(sim_world *world, sim_key *k, const sim_note *note)
         sim_violation(world, "key %d: its effect asked to be put back, and is to be asked again at once", note->key);
     if (f && f->said == ONCE_UNKNOWN && note->outcome == ONCE_RETRY) sim_fired(world, SIM_unknown_retried);
     if (f && f->said != ONCE_RELEASE) k->maybe = f->said == ONCE_UNKNOWN;
+    k->ever_maybe |= k->maybe;
     if (note->outcome == ONCE_RELEASE && k->told_now) {
         world->told--;
         k->told--;
@@ -550,6 +551,47 @@ static void judged(sim_world *world, const sim_note *note)
     world->letters += differs;
 }
 
+/* The letter of what was replaced: of all messages with that content. */
+static void bury_replaced(sim_world *world, const sim_key *k, const sim_note *note)
+{
+    int first = -1;
+    bool buried = false;
+    for (int i = world->messages_n - 1; i >= 0; i--) {
+        if (world->messages[i].key != note->key || world->messages[i].variant != k->winner) continue;
+        first = i;
+        buried |= world->messages[i].conflict;
+    }
+    if (note->fresh == (buried || !k->owned))
+        sim_violation(world, "key %d: replaced, %s", note->key, note->fresh ? "and a second letter was written" : "and what the store had of it is gone");
+    if (!note->fresh || first < 0) return;
+    world->letters++;
+    world->messages[first].letters++;
+    world->messages[first].conflict = true;
+}
+
+/* Other content took its place: nothing may have been done, and nobody may be doing anything. */
+static void replaced(sim_world *world, const sim_note *note)
+{
+    sim_key *k = &world->keys[note->key];
+    const int variant = world->messages[note->message].variant;
+    sim_trace(world, -1, "FACT: other content takes the place of key", NULL, note->key, note->message, ONCE_OK);
+    sim_fired(world, SIM_replaced);
+    const char *why = k->winner < 0 || !k->granted ? "it had not been tried"
+                      : k->winner == variant       ? "its content was the same"
+                      : k->replaced                ? "it had been before"
+                      : k->replayed                ? "a person had chosen its content"
+                      : k->open || k->unknown      ? "it was in somebody's hands"
+                      : k->final                   ? "it was over"
+                      : k->ever_maybe || k->effects ? "it may have had its effect"
+                                                   : NULL;
+    if (why) sim_violation(world, "key %d: replaced by message %d, but %s", note->key, note->message, why);
+    bury_replaced(world, k, note);
+    k->winner = variant;
+    k->replaced = true;
+    k->owned = false; /* with accept, it is in a moment */
+    k->failures = k->silent = 0;
+}
+
 static void owned(sim_world *world, const sim_note *note)
 {
     sim_key *k = &world->keys[note->key];
@@ -572,6 +614,7 @@ void sim_notes_commit(sim_worker *worker)
         case NOTE_OWNED: owned(world, note); break;
         case NOTE_LETTER: letter(world, worker, note); break;
         case NOTE_JUDGED: judged(world, note); break;
+        case NOTE_REPLACED: replaced(world, note); break;
         }
     }
     worker->notes_n = 0;
@@ -621,7 +664,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     for (size_t i = world->flights_from; i < world->flights_n; i++) /* whoever was late with it cannot know that a person has decided */
         if (world->flights[i].key == key && world->flights[i].air) world->flights[i].excused = true;
     k->unknown = k->open = false;
-    k->maybe = true;
+    k->maybe = k->ever_maybe = true;
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
     k->settled = verdict;

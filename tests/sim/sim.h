@@ -77,6 +77,7 @@
     X(rerun, "a natural effect runs again")                                                                           \
     X(malformed, "a message is no JSON or lacks its key")                                                             \
     X(conflicting, "a message has the key of another and other content")                                              \
+    X(replaced, "it takes the place of that one, which had had no effect")                                            \
     X(resent, "a message is sent twice, under different coordinates")                                                 \
     X(business_twice, "a business operation comes under two keys")                                                    \
     X(too_old, "a message is older than what is remembered")                                                          \
@@ -136,7 +137,9 @@ typedef struct sim_key {
     int64_t owned_alive_ms; /* world.alive_ms, world.downs at that moment */
     uint32_t owned_downs;
     bool judged;     /* its lane ended it: its twin was first */
-    int winner;      /* the variant of the content that was let in; -1: none yet */
+    int winner;      /* the variant of the content that was let in; -1: none yet. Another one may take its place, once */
+    bool replaced;   /* one has */
+    bool ever_maybe; /* some attempt may have had its effect, whatever came of later ones */
     uint64_t first;  /* serial of its first delivery */
     bool replayed;   /* came back from the dead */
     bool unknown;    /* settled so, and nobody has resolved it */
@@ -208,12 +211,12 @@ typedef struct sim_source {
 
 /* What happened inside a transaction; becomes record when it is really committed. */
 typedef struct sim_note {
-    enum { NOTE_GRANT, NOTE_EXTENDED, NOTE_EFFECT, NOTE_OUTCOME, NOTE_OWNED, NOTE_LETTER, NOTE_JUDGED } what;
+    enum { NOTE_GRANT, NOTE_EXTENDED, NOTE_EFFECT, NOTE_OUTCOME, NOTE_OWNED, NOTE_LETTER, NOTE_JUDGED, NOTE_REPLACED } what;
     int key, message;
     once_outcome outcome;
     once_answer answer;
     once_token token;
-    bool known, taken, silent, maybe;
+    bool known, taken, silent, maybe, fresh;
     int64_t at_ms, paused_ms, delay_ms;
 } sim_note;
 
@@ -354,7 +357,7 @@ struct sim_world {
     bool counts_known; /* nobody died, so the summaries add up to the record */
     uint64_t counted_done, counted_dead, counted_repeats;
     uint64_t done, letters;
-    uint64_t unheard; /* letters of a take whose reply was lost: the worker counts those messages as waiting */
+    uint64_t unheard; /* letters of a take or claim whose reply was lost: the worker counts those messages as waiting */
     uint64_t told, repeats; /* external: claims told of a possible effect before; effects that really were repeated */
     uint64_t counted_twice; /* of the claims so told, those in a commit whose fate its worker did not know */
 };
@@ -395,6 +398,7 @@ void sim_operator_look(sim_world *world);    /* what is shown fits together */
 bool sim_operator_resolve(sim_world *world); /* any one unknown; false: there is none, or the store cannot be reached */
 bool sim_operator_discard(sim_world *world); /* any one letter with an entry; false: as above */
 uint64_t sim_operator_repeats(sim_world *world); /* as the store has counted them */
+void sim_operator_conflicts(sim_world *world);   /* every letter of a conflict is in the store */
 
 /* record.c */
 void sim_note_add(sim_worker *worker, sim_note note);

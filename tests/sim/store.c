@@ -84,6 +84,15 @@ static void note_answer(sim_worker *w, const once_request *request, const once_d
                                .taken = taken, .silent = d->silent});
 }
 
+/* Other content gave way. Outside of a transaction a worker that does not hear of it counts it as waiting for ever. */
+static void note_replaced(sim_worker *w, const once_request *request, const once_decision *d, bool reply_lost)
+{
+    if (!d->replaced) return;
+    sim_note_add(w, (sim_note){.what = NOTE_REPLACED, .key = sim_key_of(w->world, request),
+                               .message = sim_message_of(w->world, &(once_message){.at = request->at}), .token = request->token, .fresh = d->letter});
+    if (reply_lost && !w->in_tx && d->letter) w->world->unheard++;
+}
+
 static void check_claim(sim_worker *w, const once_request *request, const once_decision *d)
 {
     sim_world *world = w->world;
@@ -111,6 +120,7 @@ static int sim_claim(once_store *store, const once_request *const *requests, siz
         sim_trace(w->world, w->index, "  claim of key answers", once_answer_name(out[i].answer),
                   sim_key_of(w->world, requests[i]), -1, ONCE_OK);
         check_claim(w, requests[i], &out[i]);
+        note_replaced(w, requests[i], &out[i], reply_lost);
         note_answer(w, requests[i], &out[i], false, !reply_lost);
     }
     return leave(w, rc, reply_lost, err);
@@ -162,6 +172,7 @@ static int sim_accept(once_store *store, const once_request *const *requests, co
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
         const int key = sim_key_of(w->world, requests[i]);
         sim_trace(w->world, w->index, "  accept of key answers", once_answer_name(out[i].answer), key, -1, ONCE_OK);
+        note_replaced(w, requests[i], &out[i], false);
         switch (out[i].answer) {
         case ONCE_ANSWER_WAITING:
         case ONCE_ANSWER_BUSY:

@@ -233,7 +233,8 @@ static void make_messages(sim_world *world)
             message_add(world, i, 0, false, true);
             sim_fired(world, SIM_resent);
         }
-        if (!too_old && !world->versioned && !natural && sim_chance(world, 5)) {
+        const bool fails = world->keys[i].fate == FATE_FAILS || world->keys[i].fate == FATE_POISON; /* a correction may come in time */
+        if (!too_old && !world->versioned && !natural && sim_chance(world, fails ? 30 : 5)) {
             message_add(world, i, 1, false, false);
             sim_fired(world, SIM_conflicting);
         }

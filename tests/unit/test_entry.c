@@ -245,7 +245,9 @@ static void f26_another_fingerprint_conflicts_in_every_state(void **state)
     (void)state;
     for (size_t i = 0; i < ROWS; i++) {
         if (is_new_life(&rows[i])) continue;
-        once_entry e = entry_of(&rows[i]), before = e;
+        once_entry e = entry_of(&rows[i]);
+        e.maybe = e.state == ONCE_STATE_WAITING; /* otherwise it would give way */
+        const once_entry before = e;
         once_request q = request(yours);
         q.fingerprint = print_b;
         once_decision d = claim(&e, NULL, q, NOW, ONCE_UNCHANGED);

@@ -220,6 +220,62 @@ static void f26_same_key_with_other_content_is_a_conflict_with_a_letter(void **s
     once_verdict_release(&v);
 }
 
+/* Nothing was done, so what comes with other content is the message now; what was wrong is a conflict when its broker brings it again. */
+static void f26_a_corrected_delivery_runs_where_nothing_was_done(void **state)
+{
+    fixture *f = *state;
+    static const once_outcome outcomes[] = {ONCE_RETRY, ONCE_RELEASE};
+    static const char *const keys[] = {"retried", "released"};
+    open_timed(f);
+    once_store *inner = ((once_guard *)f->store)->inner;
+    for (int i = 0; i < 2; i++) {
+        gateway g = {.fail_first = 1, .failure = outcomes[i]};
+        const once_delivery wrong = delivery(f, keys[i], "{\"cents\": 100}"), right = delivery(f, keys[i], "{\"cents\": 999}"),
+                            third = delivery(f, keys[i], "{\"cents\": 1}");
+        once_verdict v = handle(f, &wrong, &g);
+        assert_int_equal(v.outcome, outcomes[i]);
+        assert_false(v.ack);
+        v = handle(f, &right, &g); /* it need not wait for the backoff of the other one */
+        assert_int_equal(v.answer, ONCE_ANSWER_RUN);
+        assert_int_equal(v.outcome, ONCE_DONE);
+        assert_true(v.ack);
+        assert_int_equal(g.attempt, 2);
+        assert_int_equal(g.failures, 0);
+        assert_false(g.maybe_done);
+        once_verdict_release(&v);
+        for (int again = 0; again < 2; again++) {
+            v = handle(f, &wrong, &g);
+            assert_int_equal(v.answer, ONCE_ANSWER_CONFLICT);
+            assert_true(v.ack);
+        }
+        v = handle(f, &third, &g);
+        assert_int_equal(v.answer, ONCE_ANSWER_CONFLICT);
+        v = handle(f, &right, &g);
+        assert_true(v.was_duplicate);
+        once_verdict_release(&v);
+        assert_int_equal(g.calls, 2);
+        once_stats stats;
+        good(f, inner->ops->stats(inner, f->scope.consumer, &stats, &f->err));
+        assert_int_equal(stats.dead, 2 * (i + 1)); /* the wrong one and the third */
+        assert_int_equal(stats.waiting, 0);
+    }
+}
+
+static void f26_other_content_conflicts_where_something_may_have_been_done(void **state)
+{
+    fixture *f = *state;
+    open_timed(f);
+    f->terms.retry_unknown = true;
+    gateway g = {.fail_first = 1, .failure = ONCE_UNKNOWN};
+    const once_delivery wrong = delivery(f, "p", "{\"cents\": 100}"), right = delivery(f, "p", "{\"cents\": 999}");
+    once_verdict v = handle(f, &wrong, &g);
+    assert_int_equal(v.outcome, ONCE_RETRY);
+    v = handle(f, &right, &g);
+    assert_int_equal(v.answer, ONCE_ANSWER_CONFLICT);
+    assert_true(v.ack);
+    assert_int_equal(g.calls, 1);
+}
+
 static void f63_keys_of_any_bytes_and_an_empty_one(void **state)
 {
     fixture *f = *state;
@@ -1251,6 +1307,8 @@ int main(void)
         TEST(f07_once_twice_and_ten_times_is_one_effect_with_the_same_result),
         TEST(f27_different_messages_and_scopes_are_not_confused),
         TEST(f26_same_key_with_other_content_is_a_conflict_with_a_letter),
+        TEST(f26_a_corrected_delivery_runs_where_nothing_was_done),
+        TEST(f26_other_content_conflicts_where_something_may_have_been_done),
         TEST(f63_keys_of_any_bytes_and_an_empty_one),
         TEST(failure_then_retry_then_done),
         TEST(who_handled_it_and_how_each_attempt_ended),

@@ -29,6 +29,7 @@ static void test_what_is_added_is_read(void **state)
         attempt(2, ONCE_SILENT, "", ""),
         attempt(UINT32_MAX, "dead", "-", "two\nlines\n"),
     };
+    const once_attempt replaced = attempt(2, ONCE_REPLACED_LINE, "root@host:2", "");
     once_bytes history = once__history_add((once_bytes){0}, &lines[0], first);
     history = once__history_add(history, &lines[1], second);
     history = once__history_add(history, &lines[2], third);
@@ -44,6 +45,9 @@ static void test_what_is_added_is_read(void **state)
     assert_text(read[1].reason, "");
     assert_int_equal(read[2].attempt, UINT32_MAX);
     assert_text(read[2].reason, "two lines ");
+    history = once__history_add(history, &replaced, first);
+    assert_int_equal(once__history_read(history, read), 4);
+    assert_string_equal(read[3].outcome, "replaced");
     assert_int_equal(once__history_read((once_bytes){0}, read), 0);
 }
 

@@ -1,0 +1,129 @@
+"""A corrected message under the key of one that has been tried and had no effect, as a user meets it."""
+
+import json
+import os
+import signal
+import stat
+
+import pytest
+
+from harness import Pipeline, counts, until
+
+HEAD = 'key: "${/id}"\nretry: {attempts: 5, backoff: 1h..1h}\n'
+EXEC = HEAD + "handler: {exec: [./effect]}\n"
+SQL = HEAD + 'handler: {sql: [{do: "INSERT INTO t(id, amount) SELECT :id, :amount WHERE :amount > 0", rows: 1, else: retry}]}\n'
+INBOX = "ack: after_accept\n"
+TABLE = "CREATE TABLE t(n INTEGER PRIMARY KEY, id TEXT, amount INTEGER);"
+# An amount below zero is refused for now, as a gateway would that waits for a correction.
+EFFECT = '#!/bin/sh\nread -r b\ncase "$b" in *-*) exit 75;; esac\necho "$b" >> done\n'
+
+WRONG, RIGHT, THIRD = {"id": "a", "amount": -5}, {"id": "a", "amount": 5}, {"id": "a", "amount": 6}
+
+
+def pipeline(folder, config):
+    path = os.path.join(folder, "effect")
+    with open(path, "w") as file:
+        file.write(EFFECT)
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+    return Pipeline(folder, config, TABLE)
+
+
+def effects(p):
+    path = os.path.join(p.folder, "done")
+    lines = open(path).read().splitlines() if os.path.exists(path) else []
+    return [json.loads(line)["amount"] for line in lines] + [amount for (amount,) in p.rows("SELECT amount FROM t ORDER BY n")]
+
+
+def letters(p):
+    return p.once("list", "--dead", "--body", "--json", p.name).json["messages"]
+
+
+def check_letter(p, count=1):
+    (letter,) = letters(p)
+    assert letter["kind"] == "conflict" and json.loads(letter["body"]) == WRONG and letter["count"] == count, letter
+    assert letter["attempt"] == 1 and [a["outcome"] for a in letter["attempts"]] == ["retry"], letter
+    return letter
+
+
+def leave_waiting(p, *messages):
+    """A run that tries them, and is told to stop while they wait for their next try."""
+    p.write(*messages)
+    with p.start() as running:
+        until(lambda: p.has_table("once_entry") and p.value("SELECT count(*) FROM once_entry WHERE state = 2 AND attempt = 1"), what="the first try")
+        running.send(signal.SIGTERM)
+        assert running.end().status in (0, 1)
+
+
+@pytest.mark.parametrize("config", [EXEC, SQL], ids=["exec", "sql"])
+def test_f26_a_corrected_message_takes_the_place_of_one_that_had_no_effect(tmp_path, config):
+    p = pipeline(tmp_path, config)
+    p.write(WRONG, RIGHT)
+    counts(p.run(status=1), received=2, done=1, dead=1, conflicts=1, retries=1, attempts=2, waiting=0)
+    assert effects(p) == [5]
+    letter = check_letter(p)
+    assert letter["reason"] == "conflict: replaced by other content from in.ndjson:2 before it had any effect", letter
+    (entry,) = p.explain("a")
+    assert (entry["state"], entry["attempt"], entry["failures"], entry["point"]) == ("done", 2, 0, "2"), entry
+    assert [a["outcome"] for a in entry["attempts"]] == ["retry", "replaced", "done"], entry
+    told = p.once("explain", p.name, "a").out
+    assert "After attempt 1, " in told and "other content took the place of what had been tried and had had no effect" in told, told
+
+    counts(p.run(status=1), received=2, duplicates=2)  # both come again, and do not take turns
+    assert effects(p) == [5]
+    check_letter(p, count=2)
+
+
+@pytest.mark.parametrize("inbox", ["", INBOX], ids=["claimed", "accepted"])
+@pytest.mark.parametrize("config", [EXEC, SQL], ids=["exec", "sql"])
+def test_f26_what_an_earlier_run_left_waiting_is_replaced(tmp_path, config, inbox):
+    p = pipeline(tmp_path, config + inbox)
+    leave_waiting(p, WRONG)
+    p.append(RIGHT)
+    assert p.once("explain", "--json", p.name, "--message", "in.ndjson:2").json["message"]["fate"] == "replaces"
+    assert effects(p) == []
+    counts(p.run(status=1), received=2, duplicates=1, resumed=1, done=1, dead=1, conflicts=1, attempts=1)
+    assert effects(p) == [5]
+    check_letter(p)
+
+
+def test_f26_what_waits_again_says_that_it_was_replaced(tmp_path):
+    p = pipeline(tmp_path, EXEC)
+    again = {"id": "a", "amount": -6}
+    p.write(WRONG, again, THIRD)
+    with p.start() as running:
+        until(lambda: p.has_table("once_letter") and p.value("SELECT count(*) FROM once_letter") == 2, what="both letters")
+        running.send(signal.SIGTERM)
+        assert running.end().status == 1
+    waiting, = p.once("list", "--waiting", "--json", p.name).json["messages"]
+    assert [a["outcome"] for a in waiting["attempts"]] == ["retry", "replaced", "retry"], waiting
+    assert (waiting["attempt"], waiting["failures"], waiting["point"]) == (2, 1, "2"), waiting
+    assert "  replaced" in p.once("list", "--waiting", p.name).out
+    first, third = sorted(letters(p), key=lambda letter: json.loads(letter["body"])["amount"])
+    assert "replaced by other content" in first["reason"] and json.loads(first["body"]) == WRONG
+    # one replacement in the life of a key: what comes after it is a conflict, although that would have run
+    assert "'amount' differs; the first one came from in.ndjson:2 at " in third["reason"], third
+    assert effects(p) == []
+
+
+def test_f26_what_may_have_happened_is_not_replaced(tmp_path):
+    p = pipeline(tmp_path, HEAD + "unknown: retry\nhandler: {exec: [./effect], exit: {75: unknown}}\n")
+    leave_waiting(p, WRONG)
+    p.append(RIGHT)
+    assert p.once("explain", "--json", p.name, "--message", "in.ndjson:2").json["message"]["fate"] == "conflict"
+    with p.start() as running:
+        until(lambda: p.value("SELECT count(*) FROM once_letter"), what="the letter")
+        running.send(signal.SIGTERM)
+        assert running.end().status == 1
+    (letter,) = letters(p)
+    assert json.loads(letter["body"]) == RIGHT and letter["reason"].startswith("conflict: the key was used before with other content"), letter
+    assert effects(p) == []
+
+
+def test_f26_what_was_not_tried_is_not_replaced(tmp_path):
+    """Accepted one behind the other, before anything was tried: nothing tells which of the two is right."""
+    p = pipeline(tmp_path, SQL + INBOX)
+    p.write(RIGHT, THIRD)
+    counts(p.run(status=1), received=2, done=1, dead=1, conflicts=1)
+    assert effects(p) == [5]
+    (letter,) = letters(p)
+    assert json.loads(letter["body"]) == THIRD

@@ -32,13 +32,25 @@ static int confirm_clock(once_pipeline *pipeline, checking *c, once_error *err)
     return ONCE_OK;
 }
 
+static int repair(once_pipeline *pipeline, checking *c, once_error *err)
+{
+    uint64_t n;
+    char text[160];
+    const int rc = once_pipeline_repair(pipeline, &n, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(text, sizeof text, "%llu entries had lost names that they refer to; they count as before, and show '(lost)'", (unsigned long long)n);
+    on_finding(c, "repair", n ? text : "nothing had to be repaired", false);
+    return ONCE_OK;
+}
+
 int cli_check(int argc, char **argv)
 {
     checking c = {.first = true};
-    bool confirm = false, deep = false;
+    bool confirm = false, deep = false, mend = false;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &c.json, NULL},
         {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited", &confirm, NULL},
+        {"--repair", NULL, "mend entries of a PostgreSQL store whose names were lost to a restore; audited", &mend, NULL},
         {"--deep", NULL, "read the whole store and compare it with its checksums", &deep, NULL},
         {0},
     };
@@ -51,6 +63,7 @@ int cli_check(int argc, char **argv)
     once_error err = {0};
     if (c.json) printf("{\"findings\":[");
     int rc = confirm ? confirm_clock(pipeline, &c, &err) : ONCE_OK;
+    if (rc == ONCE_OK && mend) rc = repair(pipeline, &c, &err);
     if (rc == ONCE_OK && deep) rc = once_pipeline_verify(pipeline, on_finding, &c, &err);
     if (rc == ONCE_OK) rc = once_pipeline_check(pipeline, on_finding, &c, &err);
     if (c.json) {

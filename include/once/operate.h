@@ -213,6 +213,11 @@ ONCE_API int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, on
  * the difference. Audited. ONCE_E_USAGE: the store has no time of its own (a server's clock decides). */
 ONCE_API int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int64_t *after_ms, once_error *err);
 
+/* Mends entries of a PostgreSQL store that refer to names which it does not have, because it was restored, or a failover lost its last
+ * commits, under a worker of a version that did not notice. They suppress as before; what they show of tenant, consumer, operation, place
+ * and worker is "(lost)" where it is. Each step leaves an audit record. E_USAGE: this cannot happen in this store. */
+ONCE_API int once_pipeline_repair(once_pipeline *pipeline, uint64_t *repaired, once_error *err);
+
 /* --- expired entries --- */
 
 /* Drops everything that has expired, step by step; `progress` (may be NULL) hears what was dropped so far. */

@@ -165,6 +165,10 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_SWEEP_LANES_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED",
     [PG_SWEEP_LANES] = "DELETE FROM once_lane l WHERE l.id = ANY($1::uuid[]) AND NOT EXISTS"
                        " (SELECT 1 FROM once_live e WHERE e.lane = l.id AND e.state < 4)",
+    [PG_REPAIR_LOOK] = "SELECT id, expires_ms, detail FROM once_entry WHERE id > $1::uuid AND expires_ms IS NOT NULL ORDER BY id LIMIT $2::bigint",
+    /* Whoever has changed it meanwhile knew its names. */
+    [PG_REPAIR] = "UPDATE once_entry e SET detail = d FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS u(i, o, d)"
+                  " WHERE e.id = i AND e.detail = o",
 };
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the postgres store"); }
@@ -1284,6 +1288,7 @@ const once_store_ops once__store_postgres = {
     .list = pg_list,
     .letters = pg_letters,
     .stats = pg_stats,
+    .repair = once__pg_repair,
     .time = once__engine_time,
     .fact_get = pg_fact_get,
     .fact_set = pg_fact_set,

@@ -174,13 +174,13 @@ int once__pg_read_finished(once_postgres *q, const PGresult *r, int row, once_ar
 
 int once__pg_name_finished(once_postgres *q, const once_pg_names_of *names, once_entry *e, once_error *err)
 {
-    const once_pg_name *scope = once__pg_names_get(&q->names, names->scope), *place = once__pg_names_get(&q->names, names->place),
-                       *run = once__pg_names_get(&q->names, names->run), *who = once__pg_names_get(&q->names, names->who);
-    if (!scope || !place || !run || !who) return damaged(q, "once_name", err);
-    e->scope = scope->scope;
-    e->at.place = place->bytes;
-    e->run = run->run;
-    e->who = who->bytes;
+    if (!once__pg_names_whole(q, names))
+        return once_fail(err, ONCE_E_CORRUPT, "%s: an entry refers to names that table once_name does not have, as when it was restored under a worker;"
+                         " 'once check --repair' mends that", q->pg->where);
+    e->scope = once__pg_names_get(&q->names, names->scope)->scope;
+    e->at.place = once__pg_names_get(&q->names, names->place)->bytes;
+    e->run = once__pg_names_get(&q->names, names->run)->run;
+    e->who = once__pg_names_get(&q->names, names->who)->bytes;
     return ONCE_OK;
 }
 

@@ -102,6 +102,7 @@ enum once_pg_statement {
     PG_STATS, PG_STATS_LETTERS, PG_LIST_LIVE, PG_LIST_FINISHED,
     PG_FACT_GET, PG_FACTS, PG_FACTS_SET, PG_FACT_COUNT, PG_FACTS_DELETE,
     PG_SWEEP_LOCK, PG_SWEEP_LOCK_TX, PG_SWEEP_UNLOCK, PG_SWEEP_LOOK, PG_SWEEP, PG_SWEEP_WAITING, PG_SWEEP_LANES_LOOK, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
+    PG_REPAIR_LOOK, PG_REPAIR,
     PG_STATEMENTS
 };
 
@@ -199,6 +200,10 @@ int once__pg_names_check_send(once_postgres *q, size_t *sent, once_error *err);
 int once__pg_names_failed(once_postgres *q, int rc, once_error *err);
 void once__pg_names_end(once_pg_names *names, bool committed);
 void once__pg_names_clear(once_pg_names *names);
+
+/* Whether each number stands for a name of its kind; all of them were fetched. (postgres_repair.c) */
+bool once__pg_names_whole(const once_postgres *q, const once_pg_names_of *names);
+int once__pg_repair(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
 /* A store on a connection of the caller, outside of any transaction of it; makes the tables that are missing. Closing it leaves
  * the connection open, and comes before that is closed. A transaction is then a savepoint inside the caller's, or one by

@@ -84,7 +84,7 @@ typedef struct once_audit {
     int64_t time_ms;     /* the store's time; set by the store */
     once_bytes consumer;
     once_bytes who;      /* "user@host:pid" */
-    once_bytes what;     /* "replay" (with "--force", "--body" or both), "discard", "resolve", "forget", "confirm-clock" */
+    once_bytes what;     /* "replay" (with "--force", "--body" or both), "discard", "resolve", "forget", "confirm-clock", "repair" */
     once_bytes key;      /* may be empty */
     uint64_t letter;     /* 0: none */
     once_bytes note;
@@ -190,6 +190,10 @@ typedef struct once_store_ops {
     /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole. NULL: nothing of
      * its own to compare. */
     int (*verify)(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
+
+    /* Mends a bounded number of entries behind *after, in the order of their ids, whose names were lost to a restore under a worker; they
+     * suppress as before, and show that. In a transaction, together with `audit`. NULL: this cannot happen there. */
+    int (*repair)(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
     int (*time)(once_store *store, once_store_time *out, once_error *err); /* that of the open transaction, if one is; writes nothing */
     /* An operator says that the wall clock of this machine is right: it is the time of the store from now on, ahead or behind. Leases

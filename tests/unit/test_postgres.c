@@ -144,7 +144,7 @@ static void a_finished_entry_comes_back_from_its_detail(void **state)
 /* ---- with a server ---- */
 
 static test_env world;
-static char url[240], schema[40];
+static char url[400], schema[40];
 static int64_t passed(const once_env *env) { return TEST_EPOCH_MS + once_env_boot_ms(env) - TEST_BOOT_MS; }
 
 static int with_schema(void **state)
@@ -169,7 +169,7 @@ static int without_schema(void **state)
 
 static once_store *open_one(void)
 {
-    const once_store_options options = {.size = sizeof options, .env = &world.env, .create = true};
+    const once_store_options options = {.size = sizeof options, .env = &world.env, .create = true, .consumer = {schema, strlen(schema)}};
     once_store *store = NULL;
     once_error err;
     if (once__store_open(url, &options, &store, &err) != ONCE_OK) fail_msg("%s", err.text);
@@ -239,6 +239,97 @@ static void keys_that_are_inserted_ahead_go_with_the_transaction(void **state)
     once__store_close(store);
 }
 
+/* ---- a store that is restored under its workers ---- */
+
+static void run_in_schema(const char *sql)
+{
+    char text[900];
+    snprintf(text, sizeof text, "SET search_path = %s; %s", schema, sql);
+    test_postgres_run(text);
+}
+
+/* The connections of our stores end; it may be another server that answers the next one. */
+static void end_sessions(void)
+{
+    char sql[200];
+    snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'once:%s'", schema);
+    test_postgres_run(sql);
+}
+
+static int in_transaction(once_store *store, const char *key, uint64_t token)
+{
+    const once_request r = ask(store, key, token), *requests = &r;
+    const once_settlement done = {.request = &r, .outcome = ONCE_DONE};
+    once_decision d;
+    once_arena arena = {0};
+    bool applied;
+    int rc = store->ops->begin(store, NULL);
+    if (rc != ONCE_OK) return rc;
+    rc = store->ops->claim(store, &requests, 1, &d, &arena, NULL);
+    if (rc == ONCE_OK) rc = store->ops->settle(store, &done, 1, &applied, NULL);
+    if (rc == ONCE_OK) rc = store->ops->commit(store, NULL);
+    else store->ops->rollback(store);
+    once_arena_release(&arena);
+    return rc;
+}
+
+/* The backup is from before all names, or from a time when other ones had the numbers. */
+static const char *const restored[] = {
+    "DELETE FROM once_name",
+    "TRUNCATE once_name RESTART IDENTITY; INSERT INTO once_name(name) SELECT ('\\x50'::bytea || n::text::bytea) FROM generate_series(1, 40) AS n",
+    "UPDATE once_name SET name = name || random()::text::bytea WHERE get_byte(name, 0) = 87",
+};
+
+static void write_behind_restores(bool between_verbs)
+{
+    once_store *store = open_one();
+    once_arena arena = {0};
+    once_error err;
+    once_entry entry;
+    for (uint64_t i = 0; i < 2 * sizeof restored / sizeof *restored; i++) {
+        char before[16], behind[16], direct[16];
+        snprintf(before, sizeof before, "before%d%d", between_verbs, (int)i);
+        snprintf(behind, sizeof behind, "behind%d%d", between_verbs, (int)i);
+        snprintf(direct, sizeof direct, "verbs%d%d", between_verbs, (int)i);
+        assert_int_equal(in_transaction(store, before, 10 * i + 1), ONCE_OK); /* so that names are known */
+        const once_request r = ask(store, direct, 10 * i + 2);
+        if (between_verbs) assert_int_equal(claim(store, &r), ONCE_ANSWER_RUN);
+        run_in_schema(restored[i / 2]);
+        if (i % 2) end_sessions();
+        int rc = ONCE_E_ABORTED;
+        for (int tries = 0; tries < 4 && once_status_class(rc) == ONCE_CLASS_RETRY; tries++) rc = in_transaction(store, behind, 10 * i + 3);
+        assert_int_equal(rc, ONCE_OK);
+        if (between_verbs) settle(store, &r);
+        once_store *other = open_one(); /* which knows no names */
+        if (other->ops->get(other, ask(store, behind, 1).id, &entry, &arena, &err) != ONCE_OK) fail_msg("%s: %s", restored[i / 2], err.text);
+        assert_int_equal(entry.state, ONCE_STATE_DONE);
+        assert_true(entry.scope.consumer.len == 1 && entry.scope.consumer.data[0] == 'c' && entry.who.len == strlen(store->who));
+        assert_memory_equal(entry.who.data, store->who, entry.who.len);
+        if (between_verbs && other->ops->get(other, r.id, &entry, &arena, &err) != ONCE_OK) fail_msg("%s: %s", restored[i / 2], err.text);
+        assert_int_equal(entry.state, ONCE_STATE_DONE);
+        once__store_close(other);
+    }
+    once_arena_release(&arena);
+    once__store_close(store);
+}
+
+static void f82_numbers_that_a_restored_store_does_not_have_are_not_written(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    write_behind_restores(false);
+    write_behind_restores(true);
+}
+
+static void f82_a_store_that_is_restored_behind_a_pooler(void **state)
+{
+    (void)state;
+    if (!test_pooler_make(schema, url, sizeof url)) fail_msg("no PgBouncer could be started");
+    write_behind_restores(false);
+    write_behind_restores(true);
+}
+
 typedef struct rival {
     once_store *store;
     once_answer answer;
@@ -261,7 +352,7 @@ static void *claim_second(void *user)
 
 static bool somebody_waits_for(const char *query)
 {
-    char conninfo[300], sql[200];
+    char conninfo[420], sql[200];
     snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
     snprintf(sql, sizeof sql, "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%s%%'", query);
     PGconn *conn = PQconnectdb(conninfo);
@@ -793,6 +884,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(f12_sweep_passes_over_what_is_locked, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_what_took_the_place_of_an_expired_row_stays, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_one_sweeps_and_the_others_know, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f82_numbers_that_a_restored_store_does_not_have_are_not_written, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f82_a_store_that_is_restored_behind_a_pooler, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f28_a_lane_is_held_by_one_transaction, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(a_batch_costs_two_round_trips, with_many, without_many),
         cmocka_unit_test_setup_teardown(f10_what_was_presumed_and_failed_is_not_committed, with_many, without_many),

@@ -1,0 +1,58 @@
+/* `once check --repair`: what an operator may have mended in a store, step by step, each with its audit record in the same transaction. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "once/operate.h"
+#include "runtime/runtime.h"
+
+#include "base/banned.h"
+
+static int note_repair(once_pipeline *pipeline, once_store *store, uint64_t n, once_error *err)
+{
+    char note[120];
+    snprintf(note, sizeof note, "%" PRIu64 " entries had lost the names that they refer to", n);
+    const once_audit record = {.consumer = pipeline->spec->consumer,
+                               .who = {store->who, strlen(store->who)},
+                               .what = ONCE_BYTES("repair"),
+                               .note = {note, strlen(note)}};
+    return store->ops->audit(store, &record, err);
+}
+
+static int repair_step(once_pipeline *pipeline, once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
+{
+    uint64_t n = 0;
+    int rc = store->ops->begin(store, err);
+    if (rc != ONCE_OK) return rc;
+    rc = store->ops->repair(store, after, &n, more, err);
+    if (rc == ONCE_OK && n) rc = note_repair(pipeline, store, n, err);
+    if (rc == ONCE_OK) rc = store->ops->commit(store, err);
+    else store->ops->rollback(store);
+    if (rc == ONCE_OK) *repaired += n;
+    return rc;
+}
+
+static int repair(once_pipeline *pipeline, once_store *store, uint64_t *repaired, once_error *err)
+{
+    if (!store->ops->repair)
+        return once_fail(err, ONCE_E_USAGE, "nothing of store '%s:' can be repaired so; restore it from a backup", store->ops->scheme);
+    once_hash after = {0};
+    bool more = true;
+    int rc = ONCE_OK;
+    while (rc == ONCE_OK && more) rc = repair_step(pipeline, store, &after, repaired, &more, err);
+    return rc;
+}
+
+int once_pipeline_repair(once_pipeline *pipeline, uint64_t *repaired, once_error *err)
+{
+    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
+    const once_spec *spec = pipeline->spec;
+    once_store *store;
+    once_error why;
+    *repaired = 0;
+    int rc = once__store_open(pipeline->store_url, &options, &store, &why);
+    if (rc != ONCE_OK) return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, spec->store_line, why.text);
+    rc = repair(pipeline, store, repaired, err);
+    once__store_close(store);
+    return rc;
+}

@@ -12,8 +12,8 @@ static void json_time(const char *name, int64_t ms)
 static void as_json(const once_standing *s, bool finished)
 {
     printf("\"waiting\":%" PRIu64 ",\"busy\":%" PRIu64 ",\"unknown\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"backlog\":%" PRIu64
-           ",\"repeats\":%" PRIu64 ",\"blocking\":%" PRIu64,
-           s->waiting, s->busy, s->unknown, s->dead, s->backlog, s->repeats, s->blocking);
+           ",\"repeats\":%" PRIu64 ",\"given_up\":%" PRIu64 ",\"blocking\":%" PRIu64,
+           s->waiting, s->busy, s->unknown, s->dead, s->backlog, s->repeats, s->given_up, s->blocking);
     if (finished)
         printf(",\"done\":%" PRIu64 ",\"already\":%" PRIu64 ",\"rejected\":%" PRIu64 ",\"stale\":%" PRIu64, s->done, s->already, s->rejected, s->stale);
     json_time("oldest_waiting_ms", s->oldest_waiting_ms);
@@ -44,6 +44,7 @@ static void as_text(const once_standing *s, bool finished)
     line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);
     line("unknown", s->unknown, "the effect may have happened", "the oldest is from", s->oldest_unknown_ms);
     line("repeats", s->repeats, "ever: effects started again after one that may have happened", "", ONCE_NO_TIME);
+    if (s->given_up) line("given_up", s->given_up, "ever: versions that did not come within gap.wait", "", ONCE_NO_TIME);
     line("dead", s->dead, "dead letters", "the oldest was buried", s->oldest_dead_ms);
     if (s->blocking) line("blocking", s->blocking, "of the dead: their lanes wait until they are replayed or discarded; 'once list --dead' says which", "", ONCE_NO_TIME);
     if (!finished) return;

@@ -35,6 +35,7 @@ typedef struct once_standing {
     int64_t oldest_unknown_ms;
     int64_t oldest_dead_ms;          /* buried */
     int64_t wait_ms;                 /* until something is due by itself; 0: now; -1: nothing will be */
+    uint64_t given_up;               /* ever: versions that did not come within gap.wait */
     uint64_t blocking;               /* of the dead: those that hold up their lanes now (on_dead: block); once_pipeline_list says of which */
 } once_standing;
 

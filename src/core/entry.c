@@ -687,6 +687,13 @@ static once_answer wait_or_give_up(once_entry *entry, once_lane *lane, int64_t n
     return ONCE_ANSWER_RUN;
 }
 
+int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry)
+{
+    if (!was_waited_for(lane, entry) || entry->attempt > 1) return 0;
+    const int64_t before_last = lane->lost_to - lane->lost_from;
+    return before_last < ONCE_GAP_COUNTED ? before_last + 1 : ONCE_GAP_COUNTED;
+}
+
 /* What whoever runs it is told, and its letter or `explain`. */
 static once_bytes say_gap_over(once_lane *lane, const once_entry *entry)
 {
@@ -819,6 +826,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     if (again && entry->state == ONCE_STATE_CLAIMED) {
         entry->due_ms = later_than(now_ms, r->lease_ms);
         describe(entry, ONCE_ANSWER_RUN, now_ms, out);
+        if (entry->gap) out->given_up = once_lane_given_up(lane, entry);
         out->own = true;
         return ONCE_ENTRY_CHANGED;
     }
@@ -848,6 +856,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         return once_entry_forget(entry, lane);
     }
     if (answer == ONCE_ANSWER_RUN) {
+        if (changed || (claimed && entry->gap)) out->given_up = once_lane_given_up(lane, entry);
         entry->gap = was_waited_for(lane, entry) || (claimed && entry->gap);
         start(entry, r->token, r->lease_ms, claimed, now_ms);
         note_sent(entry, r, now_ms);
@@ -1035,6 +1044,7 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
     }
     switch (answer) {
     case ONCE_ANSWER_RUN:
+        if ((changed & ONCE_LANE_CHANGED) || (orphan && entry->gap)) out->given_up = once_lane_given_up(lane, entry);
         entry->gap = was_waited_for(lane, entry) || (orphan && entry->gap);
         start(entry, token, ONCE_PLANTED(no_lease) ? 1 : lease_ms, orphan, now_ms);
         out->orphan = orphan;

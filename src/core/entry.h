@@ -156,6 +156,7 @@ typedef struct once_decision {
     bool maybe;           /* RUN: any attempt before may have had its effect, not only the last one; what the effect is told */
     bool old_key;         /* the entry keeps the idempotency key of before (core/outward.h) */
     bool gap_over;        /* RUN: it waited for a missing version that did not come in time */
+    int64_t given_up;     /* RUN, gap_over: so many versions were given up for it, which its settlement counts; 0: an earlier one has */
     bool lane;            /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
     once_outcome outcome; /* DUPLICATE: how it ended */
     bool own;             /* DUPLICATE, DEAD: settled by this very token; RUN to a claim: claimed by it. The reply to that had been
@@ -311,6 +312,10 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
 int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms);
 /* The last entry of a lane has left it: what was kept because others waited is kept as long as the entry is. */
 int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms);
+/* How many versions were given up for an entry that has not been settled since, because this is its first claim; otherwise 0. Of one gap
+ * ONCE_GAP_COUNTED at most: more are missing only before a wrong version, which would drown all others in what is counted for ever. */
+#define ONCE_GAP_COUNTED 1000
+int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry);
 /* In words, why an entry of the lane waits, or what waits for it; empty when it is only its time. */
 once_bytes once_lane_says(once_lane *lane, const once_entry *entry);
 

@@ -697,6 +697,12 @@ static int new_repeats(const once_item *item)
     return (n > 0 && item->decision.own) || (n < 0 && item->unsure) ? 0 : n;
 }
 
+/* Versions that were given up for it; counted with its first settlement, so that a run that is killed hides none. */
+static int64_t given_up(const once_item *item)
+{
+    return item->stage == ONCE_STAGE_SETTLE && !item->lost ? item->decision.given_up : 0;
+}
+
 static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
 {
     once_counts *counts = &pipe->counts;
@@ -707,6 +713,7 @@ static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
         counts->duplicates++;
     }
     ++*count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
+    counts->given_up += (uint64_t)given_up(item);
     const bool ran_before = item->decision.own && item->decision.answer != ONCE_ANSWER_RUN; /* in a commit whose reply was lost */
     counts->attempts += item->started || ran_before;
     if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE)) sooner(&pipe->take_at_ms, now_ms, item->delay_ms);
@@ -1091,7 +1098,10 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             if (ONCE_PLANTED(ack_first)) ack_work(pipe);
             emit(pipe, ONCE_ACT_COMMIT, 0);
             pipe->store.last = last_without_gap(pipe);
-            for (size_t i = 0; i < pipe->work_n; i++) pipe->store.repeats += new_repeats(pipe->work[i]);
+            for (size_t i = 0; i < pipe->work_n; i++) {
+                pipe->store.repeats += new_repeats(pipe->work[i]);
+                pipe->store.given_up += given_up(pipe->work[i]);
+            }
             return &pipe->store;
         case NEXT_ROLLBACK: return emit(pipe, ONCE_ACT_ROLLBACK, 0);
         }

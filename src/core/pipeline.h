@@ -90,6 +90,7 @@ typedef struct once_action {
     uint64_t upto;
     once_intake *intake;
     const once_item *last; /* or NULL */
+    int64_t given_up;      /* COMMIT: versions that did not come within gap.wait; counted for ever */
     int64_t repeats;       /* COMMIT: claims that repeat an external effect which may have happened, less those given back unbegun; counted for ever */
 
     int status;

@@ -274,7 +274,7 @@ static bool is_repeat(const once_work *work)
 static int count_repeat(once_store *inner, once_work *work, void *n, once_error *err)
 {
     const once_bytes consumer = work->plan.scope.consumer;
-    if (consumer.len > ONCE_REPEATS_NAME / 2 || memchr(consumer.data, 0, consumer.len)) return ONCE_OK;
+    if (consumer.len > ONCE_COUNTER_NAME / 2 || memchr(consumer.data, 0, consumer.len)) return ONCE_OK;
     int rc = inner->ops->begin(inner, err);
     if (rc != ONCE_OK) return rc;
     rc = once_repeats_add(inner, consumer, *(const int64_t *)n, &work->arena, err);

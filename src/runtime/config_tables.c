@@ -566,7 +566,8 @@ static const once_config_scope gap_scope = {
             "that follow each other run on, and a further hole is waited for anew. A version that was given up and comes after all is stale\n"
             "when a newer one has settled; until then it runs, and the lane goes on from there: those further ahead wait again. So a message\n"
             "with a wrong, high version does not end its lane: it becomes a dead letter, and when that is discarded its version does not\n"
-            "count. A version that became a dead letter has come, and is not waited for.",
+            "count. A version that became a dead letter has come, and is not waited for. The summary of a run and `once status` count the\n"
+            "versions that were given up (`given_up`), of one gap 1000 at most.",
     .fields = gap_fields,
     .n = COUNT(gap_fields),
 };

@@ -283,15 +283,15 @@ static int keep_place(once_executor *x, const once_item *last, once_error *err)
     return keep_places(x, x->cursor, &places, err);
 }
 
-static const char *newest_name(once_bytes consumer, char out[ONCE_REPEATS_NAME])
+static const char *newest_name(once_bytes consumer, char out[ONCE_COUNTER_NAME])
 {
-    (void)snprintf(out, ONCE_REPEATS_NAME, "newest/%.*s", (int)consumer.len, consumer.data);
+    (void)snprintf(out, ONCE_COUNTER_NAME, "newest/%.*s", (int)consumer.len, consumer.data);
     return out;
 }
 
 int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err)
 {
-    char name[ONCE_REPEATS_NAME], digits[24] = "";
+    char name[ONCE_COUNTER_NAME], digits[24] = "";
     once_arena arena = {0};
     once_bytes text = {0};
     const int rc = store->ops->fact_get(store, newest_name(consumer, name), &text, &arena, err);
@@ -315,7 +315,7 @@ static int keep_newest(once_executor *x, once_error *err)
         x->newest_kept_ms = stored_ms;
         return ONCE_OK;
     }
-    char name[ONCE_REPEATS_NAME], text[24];
+    char name[ONCE_COUNTER_NAME], text[24];
     const int len = snprintf(text, sizeof text, "%" PRId64, newest_ms);
     rc = x->store->ops->fact_set(x->store, newest_name(x->consumer, name), (once_bytes){text, (size_t)len}, err);
     if (rc == ONCE_OK) x->newest_kept_ms = newest_ms; /* should the commit fail, the next hour's message says it again */
@@ -359,6 +359,7 @@ static int keep_beside(once_executor *x, const once_action *a, bool renews, once
     if (x->cursor && a->last && a->last->batch->origin) rc = keep_place(x, a->last, err);
     /* For ever, in the transaction of the claims that repeat: a run that is killed cannot hide them. */
     if (rc == ONCE_OK && a->repeats) rc = once_repeats_add(x->store, x->consumer, a->repeats, &x->scratch, err);
+    if (rc == ONCE_OK && a->given_up) rc = once_given_up_add(x->store, x->consumer, a->given_up, &x->scratch, err);
     if (rc == ONCE_OK) rc = keep_newest(x, err);
     return rc == ONCE_OK && renews ? renew(x, err) : rc;
 }

@@ -167,13 +167,15 @@ static int count_finished(once_store *store, once_bytes consumer, once_standing 
     return rc;
 }
 
-static int read_repeats(once_store *store, once_bytes consumer, uint64_t *out, once_error *err)
+static int read_counters(once_store *store, once_bytes consumer, once_standing *out, once_error *err)
 {
     once_arena arena = {0};
-    int64_t repeats = 0;
-    const int rc = once_repeats_read(store, consumer, &arena, &repeats, err);
+    int64_t repeats = 0, given_up = 0;
+    int rc = once_repeats_read(store, consumer, &arena, &repeats, err);
+    if (rc == ONCE_OK) rc = once_given_up_read(store, consumer, &arena, &given_up, err);
     once_arena_release(&arena);
-    *out = (uint64_t)repeats;
+    out->repeats = (uint64_t)repeats;
+    out->given_up = (uint64_t)given_up;
     return rc;
 }
 
@@ -195,7 +197,7 @@ int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing
     if (rc == ONCE_OK && pipeline->spec->order) rc = count_blocking(store, consumer, &out->blocking, err);
     if (rc == ONCE_OK) rc = store->ops->letters(store, consumer, 0, look_at_first_letter, &out->oldest_dead_ms, err);
     if (rc == ONCE_OK && finished) rc = count_finished(store, consumer, out, err);
-    if (rc == ONCE_OK) rc = read_repeats(store, consumer, &out->repeats, err);
+    if (rc == ONCE_OK) rc = read_counters(store, consumer, out, err);
     out->waiting = stats.waiting;
     out->busy = stats.claimed;
     out->unknown = stats.unknown;

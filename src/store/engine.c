@@ -455,9 +455,10 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
     if (again) {
         rc = shelf->shelf->by_token(shelf, consumer, token.a, max, ids, &found, err);
         for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
-            once_entry *entry;
-            rc = load(shelf, ids[i], &entry, err);
+            seat at;
+            rc = take_seat(shelf, ids[i], (once_hash){0}, &at, err);
             if (rc != ONCE_OK) break;
+            once_entry *entry = at.entry;
             bool ours; /* the lease begins now, as for a claim whose reply was lost */
             const once_request renewal = {.token = entry->token, .lease_ms = lease_ms};
             if (once_entry_extend(entry, &renewal, shelf->now_ms, &ours)) rc = shelf->shelf->save(shelf, entry, err);
@@ -465,7 +466,8 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
             const once_decision decision = {.answer = ONCE_ANSWER_RUN, .attempt = entry->attempt, .failures = entry->failures,
                                             .failing_for_ms = entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
                                             .silent = entry->silent, .maybe = entry->maybe, .old_key = entry->old_key, .gap_over = entry->gap,
-                                            .reason = entry->gap ? entry->reason : (once_bytes){0}};
+                                            .reason = entry->gap ? entry->reason : (once_bytes){0},
+                                            .given_up = entry->gap ? once_lane_given_up(at.lane, entry) : 0};
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
             count++;

@@ -84,30 +84,50 @@ int once__store_forgot(once_error *err)
                      " restored; messages of that time may be lost or run again; start again to go on from what it knows");
 }
 
-/* ---- repeats ---- */
+/* ---- what is counted for ever ---- */
 
-const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME])
+static const char *counter_name(const char *what, once_bytes consumer, char out[ONCE_COUNTER_NAME])
 {
-    (void)snprintf(out, ONCE_REPEATS_NAME, "repeats/%.*s", (int)consumer.len, consumer.data);
+    (void)snprintf(out, ONCE_COUNTER_NAME, "%s/%.*s", what, (int)consumer.len, consumer.data);
     return out;
 }
 
-int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
+static int counter_read(once_store *store, const char *what, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
 {
-    char name[ONCE_REPEATS_NAME];
+    char name[ONCE_COUNTER_NAME];
     once_bytes text;
     *out = 0;
-    const int rc = store->ops->fact_get(store, once_repeats_name(consumer, name), &text, arena, err);
+    const int rc = store->ops->fact_get(store, counter_name(what, consumer, name), &text, arena, err);
     for (size_t i = 0; rc == ONCE_OK && i < text.len; i++) *out = *out * 10 + (text.data[i] - '0');
     return rc;
 }
 
-int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
+static int counter_add(once_store *store, const char *what, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
 {
     int64_t before;
-    char name[ONCE_REPEATS_NAME], text[24];
-    const int rc = once_repeats_read(store, consumer, scratch, &before, err);
+    char name[ONCE_COUNTER_NAME], text[24];
+    const int rc = counter_read(store, what, consumer, scratch, &before, err);
     if (rc != ONCE_OK) return rc;
     const int len = snprintf(text, sizeof text, "%" PRId64, before + n < 0 ? 0 : before + n);
-    return store->ops->fact_set(store, once_repeats_name(consumer, name), (once_bytes){text, (size_t)len}, err);
+    return store->ops->fact_set(store, counter_name(what, consumer, name), (once_bytes){text, (size_t)len}, err);
+}
+
+int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
+{
+    return counter_read(store, "repeats", consumer, arena, out, err);
+}
+
+int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
+{
+    return counter_add(store, "repeats", consumer, n, scratch, err);
+}
+
+int once_given_up_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err)
+{
+    return counter_read(store, "given_up", consumer, arena, out, err);
+}
+
+int once_given_up_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err)
+{
+    return counter_add(store, "given_up", consumer, n, scratch, err);
 }

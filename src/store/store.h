@@ -252,10 +252,12 @@ int once__store_forgot(once_error *err); /* ONCE_E_FORGOTTEN, in words */
 
 /* How often an effect outside of the store was started again after one that may have happened: a number for each consumer, kept for ever.
  * `n` is added in the transaction that is open; it may be below 0. */
-#define ONCE_REPEATS_NAME 240
-const char *once_repeats_name(once_bytes consumer, char out[ONCE_REPEATS_NAME]);
+#define ONCE_COUNTER_NAME 240
 int once_repeats_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
 int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
+/* The same for versions that did not come within gap.wait. */
+int once_given_up_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
+int once_given_up_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
 void once__store_close(once_store *store); /* NULL is fine; an open transaction is rolled back */
 
 extern const once_store_ops once__store_memory;

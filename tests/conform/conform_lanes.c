@@ -201,6 +201,12 @@ static void f28_a_gap_that_stays_is_said_to_be_over(fixture *f)
     pass(f, 250);
     const once_taken t = take_one(f);
     assert_true(t.decision.gap_over);
+    assert_int_equal(t.decision.given_up, 1);
+    once_taken same[1]; /* the reply was lost */
+    size_t n;
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, t.request.token, true, LEASE, 1, same, &n, &f->arena, &f->err));
+    assert_true(n == 1 && same[0].decision.gap_over);
+    assert_int_equal(same[0].decision.given_up, 1);
     assert_bytes(t.decision.reason, "version 2 did not come within 500ms");
     assert_int_equal(t.decision.failures, 0);
     const once_settlement done = {.request = &t.request, .outcome = ONCE_DONE};

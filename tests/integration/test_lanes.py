@@ -258,7 +258,7 @@ def test_f28_gap_then_dead(tmp_path):
 def test_f28_a_wrong_version_does_not_end_its_lane(tmp_path):
     p = pipeline(tmp_path, 'version: {from: "${/v}", first: 1}\ngap: {wait: 100ms, then: dead}\n')
     p.write(*numbered("a", 1, 2**63 - 1))
-    counts(p.run(status=1), received=2, done=1, dead=1)
+    counts(p.run(status=1), received=2, done=1, dead=1, given_up=1000)
     p.write(*numbered("a", 2))
     counts(p.run(status=1), received=1, done=1)
     assert p.once("discard", "p.yaml", "1").status == 0
@@ -278,6 +278,25 @@ def test_f28_gap_then_run(tmp_path):
     counts(p.run(status=0), received=1, stale=1)
     (entry,) = p.explain("a4")
     assert entry["reason"] == "version 4 was given up before it came"
+
+
+def test_f28_versions_that_are_given_up_are_counted(tmp_path):
+    p = pipeline(tmp_path, 'version: "${/v}"\ngap: {wait: 100ms, then: run}\n')
+    p.write(*numbered("a", 1, 5, 6), *numbered("b", 1, 2))
+    counts(p.run(status=0), received=5, done=5, given_up=3)
+    p.write(*numbered("a", 8), *numbered("b", 3))
+    counts(p.run(status=0), received=2, done=2, given_up=1)
+    p.write(*numbered("a", 9))
+    counts(p.run(status=0), received=1, done=1, given_up=0)
+    assert p.once("status", "--json", "p.yaml").json["given_up"] == 4, "ever"
+    assert "given_up              4  ever: versions that did not come within gap.wait" in p.once("status", "p.yaml").out
+    (tmp_path / "dead").mkdir()
+    dead = pipeline(tmp_path / "dead", 'version: "${/v}"\ngap: {wait: 100ms, then: dead}\n')
+    dead.write(*numbered("a", 1, 3))
+    counts(dead.run(status=1), received=2, done=1, dead=1, given_up=1)
+    text = dead.once("run", "p.yaml")
+    assert "given_up" not in text.out, "nothing was given up by this run"
+    assert dead.once("status", "--json", "p.yaml").json["given_up"] == 1
 
 
 def test_f28_a_gap_is_given_up_once_for_all_behind_it(tmp_path):

@@ -96,7 +96,11 @@ void sim_books_close(sim_world *world)
         if (!is_safe(world, &world->messages[i]))
             sim_violation(world, "message %d (key %d): lost", i, world->messages[i].key);
     sim_operator_conflicts(world);
-    const uint64_t repeats = sim_operator_repeats(world);
+    uint64_t repeats, given_up;
+    sim_operator_counters(world, &repeats, &given_up);
+    if (given_up + world->given_up_hidden < world->given_up || given_up > world->given_up + world->given_up_twice)
+        sim_violation(world, "%llu versions were given up, and %llu are counted", (unsigned long long)world->given_up,
+                      (unsigned long long)given_up);
     if (world->repeats > repeats || repeats > world->told + world->counted_twice)
         sim_violation(world, "%llu effects were repeated, the store counted %llu, and %llu claims were told so",
                       (unsigned long long)world->repeats, (unsigned long long)repeats, (unsigned long long)world->told);

@@ -232,16 +232,19 @@ void sim_operator_conflicts(sim_world *world)
     free(f.has);
 }
 
-uint64_t sim_operator_repeats(sim_world *world)
+void sim_operator_counters(sim_world *world, uint64_t *repeats, uint64_t *given_up)
 {
     desk d;
     once_error err = {0};
     once_arena arena = {0};
-    int64_t n = 0;
-    if (!desk_open(world, &d)) return 0;
-    if (once_repeats_read(d.store, world->spec->consumer, &arena, &n, &err) != ONCE_OK || n < 0)
-        sim_violation(world, "the number of repeats cannot be read: %s", err.text);
+    int64_t n = 0, missing = 0;
+    *repeats = *given_up = 0;
+    if (!desk_open(world, &d)) return;
+    if (once_repeats_read(d.store, world->spec->consumer, &arena, &n, &err) != ONCE_OK || n < 0 ||
+        once_given_up_read(d.store, world->spec->consumer, &arena, &missing, &err) != ONCE_OK || missing < 0)
+        sim_violation(world, "what is counted for ever cannot be read: %s", err.text);
     desk_close(&d);
     once_arena_release(&arena);
-    return (uint64_t)n;
+    *repeats = (uint64_t)n;
+    *given_up = (uint64_t)missing;
 }

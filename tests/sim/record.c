@@ -160,7 +160,10 @@ static void gap_is_over(sim_world *world, sim_key *k, int key)
         const int64_t most_ms = world->alive_ms - other->owned_alive_ms + (int64_t)(world->downs - other->owned_downs + 1) * 2 * step_ms;
         if (most_ms > waited_ms) waited_ms = most_ms;
     }
-    world->lanes[k->lane].lost = k->version - 1;
+    sim_lane *lane = &world->lanes[k->lane];
+    const int64_t missing = k->version - 1 - (lane->reach > lane->lost ? lane->reach : lane->lost);
+    k->missing = (uint64_t)missing;
+    lane->lost = k->version - 1;
     sim_fired(world, SIM_gap_over);
     if (world->phase < PHASE_LATE && waited_ms * 11 < world->gap_ms * 10)
         sim_violation(world, "lane %d: version %lld (key %d) was waited for %lld ms of %lld", k->lane, (long long)k->version, key,
@@ -174,6 +177,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     w->holds = !w->in_tx;
     const bool again = k->open && same_claim(k, note), in_hand = k->open && !again;
     if (in_hand) {
+        if (k->orphaned) world->given_up_hidden += k->missing; /* the second one that was told so did not settle it either */
         k->orphaned = k->ever_maybe = true;
         if (!may_be_over(world, k, note->at_ms))
             sim_violation(world, "key %d: a claim of %lld ms was given to another after %lld ms", note->key,
@@ -466,8 +470,14 @@ static void outcome(sim_world *world, sim_worker *w, const sim_note *note)
     sim_key *k = &world->keys[note->key];
     const sim_handler *h = handler_of(world, k);
     sim_trace(world, w->index, "FACT:", once_outcome_name(note->outcome), note->key, note->message, ONCE_OK);
-    if (!k->open && same_claim(k, note) && k->settled == note->outcome) return; /* the reply to that had been lost */
+    if (!k->open && same_claim(k, note) && k->settled == note->outcome) { /* the reply to that had been lost */
+        world->given_up_twice += k->told_missing;
+        return;
+    }
     if (!k->open && h->natural && note->outcome <= ONCE_STALE) return; /* there is nothing that it could have changed */
+    world->given_up += k->missing;
+    k->told_missing = k->missing;
+    k->missing = 0;
     if (k->final && !h->natural)
         sim_violation(world, "key %d: %s after it was %s", note->key, once_outcome_name(note->outcome),
                       once_outcome_name(k->outcome));
@@ -668,6 +678,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     k->final = verdict != ONCE_RETRY;
     k->outcome = verdict;
     k->settled = verdict;
+    k->missing = 0; /* a person has settled it, and does not count */
     if (verdict == ONCE_DEAD) { /* the token stays: whoever had the claim and says the same is right */
         k->letters++;
         reach_dead(world, k);

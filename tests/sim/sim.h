@@ -157,6 +157,7 @@ typedef struct sim_key {
     bool excused;    /* the holder died or paused */
     bool dropped;    /* the holder was told that it is not his any more */
     bool taken;      /* granted by take, not to a message from the source */
+    uint64_t missing, told_missing; /* versions that were given up for it; nobody has settled it since, or the last one who did was told so */
     bool behind_gap; /* an earlier version was missing when it was granted; whoever stopped waiting does not wait again */
     bool orphaned;   /* a claim on it ended without a word */
     bool starved;    /* dead, because an earlier version was missing; it never ran */
@@ -343,6 +344,8 @@ struct sim_world {
     size_t deliveries_n, deliveries_size;
     uint64_t delivered;
     uint64_t arrivals; /* keys that the store has heard of */
+    /* versions that are not waited for any more; of these: perhaps not counted, and counted perhaps twice */
+    uint64_t given_up, given_up_hidden, given_up_twice;
 
     sim_worker workers[SIM_WORKERS];
     int workers_n;
@@ -397,8 +400,8 @@ void sim_operator_act(sim_world *world);     /* any one thing */
 void sim_operator_look(sim_world *world);    /* what is shown fits together */
 bool sim_operator_resolve(sim_world *world); /* any one unknown; false: there is none, or the store cannot be reached */
 bool sim_operator_discard(sim_world *world); /* any one letter with an entry; false: as above */
-uint64_t sim_operator_repeats(sim_world *world); /* as the store has counted them */
 void sim_operator_conflicts(sim_world *world);   /* every letter of a conflict is in the store */
+void sim_operator_counters(sim_world *world, uint64_t *repeats, uint64_t *given_up); /* as the store keeps them for ever */
 
 /* record.c */
 void sim_note_add(sim_worker *worker, sim_note note);

@@ -1002,6 +1002,46 @@ static void f28_a_gap_that_stays_is_over_after_its_time(void **state)
     }
 }
 
+/* Once for each time that versions are given up, as far as anybody settles: with the first settlement, or after a claim that got lost. */
+static void f28_versions_that_are_given_up_are_counted(void **state)
+{
+    (void)state;
+    const int changes = ONCE_ENTRY_CHANGED | ONCE_LANE_CHANGED;
+    once_lane lane = lane_at(4);
+    once_entry e = absent();
+    accept(&e, &lane, lane_request(mine, 9, 0), NOW, changes); /* 5 to 8 are missing */
+    once_decision d = take(&e, &lane, yours, NOW, changes);
+    assert_true(d.answer == ONCE_ANSWER_RUN && d.gap_over);
+    assert_int_equal(d.given_up, 4);
+    once_entry same = e; /* the reply was lost */
+    d = claim(&same, &lane, lane_request(yours, 9, 0), NOW, ONCE_ENTRY_CHANGED);
+    assert_true(d.own);
+    assert_int_equal(d.given_up, 4);
+    once_entry orphan = e;
+    d = take(&orphan, &lane, mine, NOW + LEASE, ONCE_ENTRY_CHANGED);
+    assert_true(d.orphan && d.gap_over);
+    assert_int_equal(d.given_up, 4);
+    assert_true(settle(&e, &lane, lane_request(yours, 9, 0), ONCE_RETRY, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED));
+    d = take(&e, &lane, mine, NOW + 1000000, ONCE_ENTRY_CHANGED);
+    assert_true(d.answer == ONCE_ANSWER_RUN && d.gap_over);
+    assert_int_equal(d.given_up, 0); /* its first settlement has counted them */
+    d = take(&e, &lane, yours, NOW + 2000000, ONCE_ENTRY_CHANGED);
+    assert_true(d.orphan);
+    assert_int_equal(d.given_up, 0);
+
+    static const int64_t wrong[] = {1004, 1005, 1006, INT64_MAX};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        lane = lane_at(4);
+        e = absent();
+        accept(&e, &lane, lane_request(mine, wrong[i], 0), NOW, changes);
+        assert_int_equal(take(&e, &lane, yours, NOW, changes).given_up, i ? ONCE_GAP_COUNTED : 999);
+    }
+
+    lane = lane_at(8); /* nothing is missing */
+    e = absent();
+    assert_int_equal(claim(&e, &lane, lane_request(mine, 9, 0), NOW, ONCE_ENTRY_CHANGED).given_up, 0);
+}
+
 /* Nobody looked for hours: no more than two steps of that count. */
 static void f28_time_without_a_run_does_not_count(void **state)
 {
@@ -2064,6 +2104,7 @@ int main(void)
         cmocka_unit_test(superseded_while_waiting_is_stale),
         cmocka_unit_test(a_gap_that_was_waited_for_is_not_kept_by_what_has_ended),
         cmocka_unit_test(whoever_claims_says_whether_it_is_held),
+        cmocka_unit_test(f28_versions_that_are_given_up_are_counted),
         cmocka_unit_test(f28_time_without_a_run_does_not_count),
         cmocka_unit_test(f28_one_wait_for_all_of_a_lane),
         cmocka_unit_test(f28_a_replayed_one_does_not_wait_again),

@@ -56,6 +56,7 @@ struct once_item {
     int64_t delay_ms;
     bool yes;     /* answer to extend, settle, bury: ours, applied, fresh */
     bool started; /* the effect was started */
+    bool hung_up; /* the database has, while its effect ran alone */
     bool verdict; /* its effect ended the whole transaction; `outcome` and `reason` say what that means, it is not run again */
     bool letter;  /* buried by us, not by somebody before */
 

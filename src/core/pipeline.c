@@ -17,6 +17,7 @@
 
 #define BLAME_AFTER 3            /* a work that was rolled back so often by the database itself looks for whose fault it is */
 #define CAREFUL_BATCHES 16       /* after an effect failed, so many batches keep their savepoints */
+#define SUSPECT_AFTER 2          /* so often in a row a server has hung up on a work while its effects ran, until one of them is suspected */
 #define CAUTIOUS_LEAST 64        /* after an unclean end, so many effects run one by one, or a whole batch if that is more */
 #define FINITE_TRIES 5           /* a finite source gives up after so many failures of the store in a row, when its patience is over, too */
 #define POLL_MS 1000             /* how often to look for what other processes left */
@@ -93,6 +94,10 @@ struct once_pipe {
     bool cautious_look; /* in this work nothing may run that was not claimed durably */
     bool preclaim;      /* the claim that is out is such a durable one */
     bool claim_first;   /* after the rollback, such a claim */
+    once_item *runs_alone; /* the one effect of the open transaction; NULL: none, or more than one */
+    bool ran;              /* there were some */
+    unsigned hung_up;      /* so often in a row the server has, on a work whose effects ran */
+    bool accused;          /* somebody was found before: it need not happen twice again */
     unsigned tries;
     unsigned rolled_back; /* of these in a row: by the database itself */
     int64_t failing_since_ms; /* the first of them */
@@ -796,6 +801,7 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
     /* A settled message of a lane may have woken the next one, and that one may be ours to take. */
     if (pipe->had_lanes && (pipe->counts.waiting || pipe->counts.resumed)) pipe->take_at_ms = now_ms;
     if (pipe->careful_left) pipe->careful_left--;
+    if (pipe->ran) pipe->hung_up = 0;
     if (pipe->cautious_left && pipe->cautious_look && pipe->cautious_window < pipe->batch_max) pipe->cautious_window *= 2;
     pipe->work_n = pipe->keeping_n = 0;
     pipe->next = NEXT_CHOOSE;
@@ -1040,6 +1046,8 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             return emit(pipe, ONCE_ACT_CLAIM, 1);
         case NEXT_BEGIN:
             arrange(pipe);
+            pipe->ran = false;
+            pipe->runs_alone = NULL;
             pipe->asked_at_ms = now_ms;
             return emit(pipe, ONCE_ACT_BEGIN, 0);
         case NEXT_KEEP:
@@ -1071,6 +1079,8 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             n = gather(pipe, ONCE_STAGE_RUN, -1);
             if (n) {
                 once_action *run = emit(pipe, ONCE_ACT_RUN, n);
+                pipe->runs_alone = n == 1 && !pipe->ran ? pipe->list[0] : NULL;
+                pipe->ran = true;
                 run->careful = pipe->careful_left > 0;
                 run->blame = run->careful && pipe->rolled_back >= BLAME_AFTER;
                 return run;
@@ -1112,8 +1122,55 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
 
 static bool has_work(const once_pipe *pipe) { return pipe->work_n || pipe->keeping_n; }
 
+static void be_cautious(once_pipe *pipe)
+{
+    pipe->cautious_left = pipe->batch_max > CAUTIOUS_LEAST ? pipe->batch_max : CAUTIOUS_LEAST;
+    pipe->cautious_window = 1;
+}
+
+static void give_verdict(once_item *item, once_outcome outcome, once_bytes reason)
+{
+    item->verdict = true;
+    item->outcome = outcome;
+    item->reason = reason;
+    item->delay_ms = 0;
+}
+
+static bool last_chance(const once_item *item)
+{
+    return !item->hung_up && once_retry_is_spent(&item->handler->retry, item->first.failures + 1, item->first.failing_for_ms);
+}
+
+/* The server has hung up on a transaction in which effects ran: perhaps one of them made it, and a crash takes those of others along. As
+ * after a death of our own they run one by one then, each claimed durably before. The one that was alone has failed; should its commit have
+ * happened nevertheless, the next pass finds that before it heeds the verdict. */
+static void suspect_effects(once_pipe *pipe, const once_action *action)
+{
+    const bool in_work = pipe->in_tx || action->kind == ONCE_ACT_COMMIT;
+    if (action->status != ONCE_E_UNAVAILABLE || !in_work || !pipe->ran) return;
+    once_item *alone = pipe->runs_alone && pipe->runs_alone->held && pipe->cautious_left ? pipe->runs_alone : NULL;
+    if (alone && last_chance(alone)) {
+        alone->hung_up = true; /* a server that was stopped at that very moment must not cost a message its life */
+    } else if (alone) {
+        give_verdict(alone, ONCE_RETRY, ONCE_BYTES("the database hung up while its effect ran, and it ran alone"));
+        pipe->accused = true;
+        be_cautious(pipe);
+    } else if (++pipe->hung_up >= SUSPECT_AFTER || pipe->accused) {
+        be_cautious(pipe);
+        pipe->cautious_look = true;
+        bool first = true;
+        for (size_t i = 0; i < pipe->work_n; i++) { /* what was taken goes back, but for one, and is taken again one by one */
+            once_item *item = pipe->work[i];
+            if (!item->held || item->returned || item->verdict || is_external(item)) continue;
+            if (!first) give_verdict(item, ONCE_RELEASE, ONCE_BYTES("put back: the database hung up on a batch that it was in"));
+            first = false;
+        }
+    }
+}
+
 static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
+    suspect_effects(pipe, action);
     if (pipe->tries == 0) pipe->failing_since_ms = now_ms;
     if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, pipe->failing_since_ms, now_ms,
                            longest_pause_ms(pipe, now_ms)))
@@ -1466,7 +1523,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->ready_size = 8 * pipe->batch_max;
     pipe->marks_size = 64;
     while (pipe->marks_size < 4 * pipe->batch_max) pipe->marks_size *= 2;
-    if (options->unclean && !ONCE_PLANTED(no_caution)) pipe->cautious_left = pipe->batch_max > CAUTIOUS_LEAST ? pipe->batch_max : CAUTIOUS_LEAST;
+    if (options->unclean && !ONCE_PLANTED(no_caution)) be_cautious(pipe);
     pipe->cautious_window = pipe->batch_max;
     once_intake_init(&pipe->intake, options->spec, options->secret, options->run, options->prepare);
     once_intake_init(&pipe->fetch_intake, options->spec, options->secret, options->run, options->prepare);

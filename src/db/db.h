@@ -46,6 +46,7 @@ typedef enum once_fault_kind {
     ONCE_FAULT_CONSTRAINT, /* unique, check, not null, foreign key, trigger RAISE(ABORT) */
     ONCE_FAULT_DATA,       /* this message's values do not fit (type mismatch, too big, overflow) */
     ONCE_FAULT_RETRY,      /* busy, locked, deadlock, serialization, connection, interrupted, memory */
+    ONCE_FAULT_INTERNAL,   /* an error inside of the statement, of which the database lives on: the message's failure, which may pass */
     ONCE_FAULT_TIMEOUT,    /* ended at the limit of once_db_limit: nothing of it has happened */
     ONCE_FAULT_STOPPED,    /* ended because whoever waits was told to stop: nothing of it has happened */
     ONCE_FAULT_PAUSE,      /* no such table or column, permission, read-only, disk full: nothing will work until somebody acts */

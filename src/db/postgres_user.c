@@ -194,6 +194,19 @@ static void without_values(char *text)
     *to = '\0';
 }
 
+/* Errors of the server (its disk, its memory, its connections) that a statement has raised by itself, or that only it has met: the server
+ * says ERROR and goes on. Damage and a full disk are everybody's. */
+static bool is_internal(const once_pg *pg, const PGresult *result, const char *state)
+{
+    static const char *const states[] = {"XX", "58", "53", "08", "57P"};
+    const char *severity = result ? PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED) : NULL;
+    if (!state || !severity || strcmp(severity, "ERROR") != 0 || !once__pg_alive(pg)) return false;
+    if (strcmp(state, "XX001") == 0 || strcmp(state, "XX002") == 0 || strcmp(state, "53100") == 0) return false;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (strncmp(state, states[i], strlen(states[i])) == 0) return true;
+    return false;
+}
+
 static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
@@ -201,8 +214,8 @@ static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
     const char *name = result ? PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME) : NULL;
     int status = once__pg_status(state);
     once__pg_heed_state(pg, state);
-    const once_fault_kind kind = fault_kind(state ? state : "", status);
-    if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA) status = ONCE_E_MESSAGE;
+    const once_fault_kind kind = is_internal(pg, result, state) ? ONCE_FAULT_INTERNAL : fault_kind(state ? state : "", status);
+    if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA || kind == ONCE_FAULT_INTERNAL) status = ONCE_E_MESSAGE;
     if (!fault) return status;
     *fault = (once_fault){.kind = kind, .changed = true, .aborted = status == ONCE_E_UNAVAILABLE};
     snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
@@ -475,7 +488,8 @@ static int disproved(once_pg *pg, const PGresult *result, once_error *err)
 {
     once_fault fault;
     const int rc = fault_of(pg, result, &fault);
-    const bool found_again = fault.kind == ONCE_FAULT_CONSTRAINT || fault.kind == ONCE_FAULT_DATA || fault.kind == ONCE_FAULT_PAUSE;
+    const bool found_again = fault.kind == ONCE_FAULT_CONSTRAINT || fault.kind == ONCE_FAULT_DATA || fault.kind == ONCE_FAULT_INTERNAL ||
+                             fault.kind == ONCE_FAULT_PAUSE;
     return once_fail(err, found_again ? ONCE_E_MESSAGE : rc, "%s: %s", pg->where, fault.text);
 }
 

@@ -171,19 +171,24 @@ static bool listed(const once_bytes *list, size_t n, const once_fault *fault)
     return false;
 }
 
+static bool is_of_message(const once_fault *fault)
+{
+    return fault->kind == ONCE_FAULT_CONSTRAINT || fault->kind == ONCE_FAULT_DATA || fault->kind == ONCE_FAULT_INTERNAL;
+}
+
 bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault)
 {
-    if (fault->kind != ONCE_FAULT_CONSTRAINT && fault->kind != ONCE_FAULT_DATA) return false;
+    if (!is_of_message(fault)) return false;
     return listed(handler->already, handler->n_already, fault) || listed(handler->rejected, handler->n_rejected, fault) ||
            listed(handler->retry.on, handler->retry.n_on, fault);
 }
 
 bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, once_outcome *outcome)
 {
-    if (fault->kind != ONCE_FAULT_CONSTRAINT && fault->kind != ONCE_FAULT_DATA) return false;
+    if (!is_of_message(fault)) return false;
     if (listed(handler->already, handler->n_already, fault)) *outcome = ONCE_ALREADY;
     else if (listed(handler->rejected, handler->n_rejected, fault)) *outcome = ONCE_REJECTED;
-    else if (listed(handler->retry.on, handler->retry.n_on, fault)) *outcome = ONCE_RETRY;
+    else if (listed(handler->retry.on, handler->retry.n_on, fault) || fault->kind == ONCE_FAULT_INTERNAL) *outcome = ONCE_RETRY;
     else *outcome = ONCE_DEAD;
     return true;
 }

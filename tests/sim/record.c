@@ -404,11 +404,12 @@ static void advance_by_hand(sim_world *world, const sim_key *k)
     advance(world, k);
 }
 
-static void died(sim_world *world, sim_key *k, int key)
+static void died(sim_world *world, sim_key *k, int key, bool accused)
 {
+    k->failures += accused;
     world->letters++;
     if (++k->letters > 1) sim_violation(world, "key %d: a second dead letter", key);
-    if (!may_die(world, k))
+    if (accused ? k->failures + k->silent < world->attempts : !may_die(world, k))
         sim_violation(world, "key %d: became a dead letter after %u failures and %u lost claims of %u", key,
                       k->failures, k->silent, world->attempts);
 }
@@ -417,7 +418,7 @@ static void failed(sim_world *world, sim_key *k, const sim_note *note)
 {
     k->failures++;
     own(world, k);
-    if (!handler_of(world, k)->external && k->fate != FATE_FAILS && k->fate != FATE_POISON)
+    if (!handler_of(world, k)->external && k->fate != FATE_FAILS && k->fate != FATE_POISON && !note->hung_up)
         sim_violation(world, "key %d: a retry without a failure", note->key);
     if (k->failures >= world->attempts)
         sim_violation(world, "key %d: failed %u times of %u and is tried again", note->key, k->failures, world->attempts);
@@ -452,7 +453,7 @@ static void finished(sim_world *world, sim_key *k, const sim_note *note)
         if (k->fate != FATE_STALE) sim_violation(world, "key %d: stale by nobody's word", note->key);
         break;
     case ONCE_DEAD:
-        died(world, k, note->key);
+        died(world, k, note->key, note->hung_up);
         reach_dead(world, k);
         break;
     default: sim_violation(world, "key %d: outcome %s of an atomic effect", note->key, once_outcome_name(note->outcome));

@@ -218,6 +218,7 @@ typedef struct sim_note {
     once_answer answer;
     once_token token;
     bool known, taken, silent, maybe, fresh;
+    bool hung_up; /* the store failed while its effect ran alone */
     int64_t at_ms, paused_ms, delay_ms;
 } sim_note;
 

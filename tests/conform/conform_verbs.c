@@ -157,6 +157,30 @@ static void f74_a_zombie_of_an_entry_made_anew_is_refused(fixture *f)
     assert_true(do_settle(f, &fresh, ONCE_DONE));
 }
 
+/* Their leases end in the same millisecond, but they were claimed by two transactions, and so may be kept apart; one settles both. */
+static void claims_of_one_moment_are_settled_together(fixture *f)
+{
+    const once_request first = ask(f, "1"), second = ask(f, "2"), third = ask(f, "3"), fourth = ask(f, "4");
+    const once_request *const pairs[][2] = {{&first, &second}, {&third, &fourth}};
+    for (int i = 0; i < 2; i++) {
+        once_decision d[2];
+        assert_ok(f, f->store->ops->claim(f->store, pairs[i], 2, d, &f->arena, &f->err));
+        assert_answer(d[0], RUN);
+        assert_answer(d[1], RUN);
+    }
+    assert_int_equal(do_get(f, first.id).due_ms, do_get(f, fourth.id).due_ms);
+    const once_settlement both[] = {{.request = &first, .outcome = ONCE_DONE}, {.request = &third, .outcome = ONCE_DONE}};
+    bool applied[2];
+    assert_ok(f, f->store->ops->settle(f->store, both, 2, applied, &f->err));
+    assert_true(applied[0] && applied[1]);
+    assert_int_equal(do_stats(f).claimed, 2);
+    if (f->store->ops->bits & ONCE_STORE_LIST) assert_int_equal(count_listed(f, ONCE_STATE_CLAIMED), 2);
+    assert_true(do_settle(f, &second, ONCE_DONE));
+    assert_int_equal(do_stats(f).claimed, 1);
+    assert_true(do_settle(f, &fourth, ONCE_DONE));
+    assert_int_equal(do_stats(f).claimed, 0);
+}
+
 static void extend_moves_the_end_of_the_lease(fixture *f)
 {
     once_request r = ask(f, "k");
@@ -1541,6 +1565,7 @@ const conform_test conform_verbs[] = {
     CONFORM(f26_same_key_other_fingerprint_is_a_conflict),
     CONFORM(f14_a_zombie_neither_settles_nor_extends),
     CONFORM(f74_a_zombie_of_an_entry_made_anew_is_refused),
+    CONFORM(claims_of_one_moment_are_settled_together),
     CONFORM(extend_moves_the_end_of_the_lease),
     CONFORM(f76_claim_and_settle_repeated),
     CONFORM_WITH(f76_accept_repeated, ONCE_STORE_OWNS),

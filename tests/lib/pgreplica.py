@@ -36,9 +36,12 @@ class Replica(postgres.Server):
     def _receivers(self):
         found = []
         for pid in postgres.children_of(self.process.pid):
-            with open(f"/proc/{pid}/cmdline") as file:
-                if "walreceiver" in file.read():
-                    found.append(pid)
+            try:
+                with open(f"/proc/{pid}/cmdline") as file:
+                    if "walreceiver" in file.read():
+                        found.append(pid)
+            except OSError:  # ended meanwhile
+                pass
         return found
 
     def fall_behind(self):
@@ -55,8 +58,11 @@ class Replica(postgres.Server):
     def promote(self):
         """After the primary was killed."""
         for pid in self._receivers():
-            os.kill(pid, signal.SIGTERM)  # before it reads what may have arrived
-            os.kill(pid, signal.SIGCONT)
+            try:
+                os.kill(pid, signal.SIGTERM)  # before it reads what may have arrived
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
         self.query("SELECT pg_promote()")
         self.until("SELECT pg_is_in_recovery()", "f")
 

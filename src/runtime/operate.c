@@ -24,6 +24,9 @@
 enum {
     BATCH = 4096,          /* letters in one transaction */
     BATCH_BYTES = 4 << 20, /* of their messages: the letter that reaches it is the last of its transaction */
+    AHEAD_FIRST = 16,      /* letters that a server is asked for at once, while nothing is known about their size */
+    AHEAD = 512,           /* the same, at most */
+    AHEAD_BYTES = 1 << 20, /* and about so much of them */
     PAGE = 16384,          /* letters looked at in one go */
     SWEEP_STEP = 20000,    /* records dropped in one step */
     SWEEP_BUSY_MS = 100    /* how often to look whether somebody else has swept enough */
@@ -471,6 +474,8 @@ typedef struct replaying {
     once_said_table said;          /* dry run: of the transactions before */
     size_t n, bytes;
 
+    size_t ahead;                 /* letters that were read ahead in this transaction and not looked at yet */
+    size_t read_n, read_bytes;    /* letters so far, and the size of their messages */
     uint64_t ids[BATCH]; /* of the next transactions */
     size_t n_ids, max;
     uint64_t after, looked_at, total, paced;
@@ -625,6 +630,8 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     out->reason = letter.reason;
     letter_outward_key(&r->keying, &letter, out->idempotency_key);
     r->bytes += letter.message.body.len + letter.message.headers.len;
+    r->read_bytes += letter.message.body.len + letter.message.headers.len;
+    r->read_n++;
     rc = move(r, &letter, out, &ended, err);
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
     if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
@@ -662,16 +669,32 @@ static void tell(replaying *r)
     if (r->options->progress) r->options->progress(r->options->user, r->looked_at, r->total, seconds_since(r));
 }
 
+/* The next letters of ids[]; as many as are likely to fit, by the size of those before. */
+static int look_ahead(replaying *r, size_t at, once_error *err)
+{
+    if (!r->store->ops->letters_ahead || r->ahead > 0) return ONCE_OK;
+    const size_t each = r->read_n ? r->read_bytes / r->read_n + 1 : AHEAD_BYTES / AHEAD_FIRST;
+    size_t n = AHEAD_BYTES / each;
+    if (n > AHEAD) n = AHEAD;
+    if (n > r->n_ids - at) n = r->n_ids - at;
+    r->ahead = n ? n : 1;
+    return r->store->ops->letters_ahead(r->store, r->ids + at, r->ahead, err);
+}
+
 /* Letters of ids[] from *at on, in one transaction. */
 static int replay_some(replaying *r, size_t *at, once_error *err)
 {
     if (ONCE_FAIL_AT(replay_before)) return once_fail(err, ONCE_E_IO, "failpoint replay_before");
     once_store *store = r->store;
     once_arena_reset(&r->batch.arena);
-    r->n = r->bytes = 0;
+    r->n = r->bytes = r->ahead = 0;
     int rc = store->ops->begin(store, err);
     if (rc != ONCE_OK) return rc;
-    while (rc == ONCE_OK && *at < r->n_ids && r->bytes < BATCH_BYTES) rc = replay_one(r, r->ids[(*at)++], err);
+    while (rc == ONCE_OK && *at < r->n_ids && r->bytes < BATCH_BYTES) {
+        rc = look_ahead(r, *at, err);
+        if (rc == ONCE_OK) rc = replay_one(r, r->ids[(*at)++], err);
+        if (r->ahead) r->ahead--;
+    }
     if (r->options->dry_run && rc == ONCE_OK) {
         store->ops->rollback(store);
         if (*at < r->n_ids || r->looked_at < r->total) rc = remember_said(r, err); /* there are more */

@@ -664,6 +664,14 @@ bool once__letter_is_of(const once_letter *letter, const once_entry *entry)
            letter->attempt == entry->attempt;
 }
 
+int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    assert(shelf->in_tx);
+    const int rc = verb_begin(shelf, false, err);
+    return rc == ONCE_OK ? verb_end(shelf, shelf->shelf->letters_ahead(shelf, ids, n, err), err) : rc;
+}
+
 int once__engine_letter_get(once_store *store, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);

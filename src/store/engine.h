@@ -61,6 +61,8 @@ typedef struct once_shelf_ops {
     /* The same for many different ones, for a shelf that can do that at once; otherwise NULL. `fresh` NULL: nobody asks, they have
      * entries, and they may be written as late as commit, so bytes are copied before the call returns. */
     int (*letters_put)(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err);
+    /* These letters, and the entries that died with them, will be looked at. For a shelf that can read many at once; otherwise NULL. */
+    int (*letters_ahead)(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err);
     /* `out` (bytes in `arena`), or *found = false. Dropping is a call of its own. */
     int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err);
     int (*letter_drop)(once_shelf *shelf, uint64_t id, once_error *err);
@@ -94,6 +96,7 @@ int once__engine_exhume(once_store *store, uint64_t letter, bool *found, once_er
 int once__engine_forget(once_store *store, once_hash id, bool *found, once_error *err);
 int once__engine_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err);
 
+int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n, once_error *err);
 int once__engine_letter_get(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
 int once__engine_letter_drop(once_store *store, uint64_t letter, bool *found, once_error *err);
 int once__engine_discard(once_store *store, uint64_t letter, bool *found, once_error *err);

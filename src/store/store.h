@@ -163,6 +163,9 @@ typedef struct once_store_ops {
     int (*exhume)(once_store *store, uint64_t letter, bool *found, once_error *err);
     int (*forget)(once_store *store, once_hash id, bool *found, once_error *err);
 
+    /* In a transaction: these letters will be looked at, one after the other. A store that is a server reads them, and the entries that died
+     * with them, in few round trips. NULL: there is nothing to gain. */
+    int (*letters_ahead)(once_store *store, const uint64_t *letters, size_t n, once_error *err);
     /* For operators; in a transaction together with `audit`. *found, *done: false: there is nothing to do that to. */
     int (*letter_get)(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
     int (*letter_drop)(once_store *store, uint64_t letter, bool *found, once_error *err);

@@ -22,13 +22,13 @@
  *     before the first write.
  *
  * KEYS: the head; values that exist already, small ones first; hashes of fields that are compared; new values; keys of commands; of removals;
- * set and hash of each group that is left; index and hash of uniques of each letter; and the next letters, some more than there are to write,
+ * letters that are dropped; set and hash of each group that is left; index and hash of uniques of each letter; and the next letters, some more than there are to write,
  * because others may write some before us.
  *
  * ARGV: the secret; how long the beginning of each key is; how many there are of each part: values, small ones among them, fields, new
- * values, commands, removals, groups, letters, next letters; and the number of the first of these. Then, of values, what each must begin with
+ * values, commands, removals, dropped letters, groups, letters, next letters; and the number of the first of these. Then, of values, what each must begin with
  * now (empty: absent), all of them; what it becomes; and how: empty for good, a number until that time, "d" deleted, "-" only compared.
- * Of fields name and value (empty: absent). New values, which must be absent and stay for good. Commands, each behind the number of its
+ * Of fields how many there are of each hash, their names, and their values (empty: absent). New values, which must be absent and stay for good. Commands, each behind the number of its
  * arguments, which are its name and all but the key. Of letters what makes each unique, and the value; they get their numbers here so that
  * they stand in the order of commits. Removals, as commands. Of groups which one, and how many leave it; the last one ends it.
  *
@@ -46,25 +46,26 @@ static const char script[] =
     "end\n"
     "local function count() i = i + 1 return tonumber(a[i - 1]) end\n"
     "local n, small, n_fields, n_new, n_commands, n_removals = count(), count(), count(), count(), count(), count()\n"
-    "local n_groups, n_letters, n_next, first = count(), count(), count(), count()\n"
+    "local n_dropped, n_groups, n_letters, n_next, first = count(), count(), count(), count(), count()\n"
     "local fields = 1 + n\n"
     "local news = fields + n_fields\n"
     "local commands = news + n_new\n"
-    "local groups = commands + n_commands + n_removals\n"
+    "local dropped = commands + n_commands + n_removals\n"
+    "local groups = dropped + n_dropped\n"
     "local letters = groups + 2 * n_groups\n"
     "local nexts = letters + 2 * n_letters\n"
     "local was, becomes, how = i - 1, i + n - 1, i + 2 * n - 1\n"
     "i = i + 3 * n\n"
     "local types = {n = 'hash', f = 'hash', U = 'hash', g = 'hash', i = 'zset', o = 'zset', c = 'zset', d = 'zset', w = 'set', a = 'list'}\n"
-    "local kind, before = tonumber(a[2]) + 1, nil\n"
+    "local kind, seen = tonumber(a[2]) + 1, {}\n"
     "local function another_type(from, to)\n"
     "  for k = from + 1, to do\n"
     "    local key = KEYS[k]\n"
-    "    local want = key ~= before and types[sub(key, kind, kind)]\n"
+    "    local want = not seen[key] and types[sub(key, kind, kind)]\n"
     "    if want then\n"
     "      local is = call('TYPE', key).ok\n"
     "      if is ~= want and is ~= 'none' then return {key} end\n"
-    "      before = key\n"
+    "      seen[key] = true\n"
     "    end\n"
     "  end\n"
     "end\n"
@@ -83,8 +84,12 @@ static const char script[] =
     "  if call('GETRANGE', KEYS[1 + k], 0, #a[was + k] - 1) ~= a[was + k] then return 1 end\n"
     "end\n"
     "for k = 1, n_fields do\n"
-    "  if (call('HGET', KEYS[fields + k], a[i]) or '') ~= a[i + 1] then return 1 end\n"
-    "  i = i + 2\n"
+    "  local m = count()\n"
+    "  local there = call('HMGET', KEYS[fields + k], unpack(a, i, i + m - 1))\n"
+    "  for j = 1, m do\n"
+    "    if (there[j] or '') ~= a[i + m + j - 1] then return 1 end\n"
+    "  end\n"
+    "  i = i + 2 * m\n"
     "end\n"
     "local number = tonumber(about[2] or 0)\n"
     "if n_letters > 0 and (number + 1 < first or number + n_letters >= first + n_next) then return 1 end\n"
@@ -140,6 +145,7 @@ static const char script[] =
     "end\n"
     "if n_letters > 0 then call('HINCRBY', head, 'letters', n_letters) end\n"
     "each(commands + n_commands, n_removals, drop)\n"
+    "for at = 1, n_dropped, 4000 do call('DEL', unpack(KEYS, dropped + at, dropped + min(at + 3999, n_dropped))) end\n"
     "for k = 1, n_groups do\n"
     "  local set, hash, group, leave = KEYS[groups + 2 * k - 1], KEYS[groups + 2 * k], a[i], a[i + 1]\n"
     "  if tonumber(drop('ZSCORE', set, group) or 0) > tonumber(leave) then\n"
@@ -163,6 +169,13 @@ static void put_count(once_redis_part *to, size_t n)
     const int len = snprintf(text, sizeof text, "%zu", n);
     once__redis_encode(&to->args, text, (size_t)len);
     to->n_args++;
+}
+
+/* Arguments that are encoded already. */
+static void append(once_buf *to, const once_buf *encoded)
+{
+    if (encoded->failed) to->failed = true;
+    else if (encoded->len) once_buf_append(to, encoded->data, encoded->len);
 }
 
 static void put_arg(once_redis_part *to, const void *data, size_t len)
@@ -224,13 +237,32 @@ static void put_number(once_redis *r, int64_t number)
     once__redis_put(r, text, number_text(number, text));
 }
 
-void once__redis_expect_field(once_redis *r, const char *hash_kind, const void *field, size_t field_len, once_bytes value)
+static void expect_now(once_redis *r)
 {
+    static const char *const kinds[] = {"f", "U"};
     once_redis_part *to = &r->parts[ONCE_REDIS_FIELDS];
-    declare(r, to, hash_kind, NULL, 0);
-    put_arg(to, field, field_len);
-    put_arg(to, value.data, value.len);
+    for (size_t i = 0; i < 2; i++) {
+        once_redis_expected *some = &r->expected[i];
+        if (some->n == 0) continue;
+        declare(r, to, kinds[i], NULL, 0);
+        put_count(to, some->n);
+        append(&to->args, &some->names);
+        append(&to->args, &some->values);
+        to->n_args += 2 * some->n;
+        to->n++;
+        some->n = 0;
+        once_buf_clear(&some->names);
+        once_buf_clear(&some->values);
+    }
+}
+
+void once__redis_expect_field(once_redis *r, char hash_kind, const void *field, size_t field_len, once_bytes value)
+{
+    once_redis_expected *to = &r->expected[hash_kind == 'U'];
+    once__redis_encode(&to->names, field, field_len);
+    once__redis_encode(&to->values, value.data, value.len);
     to->n++;
+    if (to->n == ARGS_MAX) expect_now(r);
 }
 
 /* --- values --- */
@@ -533,7 +565,7 @@ static void write_facts(once_redis *r)
     for (size_t i = 0; i < r->facts.n; i++) {
         const once_redis_fact *fact = &r->facts.at[i];
         if (!fact->written) continue;
-        if (fact->read) once__redis_expect_field(r, "f", fact->name, strlen(fact->name), fact->was);
+        if (fact->read) once__redis_expect_field(r, 'f', fact->name, strlen(fact->name), fact->was);
         if (fact->value.len) once__redis_do(r, "HSET", "f", (once_bytes){0}, 2);
         else once__redis_undo(r, "HDEL", "f", (once_bytes){0}, 1);
         put_text(r, fact->name);
@@ -589,21 +621,47 @@ static bool is_written(const once_redis *r, once_hash unique)
     return false;
 }
 
-/* What makes it the same one stays where another letter takes its place. */
+/* What makes them the same ones stays where another letter takes its place. */
+static void write_dropped_uniques(once_redis *r, const once_redis_dropped *list, size_t n)
+{
+    size_t gone = 0;
+    for (size_t i = 0; i < n; i++) gone += !is_written(r, list[i].unique);
+    if (gone) once__redis_undo(r, "HDEL", "U", (once_bytes){0}, gone);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char field[16];
+        if (is_written(r, list[i].unique)) continue;
+        once__redis_id_write(list[i].unique, field);
+        once__redis_put(r, field, sizeof field);
+    }
+}
+
 static void write_dropped_letters(once_redis *r)
 {
-    for (size_t i = 0; i < r->dropped.n; i++) {
-        const once_redis_dropped *dropped = &r->dropped.at[i];
-        char number[24];
-        unsigned char field[16];
-        const size_t len = number_text((int64_t)dropped->id, number);
-        once__redis_id_write(dropped->unique, field);
-        once__redis_undo(r, "DEL", "L", (once_bytes){number, len}, 0);
-        once__redis_undo(r, "ZREM", "d", dropped->consumer, 1);
-        once__redis_put(r, number, len);
-        if (is_written(r, dropped->unique)) continue;
-        once__redis_undo(r, "HDEL", "U", (once_bytes){0}, 1);
-        once__redis_put(r, field, sizeof field);
+    const once_redis_dropped *list = r->dropped.at;
+    once_redis_part *gone = &r->parts[ONCE_REDIS_DROPPED];
+    for (size_t at = 0, end; at < r->dropped.n; at = end) {
+        for (end = at + 1; end < r->dropped.n && end - at < ARGS_MAX && same(list[end].consumer, list[at].consumer);) end++;
+        once__redis_undo(r, "ZREM", "d", list[at].consumer, end - at);
+        for (size_t i = at; i < end; i++) {
+            char number[24];
+            const size_t len = number_text((int64_t)list[i].id, number);
+            once__redis_put(r, number, len);
+            declare(r, gone, "L", number, len);
+            gone->n++;
+        }
+        write_dropped_uniques(r, list + at, end - at);
+    }
+}
+
+/* --- audits --- */
+
+static void write_audits(once_redis *r)
+{
+    for (size_t at = 0, end; at < r->audits.n; at = end) {
+        const once_bytes consumer = r->audits.at[at].consumer;
+        for (end = at + 1; end < r->audits.n && end - at < ARGS_MAX && same(r->audits.at[end].consumer, consumer);) end++;
+        once__redis_do(r, "RPUSH", "a", consumer, end - at);
+        for (size_t i = at; i < end; i++) once__redis_put(r, r->audits.at[i].value.data, r->audits.at[i].value.len);
     }
 }
 
@@ -660,7 +718,7 @@ static void build(once_redis *r, bool whole)
     const once_redis_part *parts = r->parts;
     const size_t n = r->values[0].n + r->values[1].n, n_letters = parts[ONCE_REDIS_LETTERS].n, next = n_letters ? n_letters + LETTERS_AHEAD : 0;
     const size_t counts[] = {n, r->values[0].n, parts[ONCE_REDIS_FIELDS].n, parts[ONCE_REDIS_NEW].n, parts[ONCE_REDIS_COMMANDS].n,
-                             parts[ONCE_REDIS_REMOVALS].n, parts[ONCE_REDIS_GROUPS].n, n_letters, next, r->letters + 1};
+                             parts[ONCE_REDIS_REMOVALS].n, parts[ONCE_REDIS_DROPPED].n, parts[ONCE_REDIS_GROUPS].n, n_letters, next, r->letters + 1};
     enum { COUNTS = sizeof counts / sizeof *counts };
     size_t n_keys = 1 + n + next, n_args = 2 + COUNTS + 3 * n;
     for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) {
@@ -736,7 +794,9 @@ int once__redis_apply(once_redis *r, once_error *err)
 {
     if (!write_entries(r) || !write_indexes(r) || !write_letters(r)) return once__redis_nomem(err);
     write_dropped_letters(r);
+    write_audits(r);
     write_facts(r);
+    expect_now(r);
     if (!anything_to_write(r)) return r->url.wait && r->writes && r->slots.n ? wait_for_what_was_read(r, err) : ONCE_OK;
     if (!write_lanes(r)) return once__redis_nomem(err);
     write_new_names(r);
@@ -759,12 +819,16 @@ void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf))
         visit(&r->parts[i].keys);
         visit(&r->parts[i].args);
     }
+    for (size_t i = 0; i < 2; i++) {
+        visit(&r->expected[i].names);
+        visit(&r->expected[i].values);
+    }
 }
 
 void once__redis_commit_clear(once_redis *r)
 {
     once__redis_commit_each(r, once_buf_clear);
-    r->values[0].n = r->values[1].n = 0;
+    r->values[0].n = r->values[1].n = r->expected[0].n = r->expected[1].n = 0;
     for (size_t i = 0; i < ONCE_REDIS_PARTS; i++) r->parts[i].n = r->parts[i].n_keys = r->parts[i].n_args = 0;
 }
 

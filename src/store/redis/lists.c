@@ -10,7 +10,7 @@
 
 #include "base/banned.h"
 
-enum { PAGE = 256, LETTER_PAGE = 16 };
+enum { PAGE = 256, LETTER_PAGE = 16, LETTER_PAGE_MAX = 512, LETTER_PAGE_BYTES = 1 << 20 };
 
 static int damaged_list(once_redis *r, const char *kind, once_bytes consumer, once_error *err)
 {
@@ -388,54 +388,82 @@ int once__redis_list(once_store *store, once_bytes consumer, once_state state, o
     return once_state_finished(state) ? list_finished(&list, err) : list_open(&list, err);
 }
 
+/* The numbers of the next letters, up to `max`. */
+static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size_t max, uint64_t *ids, size_t *n, once_error *err)
+{
+    char from[32];
+    (void)snprintf(from, sizeof from, "(%llu", (unsigned long long)after);
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 7);
+    once__redis_text(&r->pipe, "ZRANGEBYSCORE");
+    once__redis_put_key(r, "d", consumer.data, consumer.len);
+    once__redis_text(&r->pipe, from);
+    once__redis_text(&r->pipe, "+inf");
+    once__redis_text(&r->pipe, "LIMIT");
+    once__redis_number(&r->pipe, 0);
+    once__redis_number(&r->pipe, (int64_t)max);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const redisReply *reply = r->pipe.replies[0];
+    *n = reply->elements < max ? reply->elements : max;
+    for (size_t i = 0; i < *n; i++) {
+        ids[i] = strtoull(reply->element[i]->str, NULL, 10);
+        if (ids[i] <= after) return damaged_list(r, "d", consumer, err); /* a member that is not its score: it would come again and again */
+        after = ids[i];
+    }
+    return ONCE_OK;
+}
+
+/* Their values, in the pipe's first reply. */
+static int ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err)
+{
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, n + 1);
+    once__redis_text(&r->pipe, "MGET");
+    for (size_t i = 0; i < n; i++) {
+        char number[24];
+        const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)ids[i]);
+        once__redis_put_key(r, "L", number, (size_t)len);
+    }
+    return once__redis_ask(r, err);
+}
+
+/* Shows a page of letters; the visitor may use the store, so they are copied. Their size is in `bytes`. */
+static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_letter_visit *visit, void *user, bool *ended, size_t *bytes, once_error *err)
+{
+    once_arena arena = {0};
+    once_letter *letters = once_arena_new(&arena, once_letter, n);
+    int rc = letters ? ask_letters(r, ids, n, err) : once__redis_nomem(err);
+    *bytes = 0;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        once_letter letter;
+        once_hash unique;
+        const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[i]);
+        *bytes += value.len;
+        if (!value.len) continue; /* dropped meanwhile */
+        if (!once__redis_read_letter(value, ids[i], &letter, &unique)) rc = once__redis_damaged_letter(r, ids[i], err);
+        else if (!once__letter_copy(&arena, &letter, &letters[i])) rc = once__redis_nomem(err);
+    }
+    for (size_t i = 0; i < n && rc == ONCE_OK && !*ended; i++)
+        if (letters[i].id && !visit(user, &letters[i])) *ended = true;
+    once_arena_release(&arena);
+    return rc;
+}
+
+/* Pages grow while letters are small. */
 int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
 {
     once_redis *r = (once_redis *)store;
-    int rc = ONCE_OK;
-    size_t n = LETTER_PAGE;
+    uint64_t ids[LETTER_PAGE_MAX];
+    size_t page = LETTER_PAGE, n = page, bytes = 0;
     bool ended = false;
-    while (rc == ONCE_OK && n == LETTER_PAGE && !ended) {
-        char from[32];
-        uint64_t ids[LETTER_PAGE];
-        (void)snprintf(from, sizeof from, "(%llu", (unsigned long long)after);
-        once__redis_pipe_clear(&r->pipe);
-        once__redis_command(&r->pipe, 7);
-        once__redis_text(&r->pipe, "ZRANGEBYSCORE");
-        once__redis_put_key(r, "d", consumer.data, consumer.len);
-        once__redis_text(&r->pipe, from);
-        once__redis_text(&r->pipe, "+inf");
-        once__redis_text(&r->pipe, "LIMIT");
-        once__redis_number(&r->pipe, 0);
-        once__redis_number(&r->pipe, LETTER_PAGE);
-        rc = once__redis_ask(r, err);
-        if (rc != ONCE_OK) break;
-        n = r->pipe.replies[0]->elements;
-        for (size_t i = 0; i < n && i < LETTER_PAGE; i++) ids[i] = strtoull(r->pipe.replies[0]->element[i]->str, NULL, 10);
-        if (n == 0) break;
-        once__redis_pipe_clear(&r->pipe);
-        once__redis_command(&r->pipe, n + 1);
-        once__redis_text(&r->pipe, "MGET");
-        for (size_t i = 0; i < n; i++) {
-            char number[24];
-            const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)ids[i]);
-            once__redis_put_key(r, "L", number, (size_t)len);
-        }
-        rc = once__redis_ask(r, err);
-        once_arena arena = {0}; /* the visitor may use the store */
-        once_letter letters[LETTER_PAGE];
-        bool there[LETTER_PAGE] = {false};
-        for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-            once_letter letter;
-            once_hash unique;
-            const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[i]);
-            if (!value.len) continue; /* dropped meanwhile */
-            if (!once__redis_read_letter(value, ids[i], &letter, &unique)) rc = once__redis_damaged_letter(r, ids[i], err);
-            else if (!once__letter_copy(&arena, &letter, &letters[i])) rc = once__redis_nomem(err);
-            else there[i] = true;
-        }
-        for (size_t i = 0; i < n && rc == ONCE_OK && !ended; i++)
-            if (there[i] && !visit(user, &letters[i])) ended = true;
-        once_arena_release(&arena);
+    int rc = ONCE_OK;
+    while (rc == ONCE_OK && n == page && !ended) {
+        if (bytes && bytes < LETTER_PAGE_BYTES && page < LETTER_PAGE_MAX) page *= 2;
+        else if (bytes > 4 * LETTER_PAGE_BYTES && page > LETTER_PAGE) page /= 2;
+        rc = next_letters(r, consumer, after, page, ids, &n, err);
+        if (rc != ONCE_OK || n == 0) break;
+        rc = show_letters(r, ids, n, visit, user, &ended, &bytes, err);
         after = ids[n - 1];
     }
     return rc;

@@ -139,6 +139,7 @@ enum once_redis_part_kind {
     ONCE_REDIS_NEW,    /* values where none was */
     ONCE_REDIS_COMMANDS,
     ONCE_REDIS_REMOVALS, /* commands that may leave nothing of their key: they come last */
+    ONCE_REDIS_DROPPED,  /* letters */
     ONCE_REDIS_GROUPS,   /* of claims, that some leave */
     ONCE_REDIS_LETTERS,
     ONCE_REDIS_PARTS
@@ -149,11 +150,27 @@ typedef struct once_redis_part {
     size_t n, n_keys, n_args;
 } once_redis_part;
 
+/* Fields of a hash that the commit compares, encoded. */
+typedef struct once_redis_expected {
+    once_buf names, values;
+    size_t n;
+} once_redis_expected;
+
+typedef struct once_redis_audit {
+    once_bytes consumer, value;
+} once_redis_audit;
+
 typedef struct once_redis_dropped {
     uint64_t id;
     once_hash unique;
     once_bytes consumer;
 } once_redis_dropped;
+
+/* A letter that was read before it was asked for; empty: it is not there. */
+typedef struct once_redis_ahead {
+    uint64_t id;
+    once_bytes value;
+} once_redis_ahead;
 
 typedef struct once_redis {
     once_shelf shelf;
@@ -190,12 +207,17 @@ typedef struct once_redis {
     ONCE_REDIS_LIST(once_redis_fact) facts;
     ONCE_REDIS_LIST(once_redis_letter) puts;  /* letters that the commit writes */
     ONCE_REDIS_LIST(once_redis_dropped) dropped; /* letters */
+    once_redis_map dropped_map, dropped_uniques; /* of these: by number, and by what makes them unique */
+    ONCE_REDIS_LIST(once_redis_audit) audits;
+    ONCE_REDIS_LIST(once_redis_ahead) ahead;
+    size_t ahead_at;
     uint64_t stamp; /* of everything that this transaction writes */
     bool assumed;   /* something was not read */
 
     /* arguments of the commit script, encoded */
     once_redis_values values[2]; /* that were there; the second ones are large */
     once_redis_part parts[ONCE_REDIS_PARTS];
+    once_redis_expected expected[2]; /* of "f" and "U" */
     once_redis_part *command; /* where the last command was begun */
     once_buf value, key;      /* whatever is being written */
 
@@ -271,6 +293,13 @@ int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order,
 /* The slot was saved: its lanes learn about it. */
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err);
 
+/* --- letters (letters.c) --- */
+
+int once__redis_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
+int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err);
+int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err);
+int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
+
 /* --- what does not fit (misplaced.c) --- */
 
 /* An index, or the front of a lane, names an entry that is something else. An error if that is damage; otherwise somebody was quicker, which
@@ -293,7 +322,8 @@ void once__redis_kept_count(once_redis *r);     /* how it was in this batch of c
 void once__redis_do(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n);
 void once__redis_undo(once_redis *r, const char *command, const char *kind, once_bytes rest, size_t n);
 void once__redis_put(once_redis *r, const void *data, size_t len);
-void once__redis_expect_field(once_redis *r, const char *hash_kind, const void *field, size_t field_len, once_bytes value);
+/* The field of the hash of facts ('f') or of uniques ('U') must have that value. */
+void once__redis_expect_field(once_redis *r, char hash_kind, const void *field, size_t field_len, once_bytes value);
 int once__redis_apply(once_redis *r, once_error *err);
 int once__redis_load_script(once_redis *r, once_error *err);
 void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf));

@@ -32,10 +32,12 @@ void once__redis_pause(once_redis *r, int64_t max_ms)
 
 static void tx_over(once_redis *r)
 {
-    r->slots.n = r->lanes.n = r->facts.n = r->puts.n = r->dropped.n = 0;
+    r->slots.n = r->lanes.n = r->facts.n = r->puts.n = r->dropped.n = r->ahead.n = r->audits.n = 0;
     r->assumed = false;
     once__redis_map_clear(&r->slot_map);
     once__redis_map_clear(&r->lane_map);
+    if (r->dropped_map.n) once__redis_map_clear(&r->dropped_map);
+    if (r->dropped_uniques.n) once__redis_map_clear(&r->dropped_uniques);
     once__redis_commit_clear(r);
     once__redis_pipe_clear(&r->pipe);
     once_arena_reset(&r->arena);
@@ -254,144 +256,18 @@ static int redis_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int
     return rc == ONCE_OK ? once__redis_lane_equals(r, lane, order, seen_ms, err) : rc;
 }
 
-/* --- letters and audits --- */
-
-static bool was_dropped(const once_redis *r, once_hash unique)
-{
-    for (size_t i = 0; i < r->dropped.n; i++)
-        if (once_hash_equal(r->dropped.at[i].unique, unique)) return true;
-    return false;
-}
-
-static int put_pending(once_redis *r, const once_letter *letter, once_hash unique, once_bytes stored, once_error *err)
-{
-    if (!ONCE_REDIS_ROOM(r->puts)) return once__redis_nomem(err);
-    once_redis_letter *to = &r->puts.at[r->puts.n];
-    *to = (once_redis_letter){.unique = unique};
-    if (!once__letter_copy(&r->arena, letter, &to->letter)) return once__redis_nomem(err);
-    if (stored.len && !once_arena_copy(&r->arena, stored, &to->stored)) return once__redis_nomem(err);
-    r->puts.n++;
-    return ONCE_OK;
-}
-
-static int count_pending(once_redis *r, once_redis_letter *kept, const once_letter *again, once_error *err)
-{
-    if (!once_hash_is_zero(again->entry)) return ONCE_OK;
-    once__letter_again(&kept->letter, again);
-    return once__letter_copy(&r->arena, &kept->letter, &kept->letter) ? ONCE_OK : once__redis_nomem(err);
-}
-
-/* One that the server has, and that has come again. */
-static int count_stored(once_redis *r, once_bytes number, const once_letter *again, once_hash unique, once_error *err)
-{
-    once_letter kept;
-    char text[24];
-    if (number.len >= sizeof text) return once__redis_damaged(r, "a letter", err);
-    memcpy(text, number.data, number.len);
-    text[number.len] = 0;
-    once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 2);
-    once__redis_text(&r->pipe, "GET");
-    once__redis_put_key(r, "L", text, strlen(text));
-    const int rc = once__redis_ask(r, err);
-    if (rc != ONCE_OK) return rc;
-    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
-    if (!value.len) return once__redis_conflict(r, err); /* dropped meanwhile */
-    if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique)) return once__redis_damaged_letter(r, strtoull(text, NULL, 10), err);
-    once__letter_again(&kept, again);
-    return put_pending(r, &kept, unique, value, err);
-}
-
-static int redis_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
-{
-    once_redis *r = once__redis_of(shelf);
-    unsigned char field[16];
-    once__redis_id_write(unique, field);
-    *fresh = false;
-    for (size_t i = 0; i < r->puts.n; i++)
-        if (once_hash_equal(r->puts.at[i].unique, unique)) return count_pending(r, &r->puts.at[i], letter, err);
-    once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 3);
-    once__redis_text(&r->pipe, "HGET");
-    once__redis_put_key(r, "U", NULL, 0);
-    once__redis_arg(&r->pipe, field, sizeof field);
-    const int rc = once__redis_ask(r, err);
-    if (rc != ONCE_OK) return rc;
-    const once_bytes number = once__redis_bytes(r->pipe.replies[0]);
-    *fresh = number.len == 0 || was_dropped(r, unique);
-    if (!*fresh) return once_hash_is_zero(letter->entry) ? count_stored(r, number, letter, unique, err) : ONCE_OK;
-    once__redis_expect_field(r, "U", field, sizeof field, number);
-    return put_pending(r, letter, unique, (once_bytes){0}, err);
-}
-
-static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *unique, bool *found, once_error *err)
-{
-    char number[24];
-    const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
-    *found = false;
-    for (size_t i = 0; i < r->dropped.n; i++)
-        if (r->dropped.at[i].id == id) return ONCE_OK;
-    for (size_t i = 0; i < r->puts.n; i++) { /* as it was counted in this transaction */
-        if (r->puts.at[i].letter.id != id) continue;
-        *out = r->puts.at[i].letter;
-        *unique = r->puts.at[i].unique;
-        *found = true;
-        return ONCE_OK;
-    }
-    once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 2);
-    once__redis_text(&r->pipe, "GET");
-    once__redis_put_key(r, "L", number, (size_t)len);
-    const int rc = once__redis_ask(r, err);
-    if (rc != ONCE_OK) return rc;
-    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
-    *found = value.len > 0;
-    return !*found || once__redis_read_letter(value, id, out, unique) ? ONCE_OK : once__redis_damaged_letter(r, id, err);
-}
-
-static int redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
-{
-    once_redis *r = once__redis_of(shelf);
-    once_letter letter;
-    once_hash unique;
-    const int rc = find_letter(r, id, &letter, &unique, found, err);
-    if (rc != ONCE_OK || !*found) return rc;
-    return once__letter_copy(arena, &letter, out) ? ONCE_OK : once__redis_nomem(err);
-}
-
-static int redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
-{
-    once_redis *r = once__redis_of(shelf);
-    once_letter letter;
-    once_hash unique;
-    bool found;
-    char number[24];
-    unsigned char field[16];
-    const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
-    const int rc = find_letter(r, id, &letter, &unique, &found, err);
-    if (rc != ONCE_OK || !found) return rc;
-    once_redis_dropped dropped = {.id = id, .unique = unique};
-    if (!ONCE_REDIS_ROOM(r->dropped) || !once_arena_copy(&r->arena, letter.scope.consumer, &dropped.consumer)) return once__redis_nomem(err);
-    for (size_t i = 0; i < r->puts.n; i++) { /* one that was only counted is not written any more */
-        if (r->puts.at[i].letter.id != id) continue;
-        memmove(&r->puts.at[i], &r->puts.at[i + 1], (r->puts.n - i - 1) * sizeof *r->puts.at);
-        r->puts.n--;
-        break;
-    }
-    r->dropped.at[r->dropped.n++] = dropped;
-    once__redis_id_write(unique, field);
-    once__redis_expect_field(r, "U", field, sizeof field, (once_bytes){number, (size_t)len}); /* or somebody else dropped it */
-    return ONCE_OK;
-}
+/* --- audits --- */
 
 static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
+    once_redis_audit to;
     once_buf_clear(&r->value);
     once__redis_write_audit(&r->value, audit);
-    if (r->value.failed) return once__redis_nomem(err);
-    once__redis_do(r, "RPUSH", "a", audit->consumer, 1);
-    once__redis_put(r, r->value.data, r->value.len);
+    if (r->value.failed || !ONCE_REDIS_ROOM(r->audits) || !once_arena_copy(&r->arena, once_buf_bytes(&r->value), &to.value) ||
+        !once_arena_copy(&r->arena, audit->consumer, &to.consumer))
+        return once__redis_nomem(err);
+    r->audits.at[r->audits.n++] = to;
     return ONCE_OK;
 }
 
@@ -408,8 +284,9 @@ const once_shelf_ops once__redis_shelf = {
     .lane_equals = redis_lane_equals,
     .due = once__redis_due,
     .by_token = once__redis_by_token,
-    .letter_put = redis_letter_put,
-    .letter_get = redis_letter_get,
-    .letter_drop = redis_letter_drop,
+    .letter_put = once__redis_letter_put,
+    .letters_ahead = once__redis_letters_ahead,
+    .letter_get = once__redis_letter_get,
+    .letter_drop = once__redis_letter_drop,
     .audit_put = redis_audit_put,
 };

@@ -386,7 +386,7 @@ static void redis_close(once_store *store)
     once__redis_commit_each(r, once_buf_release);
     once_buf_release(&r->value);
     once_buf_release(&r->key);
-    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->puts.at, r->dropped.at, r->names.at,
+    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->puts.at, r->dropped.at, r->ahead.at, r->audits.at, r->dropped_map.at, r->dropped_uniques.at, r->names.at,
                            r->slot_map.at, r->lane_map.at, r->name_map.at, r->kept.at, r->kept_map.at};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
     explicit_bzero(&r->url, sizeof r->url);
@@ -471,7 +471,7 @@ static void redis_describe(once_store *store, char *out, size_t size)
         .summary = text, .open = open_it, .close = redis_close, .claim = redis_claim, .settle = redis_settle, .extend = redis_extend,    \
         .accept = redis_accept, .take = redis_take, .begin = once__engine_begin, .commit = once__engine_commit,       \
         .rollback = once__engine_rollback, .describe = redis_describe, .bury = redis_bury, .exhume = redis_exhume,    \
-        .forget = redis_forget, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
+        .forget = redis_forget, .letters_ahead = once__engine_letters_ahead, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
         .discard = redis_discard, .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
         .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
         .look = once__engine_look, .why = once__engine_why,                                                             \

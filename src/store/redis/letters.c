@@ -1,0 +1,214 @@
+/* Dead letters in a transaction. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis/redis.h"
+
+#include "base/banned.h"
+
+static bool has_unique(const void *list, uint32_t at, const void *what)
+{
+    return once_hash_equal(((const once_redis_dropped *)list)[at].unique, *(const once_hash *)what);
+}
+
+static bool has_number(const void *list, uint32_t at, const void *what) { return ((const once_redis_dropped *)list)[at].id == *(const uint64_t *)what; }
+
+static bool was_dropped(once_redis *r, once_hash unique)
+{
+    const uint32_t *place = r->dropped.n ? once__redis_map_find(&r->dropped_uniques, unique.a, has_unique, r->dropped.at, &unique) : NULL;
+    return place && *place;
+}
+
+static bool number_was_dropped(once_redis *r, uint64_t id)
+{
+    const uint32_t *place = r->dropped.n ? once__redis_map_find(&r->dropped_map, id, has_number, r->dropped.at, &id) : NULL;
+    return place && *place;
+}
+
+static bool note_dropped(once_redis *r, const once_redis_dropped *dropped)
+{
+    uint32_t *by_number = once__redis_map_find(&r->dropped_map, dropped->id, has_number, r->dropped.at, &dropped->id);
+    uint32_t *by_unique = once__redis_map_find(&r->dropped_uniques, dropped->unique.a, has_unique, r->dropped.at, &dropped->unique);
+    if (!by_number || !by_unique || !ONCE_REDIS_ROOM(r->dropped)) return false;
+    r->dropped.at[r->dropped.n++] = *dropped;
+    if (!*by_number) r->dropped_map.n++;
+    if (!*by_unique) r->dropped_uniques.n++;
+    *by_number = *by_unique = (uint32_t)r->dropped.n;
+    return true;
+}
+
+static int put_pending(once_redis *r, const once_letter *letter, once_hash unique, once_bytes stored, once_error *err)
+{
+    if (!ONCE_REDIS_ROOM(r->puts)) return once__redis_nomem(err);
+    once_redis_letter *to = &r->puts.at[r->puts.n];
+    *to = (once_redis_letter){.unique = unique};
+    if (!once__letter_copy(&r->arena, letter, &to->letter)) return once__redis_nomem(err);
+    if (stored.len && !once_arena_copy(&r->arena, stored, &to->stored)) return once__redis_nomem(err);
+    r->puts.n++;
+    return ONCE_OK;
+}
+
+static int count_pending(once_redis *r, once_redis_letter *kept, const once_letter *again, once_error *err)
+{
+    if (!once_hash_is_zero(again->entry)) return ONCE_OK;
+    once__letter_again(&kept->letter, again);
+    return once__letter_copy(&r->arena, &kept->letter, &kept->letter) ? ONCE_OK : once__redis_nomem(err);
+}
+
+/* One that the server has, and that has come again. */
+static int count_stored(once_redis *r, once_bytes number, const once_letter *again, once_hash unique, once_error *err)
+{
+    once_letter kept;
+    char text[24];
+    if (number.len >= sizeof text) return once__redis_damaged(r, "a letter", err);
+    memcpy(text, number.data, number.len);
+    text[number.len] = 0;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 2);
+    once__redis_text(&r->pipe, "GET");
+    once__redis_put_key(r, "L", text, strlen(text));
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
+    if (!value.len) return once__redis_conflict(r, err); /* dropped meanwhile */
+    if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique)) return once__redis_damaged_letter(r, strtoull(text, NULL, 10), err);
+    once__letter_again(&kept, again);
+    return put_pending(r, &kept, unique, value, err);
+}
+
+int once__redis_letter_put(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    unsigned char field[16];
+    once__redis_id_write(unique, field);
+    *fresh = false;
+    for (size_t i = 0; i < r->puts.n; i++)
+        if (once_hash_equal(r->puts.at[i].unique, unique)) return count_pending(r, &r->puts.at[i], letter, err);
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 3);
+    once__redis_text(&r->pipe, "HGET");
+    once__redis_put_key(r, "U", NULL, 0);
+    once__redis_arg(&r->pipe, field, sizeof field);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes number = once__redis_bytes(r->pipe.replies[0]);
+    *fresh = number.len == 0 || was_dropped(r, unique);
+    if (!*fresh) return once_hash_is_zero(letter->entry) ? count_stored(r, number, letter, unique, err) : ONCE_OK;
+    once__redis_expect_field(r, 'U', field, sizeof field, number);
+    return put_pending(r, letter, unique, (once_bytes){0}, err);
+}
+
+/* It was read ahead: what it is, or that it is not there. */
+static const once_redis_ahead *find_ahead(once_redis *r, uint64_t id)
+{
+    for (size_t i = 0; i < r->ahead.n; i++) { /* mostly they are asked for in their order */
+        const once_redis_ahead *ahead = &r->ahead.at[(r->ahead_at + i) % r->ahead.n];
+        if (ahead->id != id) continue;
+        r->ahead_at = (size_t)(ahead - r->ahead.at);
+        return ahead;
+    }
+    return NULL;
+}
+
+static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *unique, bool *found, once_error *err)
+{
+    char number[24];
+    const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
+    *found = false;
+    if (number_was_dropped(r, id)) return ONCE_OK;
+    for (size_t i = 0; i < r->puts.n; i++) { /* as it was counted in this transaction */
+        if (r->puts.at[i].letter.id != id) continue;
+        *out = r->puts.at[i].letter;
+        *unique = r->puts.at[i].unique;
+        *found = true;
+        return ONCE_OK;
+    }
+    const once_redis_ahead *ahead = find_ahead(r, id);
+    once_bytes value = ahead ? ahead->value : (once_bytes){0};
+    if (!ahead) {
+        once__redis_pipe_clear(&r->pipe);
+        once__redis_command(&r->pipe, 2);
+        once__redis_text(&r->pipe, "GET");
+        once__redis_put_key(r, "L", number, (size_t)len);
+        const int rc = once__redis_ask(r, err);
+        if (rc != ONCE_OK) return rc;
+        value = once__redis_bytes(r->pipe.replies[0]);
+    }
+    *found = value.len > 0;
+    return !*found || once__redis_read_letter(value, id, out, unique) ? ONCE_OK : once__redis_damaged_letter(r, id, err);
+}
+
+int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_letter letter;
+    once_hash unique;
+    const int rc = find_letter(r, id, &letter, &unique, found, err);
+    if (rc != ONCE_OK || !*found) return rc;
+    return once__letter_copy(arena, &letter, out) ? ONCE_OK : once__redis_nomem(err);
+}
+
+int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_letter letter;
+    once_hash unique;
+    bool found;
+    char number[24];
+    unsigned char field[16];
+    const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)id);
+    const int rc = find_letter(r, id, &letter, &unique, &found, err);
+    if (rc != ONCE_OK || !found) return rc;
+    once_redis_dropped dropped = {.id = id, .unique = unique};
+    if (!once_arena_copy(&r->arena, letter.scope.consumer, &dropped.consumer) || !note_dropped(r, &dropped)) return once__redis_nomem(err);
+    for (size_t i = 0; i < r->puts.n; i++) { /* one that was only counted is not written any more */
+        if (r->puts.at[i].letter.id != id) continue;
+        memmove(&r->puts.at[i], &r->puts.at[i + 1], (r->puts.n - i - 1) * sizeof *r->puts.at);
+        r->puts.n--;
+        break;
+    }
+    once__redis_id_write(unique, field);
+    once__redis_expect_field(r, 'U', field, sizeof field, (once_bytes){number, (size_t)len}); /* or somebody else dropped it */
+    return ONCE_OK;
+}
+
+/* --- many at once --- */
+
+/* The entry that died with the letter; of a letter without one, that of its key. */
+static once_hash entry_of(const once_redis *r, const once_letter *letter)
+{
+    if (!once_hash_is_zero(letter->entry) || letter->key.len == 0) return letter->entry;
+    return once_key_id(r->shelf.store.secret, &letter->scope, letter->key);
+}
+
+int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_hash *entries = once_arena_alloc(&r->arena, (n + 1) * sizeof *entries);
+    size_t n_entries = 0;
+    r->ahead.n = r->ahead_at = 0;
+    if (!entries) return once__redis_nomem(err);
+    if (n == 0) return ONCE_OK;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, n + 1);
+    once__redis_text(&r->pipe, "MGET");
+    for (size_t i = 0; i < n; i++) {
+        char number[24];
+        const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)ids[i]);
+        once__redis_put_key(r, "L", number, (size_t)len);
+    }
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    if (r->pipe.replies[0]->elements != n) return once__redis_damaged(r, "a reply", err);
+    for (size_t i = 0; i < n; i++) {
+        once_redis_ahead ahead = {.id = ids[i]};
+        once_letter letter;
+        once_hash unique;
+        const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[i]);
+        if (!ONCE_REDIS_ROOM(r->ahead) || (value.len && !once_arena_copy(&r->arena, value, &ahead.value))) return once__redis_nomem(err);
+        r->ahead.at[r->ahead.n++] = ahead;
+        if (value.len && once__redis_read_letter(ahead.value, ids[i], &letter, &unique)) entries[n_entries++] = entry_of(r, &letter);
+    }
+    return once__redis_prefetch(r, entries, n_entries, NULL, 0, false, err);
+}

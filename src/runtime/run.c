@@ -37,6 +37,7 @@ typedef struct worker {
     void *on;
     const char *trouble; /* the event that is logged when an action fails */
     unsigned failures;   /* in a row */
+    bool warned;         /* of these */
 } worker;
 
 struct running {
@@ -96,6 +97,9 @@ static bool concerns_both(once_action_kind kind)
     }
 }
 
+/* So many lost races in a row, less one, are what workers beside each other do to each other. */
+enum { ROUTINE_RACES = 8 };
+
 /* What failed, when it goes on; otherwise the caller is told. A server may be away for days. A message's fault is in its own outcome, not
  * here: a commit may be where it shows first. */
 static void report(worker *w, const once_action *done) /* @locks: lock */
@@ -103,10 +107,13 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
     if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
         if (!concerns_both(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
-        if (w->failures > 1) once_log(ONCE_LOG_WARN, w->trouble, "%s: works again, after %u failures", once_action_name(done->kind), w->failures);
+        if (w->failures > 1) once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->trouble, "%s: works again, after %u failures", once_action_name(done->kind), w->failures);
         w->failures = 0;
+        w->warned = false;
     } else if (once__worth_saying(++w->failures) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
-        once_log(ONCE_LOG_WARN, w->trouble, "%s: %s; trying again", once_action_name(done->kind), done->error.text);
+        const bool routine = done->status == ONCE_E_ABORTED && w->failures < ROUTINE_RACES && !w->warned;
+        w->warned |= !routine;
+        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, w->trouble, "%s: %s; trying again", once_action_name(done->kind), done->error.text);
     }
 }
 

@@ -1,6 +1,7 @@
 """Pipelines on a Redis store: kills of either side, pauses, lost replies, several processes, durability, passwords, cluster."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -444,6 +445,42 @@ def test_tls_a_certificate_of_the_same_ca_for_another_address(tmp_path):
         for host, status in [("127.0.0.1", 3), ("127.0.0.2", 0)]:
             ended = Pipeline(tmp_path, CONFIG, store=f"rediss://{host}:{port}/0?name=once&cacert=ca.pem").once("check", "p.yaml")
             assert (ended.status, "IP address mismatch" in ended.err) == (status, status == 3), (host, ended)
+
+
+# ---- beside each other ----
+
+def test_f48_losing_a_race_is_not_a_warning(tmp_path, redis):
+    """Workers in the same lanes lose races all the time. It is in the log for whoever wants to know."""
+    work = fenced(tmp_path, redis, n=400, workers=4, lease="30s", batch=8, config=COMMANDS + 'order: "${/lane}"\n')
+    work.p.write(*[{"id": f"k{i}", "lane": f"l{i % 3}"} for i in range(400)])
+    for level in ("warn", "debug"):
+        running = [work.p.start("--log-level", level) for _ in range(4)]
+        try:
+            ended = [r.end() for r in running]
+        finally:
+            for r in running:
+                r.__exit__()
+        for e in ended:
+            assert e.status == 0, e
+        said = [line for e in ended for line in e.err.splitlines() if "event=unclean" not in line]
+        if level == "warn":
+            assert not said, said
+            work.p.write(*[{"id": f"again{i}", "lane": f"l{i % 3}"} for i in range(400)])
+        else:
+            assert any("at the same moment" in line and "level=debug" in line for line in said), "there were no races"
+
+
+def test_f35_replay_moves_many_letters_in_few_round_trips(tmp_path, redis):
+    """By what the server counts, so that it does not depend on how fast anything is. Letters with entries, and those without."""
+    work = fenced(tmp_path, redis, n=0, workers=4, lease="30s", attempts=1, batch=100, script="#!/bin/sh\nexit 65\n")
+    work.p.write(*[{"id": f"k{i}"} for i in range(300)], *["{bad %d" % i for i in range(100)])
+    counts(work.p.run(status=1), received=400, dead=400, attempts=300)
+    redis.call("CONFIG", "RESETSTAT")
+    replayed = work.p.once("replay", "--all", "--json", work.p.name).json["counts"]
+    assert (replayed["run"], replayed["still_dead"]) == (300, 100), replayed
+    calls = dict(re.findall(r"cmdstat_(\w+):calls=(\d+)", redis.call("INFO", "commandstats").decode()))
+    assert sum(int(calls.get(name, 0)) for name in ("get", "mget", "hget", "evalsha", "zrangebyscore")) < 150, str(calls)  # 64 to find the last one
+    assert redis.call("ZCARD", "{once}dc") == 100 and redis.call("ZCARD", "{once}iWc") == 300 and redis.call("LLEN", "{once}ac") == 300
 
 
 # ---- cluster ----

@@ -433,6 +433,7 @@ static bool gives_way(const once_entry *entry, const once_lane *lane, const once
 {
     if (entry->state != ONCE_STATE_WAITING || entry->attempt == 0 || !has_other_content(entry, r)) return false;
     if ((entry->silent || entry->maybe) && !ONCE_PLANTED(maybe_replaced)) return false;
+    if (entry->old_key) return false; /* it may be from when only the last attempt was known */
     return (!entry->fixed || ONCE_PLANTED(takes_turns)) && has_same_place(entry, r) && !is_too_old(lane, r, now_ms);
 }
 

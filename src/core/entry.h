@@ -22,7 +22,7 @@
  * the body that it replaced, if the store has it, becomes the conflict letter. Not where an attempt may have had its effect (`silent`,
  * `maybe`), nor where somebody has the claim; not before the first attempt (nothing is wrong with that message as far as anybody knows,
  * and who of two comes first would be chance); not at another place of its lane, which others are ordered by; not by a message that is
- * too old, which may have been done and forgotten. And once in a life (`fixed`): a broker brings both again, and they must not take turns.
+ * too old, which may have been done and forgotten; not where an older once may have forgotten what an attempt did. And once in a life (`fixed`): a broker brings both again, and they must not take turns.
  *
  * An effect that is idempotent by nature (`natural`) needs no memory: what would become done, already, rejected or stale
  * becomes absent, and only its lane's version is kept. So an equal delivery runs again, in a versioned lane too, where an

@@ -276,6 +276,17 @@ static void f26_f71_a_message_that_is_too_old_replaces_nothing(fixture *f)
     assert_answer(do_claim(f, &young), RUN);
 }
 
+/* Before there were new idempotency keys an entry only knew whether its last attempt may have had its effect. */
+static void f26_what_is_from_before_is_not_replaced(fixture *f)
+{
+    once_request first = ask_content(f, "k", 1);
+    first.old_key = true;
+    const once_request other = ask_content(f, "k", 2);
+    do_claim(f, &first);
+    settle_content(f, &first, ONCE_RETRY, true, false);
+    assert_conflict(f, &other);
+}
+
 static void f26_without_a_body_in_the_store_there_is_no_letter(fixture *f)
 {
     const once_request first = ask_content(f, "k", 1), other = ask_content(f, "k", 2);
@@ -428,6 +439,7 @@ const conform_test conform_replace[] = {
     CONFORM_WITH(f26_what_followed_an_attempt_without_an_end_is_not_replaced, KEEPS),
     CONFORM_WITH(f26_what_a_person_had_run_again_is_not_replaced, KEEPS),
     CONFORM_WITH(f26_f71_a_message_that_is_too_old_replaces_nothing, KEEPS),
+    CONFORM_WITH(f26_what_is_from_before_is_not_replaced, KEEPS),
     CONFORM_WITH(f26_without_a_body_in_the_store_there_is_no_letter, KEEPS),
     CONFORM_WITH(f26_f76_replacing_may_be_repeated, KEEPS),
     CONFORM_WITH(f26_replacing_and_its_letter_are_one_step, KEEPS | ONCE_STORE_TX),

@@ -127,3 +127,22 @@ def test_f26_what_was_not_tried_is_not_replaced(tmp_path):
     assert effects(p) == [5]
     (letter,) = letters(p)
     assert json.loads(letter["body"]) == THIRD
+
+
+POINTS = ["claim_after", "settle_after", "commit_before", "commit_after", "ack_before"]
+
+
+@pytest.mark.parametrize("hit", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("config", [EXEC, SQL], ids=["exec", "sql"])
+def test_f09_f26_killed_while_it_is_replaced(tmp_path, config, point, hit):
+    """Wherever it was killed: one effect at most, and each of the two is a dead letter or what its key stands for, and not both."""
+    p = pipeline(tmp_path, config.replace("1h..1h", "1ms..2ms") + "lease: 1s\nbatch: {max: 1}\n")
+    p.write(WRONG, RIGHT)
+    assert p.try_run(failpoint=f"{point}:kill:{hit}").killed
+    p.try_run()
+    (entry,) = p.explain("a")
+    assert entry["state"] in ("done", "unknown", "dead"), entry
+    stands = [] if entry["state"] == "dead" else [{"1": -5, "2": 5}[entry["point"]]]
+    assert sorted([json.loads(letter["body"])["amount"] for letter in letters(p)] + stands) == [-5, 5], (entry, letters(p))
+    assert effects(p) in ([[5]] if entry["state"] == "done" else [[], [5]] if entry["state"] == "unknown" else [[]]), entry

@@ -234,7 +234,7 @@ static void make_messages(sim_world *world)
             sim_fired(world, SIM_resent);
         }
         const bool fails = world->keys[i].fate == FATE_FAILS || world->keys[i].fate == FATE_POISON; /* a correction may come in time */
-        if (!too_old && !world->versioned && !natural && sim_chance(world, fails ? 30 : 5)) {
+        if (!too_old && !world->twins && !natural && sim_chance(world, fails ? 30 : 5)) { /* contents of twins are their own story */
             message_add(world, i, 1, false, false);
             sim_fired(world, SIM_conflicting);
         }

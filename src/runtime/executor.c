@@ -329,7 +329,8 @@ static void take_rate(once_executor *x)
     const int64_t now_ns = once_env_mono_ns(x->store->env);
     const double seconds = (double)(now_ns - x->rate_at_ns) / 1e9;
     if (x->rate_at_ns && seconds < 1) return;
-    if (x->rate_at_ns) x->worker->rate = (uint64_t)((double)(x->worker->done - x->rate_done) / seconds + 0.5);
+    const uint64_t more = x->worker->done > x->rate_done ? x->worker->done - x->rate_done : 0; /* a commit that failed takes its part back */
+    if (x->rate_at_ns) x->worker->rate = (uint64_t)((double)more / seconds + 0.5);
     x->rate_at_ns = now_ns;
     x->rate_done = x->worker->done;
 }

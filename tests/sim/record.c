@@ -48,24 +48,41 @@ bool sim_record_superseded(const sim_world *world, const sim_key *k)
     return lane->has_top && lane->top >= k->version && !sim_record_differs(world, k);
 }
 
+/* The time since its first failure when it was claimed last, as a store measures it whose clock runs a tenth faster, or slower. */
+static bool may_be_for_long(const sim_world *world, const sim_key *k)
+{
+    return world->retry_for_ms && k->failing_ms && (k->asked_ms - k->failing_ms + 2) * 11 >= world->retry_for_ms * 10;
+}
+
+static bool must_be_for_long(const sim_world *world, const sim_key *k)
+{
+    return world->retry_for_ms && k->failing_ms && (k->asked_ms - k->failing_ms - 2) * 9 > world->retry_for_ms * 10;
+}
+
+static void count_failure(sim_key *k, int64_t at_ms)
+{
+    if (!k->failing_ms) k->failing_ms = at_ms;
+}
+
 /* Its message may have died: by its own fault, or because claims on it ended without a word too often. */
 static bool may_die(const sim_world *world, const sim_key *k)
 {
     const uint32_t spent = k->failures + k->silent;
     const sim_flight *f = flight_of(world, k);
-    if (f && (f->said == ONCE_RETRY || f->said == ONCE_UNKNOWN)) return spent + 1 >= world->attempts;
+    const bool over = may_be_for_long(world, k), last = spent + 1 >= world->attempts || over;
+    if (f && (f->said == ONCE_RETRY || f->said == ONCE_UNKNOWN)) return last;
     if (f) return f->said == ONCE_DEAD;
     switch (handler_of(world, k)->external ? FATE_FINE : k->fate) {
     case FATE_DEAD: return true;
     case FATE_POISON:
-        if (spent + 1 >= world->attempts) return true;
+        if (last) return true;
         break;
     case FATE_FAILS:
-        if (k->failures < k->fails && spent + 1 >= world->attempts) return true;
+        if (k->failures < k->fails && last) return true;
         break;
     default: break;
     }
-    if ((k->silent > 0 || k->maybe) && spent >= world->attempts) return true;
+    if ((k->silent > 0 || k->maybe) && (spent >= world->attempts || over)) return true;
     return world->gap_dead && k->behind_gap;
 }
 
@@ -179,6 +196,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     if (in_hand) {
         if (k->orphaned) world->given_up_hidden += k->missing; /* the second one that was told so did not settle it either */
         k->orphaned = k->ever_maybe = true;
+        count_failure(k, note->at_ms);
         if (!may_be_over(world, k, note->at_ms))
             sim_violation(world, "key %d: a claim of %lld ms was given to another after %lld ms", note->key,
                           (long long)world->lease_ms, (long long)(note->at_ms - k->granted_ms));
@@ -197,6 +215,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     if (!again) k->let_in = k->granted && !k->behind_gap;
     k->granted = true;
     k->open = true;
+    k->asked_ms = note->at_ms;
     k->excused = k->dropped = false;
     k->taken = note->taken;
     if (has_gap(world, k) && !k->behind_gap) {
@@ -409,7 +428,8 @@ static void died(sim_world *world, sim_key *k, int key, bool accused)
     k->failures += accused;
     world->letters++;
     if (++k->letters > 1) sim_violation(world, "key %d: a second dead letter", key);
-    if (accused ? k->failures + k->silent < world->attempts : !may_die(world, k))
+    if (may_be_for_long(world, k) && k->failures + k->silent + 1 < world->attempts) sim_fired(world, SIM_retry_for);
+    if (accused ? k->failures + k->silent < world->attempts && !may_be_for_long(world, k) : !may_die(world, k))
         sim_violation(world, "key %d: became a dead letter after %u failures and %u lost claims of %u", key,
                       k->failures, k->silent, world->attempts);
 }
@@ -417,7 +437,11 @@ static void died(sim_world *world, sim_key *k, int key, bool accused)
 static void failed(sim_world *world, sim_key *k, const sim_note *note)
 {
     k->failures++;
+    count_failure(k, note->at_ms);
     own(world, k);
+    if (must_be_for_long(world, k))
+        sim_violation(world, "key %d: tried again %lld ms after its first failure, and %lld ms are allowed", note->key,
+                      (long long)(k->asked_ms - k->failing_ms), (long long)world->retry_for_ms);
     if (!handler_of(world, k)->external && k->fate != FATE_FAILS && k->fate != FATE_POISON && !note->hung_up)
         sim_violation(world, "key %d: a retry without a failure", note->key);
     if (k->failures >= world->attempts)
@@ -428,6 +452,7 @@ static void failed(sim_world *world, sim_key *k, const sim_note *note)
 static void forgotten(sim_key *k)
 {
     k->failures = k->silent = k->letters = 0;
+    k->failing_ms = 0;
     k->maybe = k->orphaned = k->granted = false;
 }
 
@@ -601,6 +626,7 @@ static void replaced(sim_world *world, const sim_note *note)
     k->replaced = true;
     k->owned = false; /* with accept, it is in a moment */
     k->failures = k->silent = 0;
+    k->failing_ms = 0;
 }
 
 static void owned(sim_world *world, const sim_note *note)
@@ -643,6 +669,7 @@ void sim_record_replay(sim_world *world, int key)
     k->final = k->judged = k->starved = false;
     k->owned = k->replayed = true;
     k->failures = k->silent = k->letters = k->kills = 0;
+    k->failing_ms = 0;
     k->pardons += k->maybe;
     k->token = (once_token){0};
 }
@@ -690,6 +717,7 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
         advance_by_hand(world, k);
     } else {
         k->failures++;
+        count_failure(k, world->now_ms);
         k->pardons++;
     }
 }

@@ -87,6 +87,7 @@
     X(twin, "a version comes under a second key, with the same content")                                              \
     X(twin_differs, "a version comes under a second key, with other content")                                         \
     X(blocked, "a dead message blocks its lane")                                                                      \
+    X(retry_for, "the time for tries is over")                                                                         \
     X(gap_over, "a missing version is given up")                                                                      \
     X(gave_up, "a worker ends because the store or the source failed too often")
 
@@ -157,6 +158,8 @@ typedef struct sim_key {
     bool excused;    /* the holder died or paused */
     bool dropped;    /* the holder was told that it is not his any more */
     bool taken;      /* granted by take, not to a message from the source */
+    int64_t failing_ms; /* when the first of its failures was counted; 0: it has none */
+    int64_t asked_ms;   /* when its last claim was answered */
     uint64_t missing, told_missing; /* versions that were given up for it; nobody has settled it since, or the last one who did was told so */
     bool behind_gap; /* an earlier version was missing when it was granted; whoever stopped waiting does not wait again */
     bool orphaned;   /* a claim on it ended without a word */
@@ -322,6 +325,7 @@ struct sim_world {
     sim_handler handlers[SIM_HANDLERS];
     int handlers_n;
     uint32_t attempts;
+    int64_t retry_for_ms; /* 0: attempts alone are the budget */
     int64_t lease_ms, gap_ms, visible_ms;
     int64_t alive_ms, alive_at_ms; /* how long anybody was up, as of then */
     bool was_alive;

@@ -286,8 +286,10 @@ static bool make_spec(sim_world *world)
                         world->gap_dead ? "dead" : "run");
     if (world->timed) once_buf_printf(&text, "time: \"${/ts}\"\nremember: %dms\n", SIM_REMEMBER_MS);
     else once_buf_puts(&text, sim_chance(world, 50) ? "remember: 7d\n" : "remember: forever\n");
-    once_buf_printf(&text, "lease: %lldms\nretry: {attempts: %u, backoff: 50ms..%ums}\n", (long long)world->lease_ms,
-                    world->attempts, 100u + (unsigned)sim_random(world, 2000));
+    once_buf_printf(&text, "lease: %lldms\nretry: {attempts: %u, backoff: 50ms..%ums", (long long)world->lease_ms, world->attempts,
+                    100u + (unsigned)sim_random(world, 2000));
+    if (world->retry_for_ms) once_buf_printf(&text, ", for: %lldms", (long long)world->retry_for_ms);
+    once_buf_puts(&text, "}\n");
     static const unsigned batches[] = {1, 2, 3, 5, 8, 16};
     once_buf_printf(&text, "batch: {max: %u}\n", batches[sim_random(world, 6)]);
     once_error err = {0};
@@ -389,6 +391,10 @@ static void choose(sim_world *world)
     for (size_t i = 0; world->first && i < sizeof world->lanes / sizeof *world->lanes; i++) world->lanes[i].has_reach = true;
     world->timed = sim_chance(world, 25);
     world->attempts = 1 + (uint32_t)sim_random(world, 5);
+    if (sim_chance(world, 25)) { /* a budget by time, which is mostly spent first */
+        world->retry_for_ms = 1 + (int64_t)sim_random(world, 4000);
+        world->attempts += 5;
+    }
     world->lease_ms = (world->mild ? 30000 : 2000) + (int64_t)sim_random(world, 4000); /* mild: it never runs out */
     world->gap_ms = 200 + (int64_t)sim_random(world, 8000);
     world->visible_ms = 1000 + (int64_t)sim_random(world, 10000);
@@ -449,6 +455,7 @@ static void print_script(const sim_world *world)
     };
     for (size_t i = 0; i < sizeof traits / sizeof *traits; i++)
         if (traits[i].yes) printf("%s, ", traits[i].text);
+    if (world->retry_for_ms) printf("retry for %lld ms, ", (long long)world->retry_for_ms);
     printf("attempts %u, lease %lld ms, gap %lld ms\n", world->attempts, (long long)world->lease_ms,
            (long long)world->gap_ms);
     for (int i = 0; i < world->handlers_n; i++) {

@@ -94,7 +94,8 @@ ONCE_API int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes 
 ONCE_API bool once_pipeline_has_secrets(const once_pipeline *pipeline);
 
 /* Runs until a finite source is drained and everything is settled, or once_pipeline_stop. `options` may be NULL. `summary` is
- * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. */
+ * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. After a stop that a server which is away could not keep from ending it is
+ * ONCE_OK, too, unless the source cannot deliver again what was in flight; store_dead and store_unknown are then of this run alone. */
 ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary, once_error *err);
 ONCE_API void once_pipeline_stop(once_pipeline *pipeline); /* drain; async-signal-safe */
 

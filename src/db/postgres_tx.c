@@ -1,7 +1,6 @@
 /* A PostgreSQL database that is not the store's: transactions of their own on a connection of their own.
  *
- * Whoever waits for the server (postgres_wait.c) looks at `stop` meanwhile. The server would still carry out what it was told, so that is
- * cancelled before the connection is dropped. */
+ * Whoever waits for the server (postgres_wait.c) looks at `stop` meanwhile, and cancels what the server still does when it gives up. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,26 +11,20 @@
 
 typedef struct once_pg_own {
     const atomic_bool *stop;
-    PGcancel *cancel; /* of the last connection */
+    once_patience opening; /* until it is open */
 } once_pg_own;
 
 static once_pg *of(once_db *db) { return (once_pg *)db; }
 
 /* ---- connection ---- */
 
-static bool is_told_to_stop(void *own) { return atomic_load(((once_pg_own *)own)->stop); }
+static bool is_told_to_stop(void *user)
+{
+    const once_pg_own *own = user;
+    return atomic_load(own->stop) || once_patience_over(&own->opening);
+}
 
 static int told_to_stop(const once_pg *pg, once_error *err) { return once_fail(err, ONCE_E_ABORTED, "%s: told to stop", pg->where); }
-
-static int reconnect(once_pg *pg, once_error *err)
-{
-    once_pg_own *own = pg->own;
-    PQfreeCancel(own->cancel);
-    own->cancel = NULL;
-    const int rc = once__pg_connect(pg, 0, err);
-    if (rc == ONCE_OK) own->cancel = PQgetCancel(pg->conn); /* NULL, when memory is out: then nothing is cancelled */
-    return rc;
-}
 
 int once__pg_open(const char *rest, const once_db_options *options, once_db **out, once_error *err)
 {
@@ -39,13 +32,15 @@ int once__pg_open(const char *rest, const once_db_options *options, once_db **ou
     once_pg_own *own = calloc(1, sizeof *own);
     if (!own) return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
     own->stop = options->stop;
+    own->opening = options->opening;
     int rc = once__pg_new(rest, options->env, options->consumer, (once_patience){is_told_to_stop, own}, &pg, err);
     if (rc != ONCE_OK) {
         free(own);
         return rc;
     }
     pg->own = own;
-    rc = reconnect(pg, err);
+    rc = once__pg_connect(pg, 0, err);
+    own->opening = (once_patience){0};
     if (rc == ONCE_OK) *out = &pg->db;
     else once__pg_close_own(&pg->db);
     return rc;
@@ -55,7 +50,6 @@ void once__pg_close_own(once_db *db)
 {
     once_pg_own *own = of(db)->own;
     once__pg_free(of(db));
-    PQfreeCancel(own->cancel);
     free(own);
 }
 
@@ -86,7 +80,7 @@ int once__pg_tx_begin(once_db *db, once_error *err)
     once_pg *pg = of(db);
     for (;;) {
         const bool was_there = once__pg_alive(pg) && !pg->stale;
-        int rc = was_there ? ONCE_OK : reconnect(pg, err);
+        int rc = was_there ? ONCE_OK : once__pg_connect(pg, 0, err);
         if (rc == ONCE_OK && atomic_load(pg->own->stop)) rc = told_to_stop(pg, err);
         else if (rc == ONCE_OK) rc = begin(pg, err);
         if (rc == ONCE_OK || !was_there || once__pg_alive(pg) || atomic_load(pg->own->stop)) return rc;
@@ -145,11 +139,7 @@ void once__pg_tx_rollback(once_db *db)
 {
     once_pg *pg = of(db);
     PGresult *result;
-    char why[1];
-    if (atomic_load(pg->own->stop)) {
-        if (pg->own->cancel) PQcancel(pg->own->cancel, why, sizeof why);
-        once__pg_drop(pg);
-    }
+    if (atomic_load(pg->own->stop)) once__pg_drop(pg);
     if (!once__pg_alive(pg) || PQtransactionStatus(pg->conn) == PQTRANS_IDLE) return;
     if (once__pg_send_text(pg, "ROLLBACK", NULL) != ONCE_OK || once__pg_round(pg, &result, 1, NULL) != ONCE_OK) once__pg_drop(pg);
     else PQclear(result);

@@ -13,6 +13,8 @@
  * A server that answers but takes nobody in (too many connections, say) is there, and is waited for. Behind a pooler it is not known
  * which session works for us before it has answered for the first time; until then it is enough that the second one is answered.
  *
+ * Whoever is told to stop waiting leaves nothing behind that goes on: the server is asked to cancel what it does for us.
+ *
  * A connection of the caller's (once__pg_borrow) is waited for by libpq: its deadlines are the caller's. */
 #include <assert.h>
 #include <locale.h>
@@ -25,7 +27,7 @@
 
 #include "base/banned.h"
 
-enum { NAP_MS = 50, SUSPICION_MS = 1000 };
+enum { NAP_MS = 50, SUSPICION_MS = 1000, CANCEL_MS = 2000 };
 
 /* One nap. 1: there is something to do; 0: not yet; -1: the caller does not want to wait any longer. */
 static int nap(once_pg *pg, PGconn *conn, short events)
@@ -177,27 +179,62 @@ static bool answers_others(int rc, const once_error *why)
     return rc != ONCE_OK && state[0] && !(state[0] == '5' && state[1] == '7' && state[2] == 'P'); /* not shutting down or starting anew */
 }
 
-static whereabouts ask_about(const once_pg *pg, bool suspected, once_error *why)
+/* A second connection to where the first one goes; the caller closes it. *out: the answer to one question, or NULL. */
+static int ask_second(const once_pg *pg, once_patience patience, int64_t answer_ms, const char *sql, PGresult **out, once_error *why)
 {
-    once_pg second = {.env = pg->env, .conninfo = pg->conninfo, .patience = pg->patience, .answer_ms = pg->answer_ms, .asking = true};
-    char sql[500];
-    PGresult *result = NULL;
-    whereabouts found = GONE;
+    once_pg second = {.env = pg->env, .conninfo = pg->conninfo, .patience = patience, .answer_ms = answer_ms, .asking = true};
     snprintf(second.where, sizeof second.where, "%s", pg->where);
     snprintf(second.application, sizeof second.application, "%s", pg->application);
+    *out = NULL;
+    int rc = once__pg_dial(&second, &second.conn, why);
+    if (rc == ONCE_OK && PQsetnonblocking(second.conn, 1) != 0) rc = ONCE_E_UNAVAILABLE;
+    if (rc == ONCE_OK) *out = once__pg_simple(&second, sql);
+    PQfinish(second.conn);
+    return rc;
+}
+
+static whereabouts ask_about(const once_pg *pg, bool suspected, once_error *why)
+{
+    char sql[500];
+    PGresult *result;
+    whereabouts found = GONE;
     snprintf(sql, sizeof sql,
              "SELECT CASE WHEN state = 'disabled' OR state = 'active' AND wait_event_type IS DISTINCT FROM 'Client' THEN 1"
              " WHEN %s THEN 2 + pg_terminate_backend(pid)::int ELSE 2 END FROM pg_catalog.pg_stat_activity WHERE %s",
              suspected ? "true" : "false", pg->session);
     if (!pg->session[0]) snprintf(sql, sizeof sql, "SELECT 1");
-    int rc = once__pg_dial(&second, &second.conn, why);
+    const int rc = ask_second(pg, pg->patience, pg->answer_ms, sql, &result, why);
     if (answers_others(rc, why)) return AT_WORK;
-    if (rc == ONCE_OK && PQsetnonblocking(second.conn, 1) != 0) rc = ONCE_E_UNAVAILABLE;
-    if (rc == ONCE_OK && (result = once__pg_simple(&second, sql)) && PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
+    if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
         found = PQgetvalue(result, 0, 0)[0] == '1' ? AT_WORK : WAITS_FOR_US;
     PQclear(result);
-    PQfinish(second.conn);
     return found;
+}
+
+/* ---- cancelling ---- */
+
+typedef struct short_while {
+    const once_env *env;
+    int64_t until_ns;
+} short_while;
+
+static bool is_over(void *user)
+{
+    const short_while *s = user;
+    return once_env_mono_ns(s->env) >= s->until_ns;
+}
+
+/* Not by PQcancel, which waits for a server that says nothing. */
+static void cancel(const once_pg *pg)
+{
+    char sql[300];
+    once_error why;
+    PGresult *result;
+    short_while s = {pg->env, once_env_mono_ns(pg->env) + (int64_t)CANCEL_MS * 1000000};
+    if (pg->asking || !pg->session[0]) return; /* nothing runs, or nobody can say where */
+    snprintf(sql, sizeof sql, "SELECT pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity WHERE state = 'active' AND %s", pg->session);
+    (void)ask_second(pg, (once_patience){is_over, &s}, CANCEL_MS, sql, &result, &why);
+    PQclear(result);
 }
 
 /* ---- sending and reading ---- */
@@ -234,7 +271,10 @@ bool once__pg_wait(once_pg *pg, bool to_read)
         const int unsent = PQflush(pg->conn); /* below 0: broken, as libpq will say to whoever uses it next */
         if (unsent < 0 || (!to_read && unsent == 0)) return true;
         const int news = nap(pg, pg->conn, unsent ? POLLIN | POLLOUT : POLLIN);
-        if (news < 0) return give_up(pg, "told to stop while it was waited for");
+        if (news < 0) {
+            cancel(pg);
+            return give_up(pg, "told to stop while it was waited for");
+        }
         if (news > 0) {
             silent_ms = 0;
             suspected = false;

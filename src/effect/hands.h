@@ -11,6 +11,7 @@
 #ifndef ONCE_EFFECT_HANDS_H
 #define ONCE_EFFECT_HANDS_H
 
+#include "base/patience.h"
 #include "base/env.h"
 #include "core/item.h"
 #include "core/outward.h"
@@ -32,6 +33,7 @@ typedef struct once_hands_options {
     once_keying keying; /* the bytes of the salt live as long as the hands */
     const once_hands_callback *callbacks;
     size_t n_callbacks;
+    once_patience opening; /* of whoever opens them, while a server is waited for */
 } once_hands_options;
 
 /* A value as written, or what a reference (env:NAME, file:PATH) leads to. A mistake is FILE:LINE. */

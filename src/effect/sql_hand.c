@@ -51,14 +51,15 @@ static void publish(sql_hand *hand, seat *s, once_db *db)
 }
 
 /* Connects and prepares, where that was not done yet. */
-static int take_seat(sql_hand *hand, seat *s, once_error *err)
+static int take_seat(sql_hand *hand, seat *s, once_patience opening, once_error *err)
 {
     const once_handler_spec *handler = hand->threads.hand.handler;
     if (s->db) return ONCE_OK;
     const once_db_options options = {.env = once_hands_options_of(hand->threads.hand.hands)->env,
                                      .consumer = spec_of(hand)->consumer,
                                      .busy_ms = handler->timeout_ms < INT_MAX ? (int)handler->timeout_ms : INT_MAX,
-                                     .stop = &s->stop};
+                                     .stop = &s->stop,
+                                     .opening = opening};
     once_error why;
     once_db *db;
     int rc = once_db_open(hand->url, &options, &db, &why);
@@ -103,7 +104,7 @@ static void was_ended(once_job *job)
 static bool has_begun(sql_hand *hand, seat *s, once_job *job)
 {
     once_error why;
-    int rc = take_seat(hand, s, &why);
+    int rc = take_seat(hand, s, (once_patience){0}, &why);
     if (rc == ONCE_OK) {
         once_error begun;
         rc = once_db_begin(s->db, &begun);
@@ -275,7 +276,7 @@ static int read_url(sql_hand *hand, once_error *err)
 static int take_first_seat(sql_hand *hand, once_error *err)
 {
     once_error why;
-    const int rc = take_seat(hand, &hand->seats[0], &why);
+    const int rc = take_seat(hand, &hand->seats[0], once_hands_options_of(hand->threads.hand.hands)->opening, &why);
     return rc == ONCE_OK ? rc : once_fail(err, rc == ONCE_E_SCHEMA ? ONCE_E_CONFIG : rc, "%s", why.text);
 }
 

@@ -222,20 +222,27 @@ static int open_store(void *user, once_error *err)
     return rc;
 }
 
+/* What carries out effects elsewhere; a database there is waited for as that of the store. */
+static int open_hands(void *user, once_error *err)
+{
+    const opening *o = user;
+    once_pipeline *pipeline = o->pipeline;
+    once_hands_options hands = {
+        .spec = pipeline->spec, .env = pipeline->env, .keying = o->parts->keying, .callbacks = pipeline->callbacks, .n_callbacks = pipeline->n_callbacks};
+    if (pipeline->running) hands.opening = (once_patience){once__patience_over, pipeline};
+    return once_hands_open(&hands, &o->parts->hands, err);
+}
+
 int once__parts_open(once_pipeline *pipeline, bool create, once_parts *out, once_error *err)
 {
     once_parts parts = {0};
     once_error why;
-    opening store = {pipeline, create, &parts};
+    opening opened = {pipeline, create, &parts};
     int rc = once__salt_read(pipeline, err);
     if (rc != ONCE_OK) return rc;
-    rc = pipeline->running ? once__persist(pipeline, open_store, &store, err) : open_store(&store, err);
+    rc = pipeline->running ? once__persist(pipeline, open_store, &opened, err) : open_store(&opened, err);
     if (rc != ONCE_OK) return rc;
-    if (rc == ONCE_OK && once_hands_needed(pipeline->spec)) {
-        const once_hands_options hands = {
-            .spec = pipeline->spec, .env = pipeline->env, .keying = parts.keying, .callbacks = pipeline->callbacks, .n_callbacks = pipeline->n_callbacks};
-        rc = once_hands_open(&hands, &parts.hands, err);
-    }
+    if (once_hands_needed(pipeline->spec)) rc = pipeline->running ? once__persist(pipeline, open_hands, &opened, err) : open_hands(&opened, err);
     if (rc == ONCE_OK) {
         rc = once_source_file.open(pipeline->spec, pipeline->env, &parts.source, &why);
         if (rc != ONCE_OK) at_line(pipeline, pipeline->spec->source_line, rc, &why, err);

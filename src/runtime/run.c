@@ -300,12 +300,23 @@ static int64_t longest_lease_ms(const once_spec *spec)
     return longest_ms;
 }
 
-static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, once_error *err)
+/* Told to stop, and the server is away: what was not settled is the broker's or the store's, and comes again. */
+static int end_all_the_same(once_pipeline *pipeline, int rc, once_summary *summary, const once_error *why)
+{
+    if (once_status_class(rc) != ONCE_CLASS_RETRY || !atomic_load(&pipeline->stop)) return rc;
+    once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: what was not acked comes again", why->text);
+    summary->stopped = true;
+    summary->store_dead = summary->counts.dead; /* of this run: the store cannot be asked */
+    summary->store_unknown = summary->counts.unknown;
+    return ONCE_OK;
+}
+
+/* *lost: it ended in the middle of its work, and the source does not deliver again what it gave us. */
+static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, bool *lost, once_error *err)
 {
     around b = {.pipeline = pipeline, .parts = parts, .options = options};
     once_worker_init(&b.worker, parts->store, pipeline->spec->consumer, once_env_random_u64(pipeline->env), longest_lease_ms(pipeline->spec));
     int rc = once__persist(pipeline, begin, &b, err);
-    summary->stopped = rc != ONCE_OK && atomic_load(&pipeline->stop);
     if (rc != ONCE_OK) return rc;
     summary->clock_doubted = b.time.doubted;
     warn_of_doubt(&b);
@@ -340,6 +351,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     summary->counts = *once_pipe_counts(r.pipe);
     summary->seconds = seconds(&r);
     summary->stopped = r.stop_seen;
+    *lost = rc != ONCE_OK && !(parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS);
     once_executor_release(&executor);
     once_pipe_free(r.pipe);
 
@@ -354,18 +366,22 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
 {
     const once_run_options none = {.size = sizeof none};
     once_parts parts;
+    once_error why = {0};
     *summary = (once_summary){0};
     (void)ONCE_FAIL_AT(open_before);
     pipeline->running = true;
     pipeline->working = false;
-    int rc = once__parts_open(pipeline, true, &parts, err);
+    bool lost = false;
+    int rc = once__parts_open(pipeline, true, &parts, &why);
     if (rc == ONCE_OK) {
-        rc = run_parts(pipeline, &parts, options ? options : &none, summary, err);
+        rc = run_parts(pipeline, &parts, options ? options : &none, summary, &lost, &why);
         once__parts_close(&parts);
-    } else {
-        summary->stopped = atomic_load(&pipeline->stop);
     }
+    if (!lost) rc = end_all_the_same(pipeline, rc, summary, &why);
     pipeline->running = pipeline->working = false;
+    if (rc == ONCE_OK) return rc;
+    summary->stopped |= atomic_load(&pipeline->stop);
+    if (err) *err = why;
     return rc;
 }
 

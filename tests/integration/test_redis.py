@@ -171,7 +171,7 @@ def test_f46_f59_a_stop_ends_the_wait(tmp_path, redis, away):
         redis.send(signal.SIGCONT)
     else:
         redis.start()
-    assert ended.status == 3 and ended.json["stopped"], ended
+    assert ended.status in (0, 1) and ended.json["stopped"], ended
 
 
 def test_f06_cut_in_the_middle_of_anything(tmp_path, redis):

@@ -1,0 +1,163 @@
+"""SIGTERM and PostgreSQL: what runs on the server is cancelled, the exit status says whether something was lost; and databases of effects
+that are not there yet."""
+
+import signal
+import subprocess
+import time
+
+import pytest
+
+import pgbouncer
+import postgres
+from harness import ONCE, Pipeline, counts, environment, until
+from pgpipeline import PostgresPipeline, Session, need_postgres, new_name, psql
+
+need_postgres()
+
+FOLLOW = "{path: in.ndjson, follow: true}"
+SLOW = 'key: "${/id}"\ndrain: 300ms\nlease: 2s\nhandler: {sql: %s}\n'
+NOT_ITSELF = "options=-cclient_connection_check_interval%3D0"  # the server would notice by itself that nobody waits
+
+
+def running_sleeps(url):
+    return psql(url, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()"
+                     " AND datname = current_database()")
+
+
+@pytest.mark.parametrize("where", ["store", "elsewhere", "pooler"])
+def test_f59_a_stop_cancels_what_runs_on_the_server(tmp_path, where):
+    server = postgres.shared()
+    direct = server.database(new_name())
+    pooler = pgbouncer.Pooler(server, "transaction") if where == "pooler" else None
+    try:
+        url = f"{pooler.url(direct) if pooler else direct}&{NOT_ITSELF}"
+        if where == "elsewhere":
+            p = Pipeline(tmp_path, SLOW % f'{{url: "{url}", do: ["SELECT pg_sleep(600), :id::text"]}}', source=FOLLOW)
+        else:
+            p = PostgresPipeline(tmp_path, SLOW % '["SELECT pg_sleep(600), :id::text"]', source=FOLLOW, url=url)
+        p.write({"id": "a"})
+        with p.start() as running:
+            until(lambda: running_sleeps(direct) == "1\n", what="a statement that runs")
+            begun = time.monotonic()
+            running.send(signal.SIGTERM)
+            ended = running.end()
+            assert time.monotonic() - begun < 10
+        assert ended.status == 0 and ended.json["stopped"] and ended.json["done"] == 0, ended
+        until(lambda: running_sleeps(direct) == "0\n", deadline_s=3, what="the end of the statement")
+    finally:
+        if pooler:
+            pooler.close()
+
+
+def test_f59_a_timeout_elsewhere_cancels_what_runs_there(tmp_path):
+    server = postgres.shared()
+    direct = server.database(new_name())
+    p = Pipeline(tmp_path, 'key: "${/id}"\ntimeout: 300ms\nretry: {attempts: 1}\nhandler: {sql: %s}\n' %
+                 f'{{url: "{direct}&{NOT_ITSELF}", do: ["SELECT pg_sleep(600), :id::text"]}}')
+    p.write({"id": "a"})
+    counts(p.run(status=1), received=1, dead=1)
+    until(lambda: running_sleeps(direct) == "0\n", deadline_s=3, what="the end of the statement")
+
+
+@pytest.mark.parametrize("how", ["sessions", "server"])
+@pytest.mark.parametrize("effect", ["atomic", "fenced"])
+def test_f59_a_stop_when_the_connection_breaks_exits_well(tmp_path, how, effect):
+    """As when a machine is shut down: the server goes at the same moment."""
+    server = postgres.Server()
+    try:
+        direct = server.database(new_name())
+        psql(direct, "CREATE TABLE t(id text)")
+        handler = '{sql: ["INSERT INTO t(id) VALUES (:id)"]}' if effect == "atomic" else '{exec: ["true"]}'
+        p = PostgresPipeline(tmp_path, f'key: "${{/id}}"\ndrain: 1s\nlease: 2s\nhandler: {handler}\n', source=FOLLOW, url=direct, server=server)
+        p.write(*[{"id": f"m{i}"} for i in range(3000)])
+        with p.start() as running:
+            until(lambda: p.has_table("once_entry") and p.value("SELECT count(*) FROM once_entry WHERE expires_ms IS NOT NULL") > 0, what="work")
+            running.send(signal.SIGTERM)
+            if how == "server":
+                server.kill()
+            else:
+                psql(server.url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'once:%'")
+            ended = running.end()
+        assert ended.status in (0, 1) and ended.json["stopped"], ended
+        if how == "server":
+            server.start()
+        p.configure(f'key: "${{/id}}"\nlease: 2s\n{"unknown: retry" if effect == "fenced" else ""}\nhandler: {handler}\n', store=direct)
+        assert p.try_run().status in (0, 1)
+        if effect == "atomic":
+            assert psql(direct, "SELECT count(*), count(DISTINCT id) FROM t") == "3000|3000\n"
+    finally:
+        server.close()
+
+
+def test_f59_a_stop_that_loses_what_a_pipe_gave_says_so(tmp_path):
+    """Standard input does not deliver again: what was read and could not be settled is gone, and the exit status is not 0."""
+    server = postgres.shared()
+    direct = server.database(new_name())
+    psql(direct, "CREATE TABLE t(id text)")
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\ndrain: 300ms\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n', source='{path: "-"}', url=direct)
+    assert p.once("check", p.name).status == 0
+    process = subprocess.Popen([ONCE, "run", "--json", p.name], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment())
+    try:
+        process.stdin.write(b'{"id": "a"}\n')
+        process.stdin.flush()
+        until(lambda: psql(direct, "SELECT count(*) FROM t") == "1\n", what="the first")
+        with Session(direct, "BEGIN; LOCK TABLE t IN EXCLUSIVE MODE"):
+            until(lambda: psql(direct, "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND relation = 't'::regclass AND granted") == "1\n",
+                  what="the lock")
+            process.stdin.write(b'{"id": "b"}\n')
+            process.stdin.flush()
+            until(lambda: psql(direct, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") == "1\n",
+                  what="somebody who waits")
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 3, (out, err)
+
+
+def test_f45_a_database_of_effects_is_waited_for_at_the_start(tmp_path):
+    server = postgres.Server()
+    try:
+        direct = server.database(new_name())
+        psql(direct, "CREATE TABLE t(id text)")
+        p = Pipeline(tmp_path, f'key: "${{/id}}"\nhandler: {{sql: {{url: "{direct}", do: ["INSERT INTO t(id) VALUES (:id)"]}}}}\n')
+        p.write({"id": "a"}, {"id": "b"})
+        server.kill()
+        with p.start(stderr=subprocess.PIPE) as running:
+            said = b""
+            while b"trying again" not in said:
+                part = running.process.stderr.readline()
+                assert part, said
+                said += part
+            server.start()
+            ended = running.end()
+        assert ended.status == 0, ended
+        counts(ended.json, received=2, done=2)
+        assert psql(direct, "SELECT count(*) FROM t") == "2\n"
+        server.kill()
+        p.append({"id": "c"})
+        p.configure(f'key: "${{/id}}"\npatience: 1s\nhandler: {{sql: {{url: "{direct}", do: ["INSERT INTO t(id) VALUES (:id)"]}}}}\n')
+        ended = p.try_run()
+        assert ended.status == 3 and "patience" in ended.err and ended.json["received"] == 0, ended
+    finally:
+        server.close()
+
+
+def test_f45_a_stop_ends_the_wait_for_a_database_of_effects(tmp_path):
+    server = postgres.Server()
+    try:
+        direct = server.database(new_name())
+        psql(direct, "CREATE TABLE t(id text)")
+        p = Pipeline(tmp_path, f'key: "${{/id}}"\nhandler: {{sql: {{url: "{direct}", do: ["INSERT INTO t(id) VALUES (:id)"]}}}}\n', source=FOLLOW)
+        p.write({"id": "a"})
+        server.kill()
+        with p.start() as running:
+            while b"trying again" not in running.process.stderr.readline():
+                assert running.process.poll() is None
+            running.send(signal.SIGTERM)
+            ended = running.end()
+        assert ended.status == 0 and ended.json["stopped"] and ended.json["received"] == 0, ended
+    finally:
+        server.close()

@@ -141,7 +141,7 @@ static int sim_settle(once_store *store, const once_settlement *settlements, siz
             sim_note_add(w, (sim_note){.what = NOTE_OUTCOME, .key = key,
                                        .message = s->message ? sim_message_of(w->world, s->message) : -1,
                                        .outcome = s->outcome, .token = s->request->token, .maybe = s->maybe, .delay_ms = s->delay_ms,
-                                       .hung_up = s->reason.len && memcmp(s->reason.data, "the database hung up", 20) == 0});
+                                       .hung_up = s->reason.len >= 20 && memcmp(s->reason.data, "the database hung up", 20) == 0});
         else sim_record_dropped(w, s->request);
     }
     return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);

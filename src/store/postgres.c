@@ -123,10 +123,11 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_LETTERS_COUNT] = LETTERS_INSERT "DO UPDATE SET (count, last_ms, place, point) = (once_letter.count + excluded.count, excluded.last_ms,"
                          " excluded.place, excluded.point) RETURNING same, count",
     [PG_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = $1::bigint",
-    [PG_LETTER_DROP] = "DELETE FROM once_letter WHERE id = $1::bigint",
+    [PG_LETTERS_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ANY($1::bigint[])",
+    [PG_LETTERS_DROP] = "DELETE FROM once_letter WHERE id = ANY($1::bigint[])",
     [PG_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
-    [PG_AUDIT_PUT] = "INSERT INTO once_audit(time_ms, letter, consumer, who, what, key, note, body) VALUES ($1::bigint, $2::bigint,"
-                     " $3::bytea, $4::bytea, $5::bytea, $6::bytea, $7::bytea, $8::bytea)",
+    [PG_AUDITS_PUT] = "INSERT INTO once_audit(time_ms, letter, consumer, who, what, key, note, body) SELECT * FROM unnest($1::bigint[], $2::bigint[],"
+                      " $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[])",
     [PG_AUDITS] = "SELECT id, time_ms, letter, consumer, who, what, key, note, body FROM once_audit WHERE consumer = $1::bytea"
                   " AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
     /* By what they are now, as once_entry_state_at says it: claimed until the lease is over, then unknown (mark 4, `hold`) or waiting. */
@@ -216,7 +217,8 @@ static void tx_over(once_postgres *q, bool committed)
     if (q->open) once__pg_leave(q->pg);
     once__pg_names_end(&q->names, committed);
     once__pg_live_clear(q);
-    q->letters[0].n = 0;
+    q->letters[0].n = q->dropped.n = q->audits[0].n = 0;
+    q->n_ahead = 0;
     q->facts = NULL;
     q->pg->savepoints = 0;
     q->pg->presumed = false;
@@ -330,6 +332,27 @@ static int letters_send(once_postgres *q, unsigned statement, once_error *err)
     return once__pg_send(q->pg, statement, &params, err);
 }
 
+/* Letters go before others come: one that takes the place of another one is the same by what makes it unique. */
+static int dropped_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    once_pg_params params = {0};
+    if (q->dropped.n == 0) return ONCE_OK;
+    once__pg_param_array(&params, &q->dropped);
+    q->dropped.n = 0;
+    ++*sent;
+    return once__pg_send(q->pg, PG_LETTERS_DROP, &params, err);
+}
+
+static int audits_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    once_pg_params params = {0};
+    if (q->audits[0].n == 0) return ONCE_OK;
+    for (size_t i = 0; i < PG_AUDIT_COLUMNS; i++) once__pg_param_array(&params, &q->audits[i]);
+    q->audits[0].n = 0;
+    ++*sent;
+    return once__pg_send(q->pg, PG_AUDITS_PUT, &params, err);
+}
+
 static int facts_send_some(once_postgres *q, bool set, size_t *sent, once_error *err)
 {
     once_pg_params params = {0};
@@ -384,6 +407,8 @@ static int commit_failed(once_postgres *q, int rc, size_t commit_at, once_error 
 static int write_send(once_postgres *q, size_t *sent, once_error *err)
 {
     int rc = once__pg_write_send(q, sent, err);
+    if (rc == ONCE_OK) rc = dropped_send(q, sent, err);
+    if (rc == ONCE_OK) rc = audits_send(q, sent, err);
     if (rc == ONCE_OK && q->letters[0].n) {
         rc = letters_send(q, PG_LETTERS_PUT, err);
         ++*sent;
@@ -393,7 +418,7 @@ static int write_send(once_postgres *q, size_t *sent, once_error *err)
 
 static int pg_commit(once_shelf *shelf, once_error *err)
 {
-    enum { WRITES_MAX = 17 };
+    enum { WRITES_MAX = 19 };
     once_postgres *q = once__pg_of(shelf);
     PGresult *results[WRITES_MAX + 1];
     size_t sent = 0;
@@ -562,11 +587,15 @@ typedef struct asked_letter {
 /* Writes what is kept of letters so far; whoever asked is told. One that was there has a higher count than it was given. */
 static int letters_write(once_postgres *q, unsigned statement, const once_id_table *asked, once_error *err)
 {
-    PGresult *result;
+    PGresult *results[2], *result;
+    size_t sent = 0;
     if (q->letters[0].n == 0) return ONCE_OK;
-    int rc = letters_send(q, statement, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    int rc = dropped_send(q, &sent, err);
+    if (rc == ONCE_OK) rc = letters_send(q, statement, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent + 1, err);
     if (rc != ONCE_OK) return rc;
+    result = results[sent];
+    if (sent) PQclear(results[0]);
     for (int i = 0; i < PQntuples(result); i++) {
         const asked_letter *letter = once__ids_get(asked, once__pg_id(result, i, 0));
         if (letter) *letter->fresh = once__pg_int(result, i, 1) == letter->count;
@@ -628,12 +657,78 @@ static int read_letter(const PGresult *r, int row, once_arena *arena, once_lette
     return ONCE_OK;
 }
 
+static once_pg_ahead *find_ahead(once_postgres *q, uint64_t id)
+{
+    for (size_t i = 0; i < q->n_ahead; i++) { /* mostly they are asked for in their order */
+        once_pg_ahead *ahead = &q->ahead[(q->ahead_at + i) % q->n_ahead];
+        if (ahead->id != id) continue;
+        q->ahead_at = (size_t)(ahead - q->ahead);
+        return ahead;
+    }
+    return NULL;
+}
+
+/* The entry that died with the letter; of a letter without one, that of its key. */
+static once_hash entry_of(const once_postgres *q, const once_letter *letter)
+{
+    if (!once_hash_is_zero(letter->entry) || letter->key.len == 0) return letter->entry;
+    return once_key_id(q->shelf.store.secret, &letter->scope, letter->key);
+}
+
+static int load_ahead(once_postgres *q, once_error *err)
+{
+    once_request *requests = once_arena_new(&q->arena, once_request, q->n_ahead + 1);
+    const once_request **list = once_arena_new(&q->arena, const once_request *, q->n_ahead + 1);
+    size_t n = 0;
+    if (!requests || !list) return no_memory(err);
+    for (size_t i = 0; i < q->n_ahead; i++) {
+        requests[n].id = q->ahead[i].letter.id ? entry_of(q, &q->ahead[i].letter) : (once_hash){0};
+        list[n] = &requests[n];
+        n += !once_hash_is_zero(requests[n].id);
+    }
+    return once__pg_prefetch(&q->shelf, list, n, ONCE_FOR_OTHERS, err);
+}
+
+static int pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_params params = {0};
+    PGresult *result;
+    q->n_ahead = q->ahead_at = 0;
+    if (n == 0) return ONCE_OK;
+    q->ahead = once_arena_new(&q->arena, once_pg_ahead, n);
+    if (!q->ahead) return no_memory(err);
+    once__pg_array_begin(&q->columns[0], PG_INT8);
+    for (size_t i = 0; i < n; i++) {
+        q->ahead[i].id = ids[i];
+        once__pg_put_int8(&q->columns[0], (int64_t)ids[i]);
+    }
+    once__pg_param_array(&params, &q->columns[0]);
+    int rc = ask(q, PG_LETTERS_GET, &params, &result, err);
+    if (rc != ONCE_OK) return rc;
+    q->n_ahead = n;
+    for (int i = 0; i < PQntuples(result) && rc == ONCE_OK; i++) {
+        once_letter letter;
+        rc = read_letter(result, i, &q->arena, &letter, err);
+        once_pg_ahead *ahead = rc == ONCE_OK ? find_ahead(q, letter.id) : NULL;
+        if (ahead) ahead->letter = letter;
+    }
+    PQclear(result);
+    return rc == ONCE_OK ? load_ahead(q, err) : rc;
+}
+
 static int pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err)
 {
+    once_postgres *q = once__pg_of(shelf);
+    const once_pg_ahead *ahead = find_ahead(q, id);
+    if (ahead) {
+        *found = ahead->letter.id != 0;
+        return !*found || once__letter_copy(arena, &ahead->letter, out) ? ONCE_OK : no_memory(err);
+    }
     once_pg_params params = {0};
     PGresult *result;
     once__pg_param_int8(&params, (int64_t)id);
-    int rc = ask(once__pg_of(shelf), PG_LETTER_GET, &params, &result, err);
+    int rc = ask(q, PG_LETTER_GET, &params, &result, err);
     if (rc != ONCE_OK) return rc;
     *found = PQntuples(result) > 0;
     if (*found) rc = read_letter(result, 0, arena, out, err);
@@ -641,11 +736,25 @@ static int pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool 
     return rc;
 }
 
+/* One that was read ahead goes with the others when the transaction ends. */
 static int pg_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
 {
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_ahead *ahead = find_ahead(q, id);
+    once_pg_array alone = {0};
+    once_pg_array *list = ahead ? &q->dropped : &alone;
+    if (!ahead) once__pg_array_init(&alone);
+    if (list->n == 0) once__pg_array_begin(list, PG_INT8);
+    once__pg_put_int8(list, (int64_t)id);
+    if (ahead) {
+        ahead->letter.id = 0;
+        return ONCE_OK;
+    }
     once_pg_params params = {0};
-    once__pg_param_int8(&params, (int64_t)id);
-    return tell(once__pg_of(shelf), PG_LETTER_DROP, &params, err);
+    once__pg_param_array(&params, &alone);
+    const int rc = tell(q, PG_LETTERS_DROP, &params, err);
+    once__pg_array_release(&alone);
+    return rc;
 }
 
 /* A list is asked for in steps, each a transaction of its own: so that memory is bounded and nothing is held open meanwhile. */
@@ -705,15 +814,18 @@ static int pg_letters(once_store *store, once_bytes consumer, uint64_t after, on
 
 /* ---- audit ---- */
 
+/* Kept column by column until commit. */
 static int pg_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
 {
-    once_pg_params params = {0};
-    once__pg_param_int8(&params, audit->time_ms);
-    if (audit->letter) once__pg_param_int8(&params, (int64_t)audit->letter);
-    else once__pg_param_null(&params);
+    (void)err;
+    once_pg_array *c = once__pg_of(shelf)->audits;
+    for (size_t i = 0; i < PG_AUDIT_COLUMNS && c[0].n == 0; i++) once__pg_array_begin(&c[i], i < 2 ? PG_INT8 : PG_BYTEA);
+    once__pg_put_int8(&c[0], audit->time_ms);
+    if (audit->letter) once__pg_put_int8(&c[1], (int64_t)audit->letter);
+    else once__pg_put_null(&c[1]);
     const once_bytes texts[] = {audit->consumer, audit->who, audit->what, audit->key, audit->note, audit->body};
-    for (size_t i = 0; i < 6; i++) once__pg_param_bytes(&params, texts[i]);
-    return tell(once__pg_of(shelf), PG_AUDIT_PUT, &params, err);
+    for (size_t i = 0; i < 6; i++) once__pg_put_bytes(&c[2 + i], texts[i]);
+    return ONCE_OK;
 }
 
 typedef struct audit_list {
@@ -1132,6 +1244,7 @@ static const once_shelf_ops postgres_shelf = {
     .due = pg_due,
     .by_token = pg_by_token,
     .letters_put = pg_letters_put,
+    .letters_ahead = pg_letters_ahead,
     .letter_get = pg_letter_get,
     .letter_drop = pg_letter_drop,
     .audit_put = pg_audit_put,
@@ -1149,6 +1262,8 @@ static void pg_close(once_store *store)
     once_arena_release(&q->arena);
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_release(&q->columns[i]);
     for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_array_release(&q->letters[i]);
+    for (size_t i = 0; i < PG_AUDIT_COLUMNS; i++) once__pg_array_release(&q->audits[i]);
+    once__pg_array_release(&q->dropped);
     once_buf_release(&q->detail);
     free(q->all);
     free(q->lane_list);
@@ -1168,6 +1283,8 @@ static once_postgres *new_store(const once_store_options *options)
     q->wait_ms = options->patience.over ? 0 : options->busy_ms ? options->busy_ms : WAIT_MS_DEFAULT;
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_init(&q->columns[i]);
     for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_array_init(&q->letters[i]);
+    for (size_t i = 0; i < PG_AUDIT_COLUMNS; i++) once__pg_array_init(&q->audits[i]);
+    once__pg_array_init(&q->dropped);
     once_buf_init(&q->detail, (size_t)1 << 30);
     return q;
 }
@@ -1273,6 +1390,7 @@ const once_store_ops once__store_postgres = {
     .bury = pg_bury,
     .exhume = once__engine_exhume,
     .forget = once__engine_forget,
+    .letters_ahead = once__engine_letters_ahead,
     .letter_get = once__engine_letter_get,
     .letter_drop = once__engine_letter_drop,
     .discard = once__engine_discard,

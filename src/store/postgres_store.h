@@ -98,7 +98,7 @@ enum once_pg_statement {
     PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_PUT,
     PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_CHECK, PG_NAME_GET,
     PG_DUE, PG_BY_TOKEN,
-    PG_LETTERS_PUT, PG_LETTERS_COUNT, PG_LETTER_GET, PG_LETTER_DROP, PG_LETTERS, PG_AUDIT_PUT, PG_AUDITS,
+    PG_LETTERS_PUT, PG_LETTERS_COUNT, PG_LETTER_GET, PG_LETTERS_GET, PG_LETTERS_DROP, PG_LETTERS, PG_AUDITS_PUT, PG_AUDITS,
     PG_STATS, PG_STATS_LETTERS, PG_LIST_LIVE, PG_LIST_FINISHED,
     PG_FACT_GET, PG_FACTS, PG_FACTS_SET, PG_FACT_COUNT, PG_FACTS_DELETE,
     PG_SWEEP_LOCK, PG_SWEEP_LOCK_TX, PG_SWEEP_UNLOCK, PG_SWEEP_LOOK, PG_SWEEP, PG_SWEEP_WAITING, PG_SWEEP_LANES_LOOK, PG_SWEEP_LANES_LOCK, PG_SWEEP_LANES,
@@ -113,7 +113,13 @@ struct once_pg_fact {
     uint64_t least;         /* the number that the one in the table must have at least; 0: it does not matter */
 };
 
-enum { PG_LETTER_COLUMNS = 21 };
+enum { PG_LETTER_COLUMNS = 21, PG_AUDIT_COLUMNS = 8 };
+
+/* A letter that was read before it was asked for. */
+typedef struct once_pg_ahead {
+    once_letter letter; /* id 0: it is not there, or it was dropped */
+    uint64_t id;
+} once_pg_ahead;
 
 /* How far a sweep has come. */
 typedef struct once_pg_sweep {
@@ -145,7 +151,11 @@ typedef struct once_postgres {
     size_t n_lanes, lanes_size;
     once_pg_array columns[PG_COLUMNS]; /* of what is being sent */
     once_pg_array letters[PG_LETTER_COLUMNS]; /* that commit has to write, if it has any */
+    once_pg_array dropped;                    /* letters that it has to delete */
+    once_pg_array audits[PG_AUDIT_COLUMNS];   /* that it has to write */
     once_pg_fact *facts;                      /* the same */
+    once_pg_ahead *ahead;
+    size_t n_ahead, ahead_at;
     size_t count_at;                          /* which of the statements of a commit is the one that may find a number too low; SIZE_MAX: none */
     once_buf detail;
 } once_postgres;

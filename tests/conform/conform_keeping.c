@@ -467,6 +467,48 @@ static void f26_conflicts_of_one_content_are_one_letter(fixture *f)
     assert_int_equal(kept[1].count, 1);
 }
 
+static bool has_letter(fixture *f, uint64_t id, const char *point)
+{
+    once_letter got;
+    bool found;
+    assert_ok(f, f->store->ops->letter_get(f->store, id, &got, &found, &f->arena, &f->err));
+    if (found) assert_bytes(got.message.at.point, point);
+    return found;
+}
+
+/* What is read before it is asked for is what would be read then, whatever the transaction does to it. */
+static void f35_letters_that_are_read_ahead(fixture *f)
+{
+    static const char *const points[] = {"1", "2", "3", "4"};
+    once_letter letters[4], kept[4];
+    const once_audit audit = {.consumer = f->scope.consumer, .who = ONCE_BYTES("me"), .what = ONCE_BYTES("replay")};
+    bool found;
+    for (size_t i = 0; i < 4; i++) {
+        letters[i] = conflict_of(f, "k", i + 1, points[i]);
+        assert_true(bury_one(f, &letters[i]));
+    }
+    assert_int_equal(list_letters(f, kept, 4), 4);
+    const uint64_t ids[] = {kept[0].id, kept[2].id, kept[3].id, kept[3].id + 100};
+    assert_ok(f, f->store->ops->begin(f->store, &f->err));
+    if (f->store->ops->letters_ahead) assert_ok(f, f->store->ops->letters_ahead(f->store, ids, 4, &f->err));
+    for (size_t i = 0; i < 4; i++) assert_true(has_letter(f, kept[i].id, points[i]));
+    assert_false(has_letter(f, ids[3], ""));
+    for (size_t i = 1; i < 3; i++) {
+        assert_ok(f, f->store->ops->letter_drop(f->store, kept[i].id, &found, &f->err));
+        assert_true(found);
+        assert_false(has_letter(f, kept[i].id, ""));
+        assert_ok(f, f->store->ops->letter_drop(f->store, kept[i].id, &found, &f->err));
+        assert_false(found);
+        assert_ok(f, f->store->ops->audit(f->store, &audit, &f->err));
+    }
+    assert_true(bury_one(f, &letters[2])); /* the same once more is a new one */
+    assert_ok(f, f->store->ops->commit(f->store, &f->err));
+    assert_int_equal(list_letters(f, kept, 3), 3);
+    assert_bytes(kept[0].message.at.point, "1");
+    assert_bytes(kept[1].message.at.point, "4");
+    assert_bytes(kept[2].message.at.point, "3");
+}
+
 static void f26_letters_of_other_keys_and_kinds_are_apart(fixture *f)
 {
     once_letter letter = conflict_of(f, "k", 7, "17"), other = letter;
@@ -905,6 +947,7 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(asked_between_claim_and_settle_in_one_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(bury_in_a_transaction, ONCE_STORE_TX),
     CONFORM_WITH(f26_conflicts_of_one_content_are_one_letter, ONCE_STORE_OWNS | ONCE_STORE_LIST),
+    CONFORM_WITH(f35_letters_that_are_read_ahead, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_letters_of_other_keys_and_kinds_are_apart, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_counts_belong_to_the_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(f26_two_handles_count_one_letter, ONCE_STORE_SHARED | ONCE_STORE_LIST),

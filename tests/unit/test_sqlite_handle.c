@@ -252,6 +252,32 @@ static void f26_conflict_in_the_callers_transaction(void **state)
     assert_int_equal(a.calls, 1);
 }
 
+/* Replacing belongs to the caller's transaction, as all of it does. */
+static void f26_a_corrected_delivery_in_the_callers_transaction(void **state)
+{
+    fixture *f = *state;
+    app fails = {.outcome = ONCE_RETRY}, a = {0};
+    assert_int_equal(answer(f, f->db, "p1", &fails), ONCE_ANSWER_RUN);
+    once_delivery right = delivery(f, "p1");
+    const once_delivery wrong = delivery(f, "p1");
+    once_verdict v;
+    right.body = ONCE_BYTES("{\"other\": 1}");
+    for (int i = 0; i < 2; i++) {
+        sql(f->db, "BEGIN");
+        good(f, once_sqlite_handle(f->db, &f->scope, &right, record_payment, &a, &v, &f->err));
+        assert_int_equal(v.answer, ONCE_ANSWER_RUN);
+        assert_int_equal(v.outcome, ONCE_DONE);
+        once_verdict_release(&v);
+        assert_int_equal(a.attempt, 2);
+        sql(f->db, i == 0 ? "ROLLBACK" : "COMMIT");
+        assert_int_equal(ask(f->db, "SELECT count(*) FROM payment"), i);
+    }
+    good(f, once_sqlite_handle(f->db, &f->scope, &wrong, record_payment, &a, &v, &f->err));
+    assert_int_equal(v.answer, ONCE_ANSWER_CONFLICT);
+    assert_int_equal(a.calls, 2);
+    assert_int_equal(ask(f->db, "SELECT count(*) FROM once_letter"), 1);
+}
+
 static void the_last_rowid_is_of_the_callers_tables(void **state)
 {
     fixture *f = *state;
@@ -569,6 +595,7 @@ int main(void)
         TEST(without_a_transaction_it_is_one_by_itself),
         TEST(a_failure_is_undone_and_counted_in_the_callers_transaction),
         TEST(f26_conflict_in_the_callers_transaction),
+        TEST(f26_a_corrected_delivery_in_the_callers_transaction),
         TEST(the_last_rowid_is_of_the_callers_tables),
         TEST(wrong_use_is_refused),
         TEST(settings_of_the_connection_stay),

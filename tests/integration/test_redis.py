@@ -447,6 +447,19 @@ def test_tls_a_certificate_of_the_same_ca_for_another_address(tmp_path):
             assert (ended.status, "IP address mismatch" in ended.err) == (status, status == 3), (host, ended)
 
 
+def test_f90_a_command_that_is_not_allowed_is_found_before_the_first_commit(tmp_path, redis):
+    """In the middle of one it would leave a half of it."""
+    for command in ("zrem", "hdel", "rpush", "msetnx", "type"):
+        redis.cli("ACL", "SETUSER", "worker", "reset", "on", "nopass", "~{once}*", "+@all", "-" + command)
+        p = Pipeline(tmp_path, CONFIG, store=redis.url(user="worker@"))
+        p.write({"id": 1})
+        ended = p.once("run", "--json", p.name)
+        assert ended.status == 3 and command.upper() in ended.err and "ACL SETUSER" in ended.err, ended
+        assert redis.count("{once}e*") == 0 and redis.count("{once}trial") == 0
+    redis.cli("ACL", "SETUSER", "worker", "reset", "on", "nopass", "~{once}*", "+@all")
+    counts(p.run(status=0), received=1, done=1)
+
+
 # ---- beside each other ----
 
 def test_f48_losing_a_race_is_not_a_warning(tmp_path, redis):

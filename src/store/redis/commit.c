@@ -846,3 +846,39 @@ int once__redis_load_script(once_redis *r, once_error *err)
     memcpy(r->sha, sha.data, sha.len);
     return ONCE_OK;
 }
+
+/* --- whether we may --- */
+
+/* A command that is refused in the middle of a script ends it there, and what it wrote before stays. So each is tried once before the first
+ * commit, on a key that nothing else uses, and that is gone afterwards. */
+static const char trial[] =
+    "local k = KEYS[1]\n"
+    "local commands = {'DEL k', 'HMGET k a', 'TYPE k', 'EXISTS k', 'MGET k', 'GETRANGE k 0 0', 'MSETNX k a', 'MSET k a', 'SET k a PXAT 99999999999999', 'DEL k',\n"
+    "  'HSET k a 1', 'HINCRBY k a 1', 'HDEL k a', 'ZADD k 1 a', 'ZSCORE k a', 'ZINCRBY k 1 a', 'ZREM k a', 'SADD k a', 'DEL k', 'RPUSH k a', 'DEL k'}\n"
+    "for _, command in ipairs(commands) do\n"
+    "  local words = {}\n"
+    "  for word in string.gmatch(command, '%S+') do words[#words + 1] = word == 'k' and k or word end\n"
+    "  local got = redis.pcall(unpack(words))\n"
+    "  if type(got) == 'table' and got.err then\n"
+    "    local denied = string.find(got.err, 'NOPERM') or string.find(got.err, 'permission') or string.find(got.err, 'user executing the script')\n"
+    "    redis.pcall('DEL', k)\n"
+    "    return (denied or string.find(got.err, 'Unknown')) and words[1] or ''\n"
+    "  end\n"
+    "end\n"
+    "return ''\n";
+
+int once__redis_try_commands(once_redis *r, once_error *err)
+{
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, 4);
+    once__redis_text(&r->pipe, "EVAL");
+    once__redis_text(&r->pipe, trial);
+    once__redis_text(&r->pipe, "1");
+    once__redis_put_key(r, "trial", NULL, 0);
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    const once_bytes refused = once__redis_bytes(r->pipe.replies[0]);
+    if (refused.len == 0) return ONCE_OK;
+    return once_fail(err, ONCE_E_DENIED, "this user of redis may not use the command '%.*s' for keys that begin with '%s', and commits need it; say 'ACL SETUSER ... ~%s* +%.*s'",
+                     (int)refused.len, refused.data, r->prefix, r->prefix, (int)refused.len, refused.data);
+}

@@ -427,7 +427,7 @@ static int greet(once_redis_link *link, once_error *err)
 {
     once_redis_pipe pipe;
     once__redis_pipe_init(&pipe);
-    if (link->url.password[0]) {
+    if (link->url.password[0] || link->url.user[0]) { /* a user may have none */
         once__redis_command(&pipe, link->url.user[0] ? 3 : 2);
         once__redis_text(&pipe, "AUTH");
         if (link->url.user[0]) once__redis_text(&pipe, link->url.user);

@@ -326,6 +326,7 @@ void once__redis_put(once_redis *r, const void *data, size_t len);
 void once__redis_expect_field(once_redis *r, char hash_kind, const void *field, size_t field_len, once_bytes value);
 int once__redis_apply(once_redis *r, once_error *err);
 int once__redis_load_script(once_redis *r, once_error *err);
+int once__redis_try_commands(once_redis *r, once_error *err); /* refused: one that commits need */
 void once__redis_commit_each(once_redis *r, void (*visit)(once_buf *buf));
 void once__redis_commit_clear(once_redis *r);
 

@@ -413,6 +413,7 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
         if (rc == ONCE_OK) rc = read_head(r, &there, err);
     }
     if (rc == ONCE_OK) rc = once__redis_load_script(r, err);
+    if (rc == ONCE_OK && !(options && options->readonly)) rc = once__redis_try_commands(r, err);
     if (rc == ONCE_OK && (r->format < FORMAT || r->upgrading) && !(options && options->readonly)) rc = upgrade(r, err);
     r->connections = r->link ? once__redis_connections(r->link) : 0;
     return rc;

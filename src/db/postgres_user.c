@@ -302,6 +302,88 @@ static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
     return once__pg_exec_end(pg, rc, err);
 }
 
+/* ---- rights ---- */
+
+/* 'a', 'shop.b', ...: the words of a statement, as literals. */
+static void put_words(once_pg *pg, const char *sql, once_buf *out)
+{
+    bool first = true;
+    for (const char *at = sql; *at;) {
+        const char *end = at;
+        while (is_word(*end) || (*end == '.' && end > at)) end++;
+        if (end == at || !is_word_start(*at)) {
+            at = end > at ? end : at + 1;
+            continue;
+        }
+        char *word = PQescapeLiteral(pg->conn, at, (size_t)(end - at));
+        if (word) once_buf_printf(out, "%s%s", first ? "" : ", ", word);
+        first = false;
+        PQfreemem(word);
+        at = end;
+    }
+}
+
+/* Of the tables that the statement may mean and of what it may do there, what this role may not: as GRANTs. A guess, and only for people. */
+static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
+{
+    once_buf ask;
+    PGresult *result = NULL;
+    out[0] = '\0';
+    once_buf_init(&ask, 1 << 20);
+    once_buf_puts(&ask, "WITH word AS (SELECT DISTINCT w, to_regclass(w) AS oid FROM unnest(ARRAY[");
+    put_words(pg, sql, &ask);
+    once_buf_puts(&ask, "]::text[]) AS w), verb AS (SELECT v FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS v WHERE"
+                        " EXISTS (SELECT FROM word WHERE upper(w) = v OR (v = 'SELECT' AND upper(w) IN ('WHERE', 'FROM', 'RETURNING', 'CONFLICT')))),"
+                        " missing AS (SELECT oid, string_agg(v, ', ' ORDER BY v) AS what FROM word, verb WHERE oid IS NOT NULL"
+                        " AND NOT has_table_privilege(oid, v) GROUP BY oid)"
+                        " SELECT string_agg(format('GRANT %s ON %s TO %I', what, oid, current_user), '; ') FROM missing");
+    if (!ask.failed && once__pg_exec_begin(pg, false, NULL) == ONCE_OK) {
+        const int rc = once__pg_exec(pg, ask.data, &result, NULL);
+        if (rc == ONCE_OK) snprintf(out, size, "; let the owner say: %s", PQgetvalue(result, 0, 0));
+        if (rc == ONCE_OK && PQgetisnull(result, 0, 0)) out[0] = '\0';
+        (void)once__pg_exec_end(pg, rc, NULL);
+    }
+    PQclear(result);
+    once_buf_release(&ask);
+}
+
+/* What the server would do, without doing it: it tells nobody who may not do it. Statements that cannot be asked about are not. */
+static int explain(once_pg *pg, const once_pg_stmt *stmt, PGresult **out, once_error *err)
+{
+    once_buf sql;
+    const char **nothing = calloc((size_t)stmt->stmt.params + 1, sizeof *nothing);
+    once_buf_init(&sql, strlen(stmt->sql) + 16);
+    once_buf_printf(&sql, "EXPLAIN %s", stmt->sql);
+    int rc = sql.failed || !nothing ? no_memory(err) : ONCE_OK;
+    if (rc == ONCE_OK && !PQsendQueryParams(pg->conn, sql.data, stmt->stmt.params, NULL, nothing, NULL, NULL, 0)) rc = once__pg_fail(pg, NULL, err);
+    if (rc == ONCE_OK) {
+        pg->pending++;
+        rc = once__pg_sync(pg, err);
+    }
+    if (rc == ONCE_OK) rc = once__pg_next(pg, out, err);
+    if (rc == ONCE_OK) rc = once__pg_synced(pg, err);
+    once_buf_release(&sql);
+    free(nothing);
+    return rc;
+}
+
+static int look_for_rights(once_pg *pg, const once_pg_stmt *stmt, once_error *err)
+{
+    char grants[300], text[200];
+    PGresult *result = NULL;
+    int rc = once__pg_exec_begin(pg, false, err);
+    if (rc != ONCE_OK) return rc;
+    rc = explain(pg, stmt, &result, err);
+    const char *state = rc == ONCE_OK ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+    const bool denied = state && strcmp(state, "42501") == 0;
+    snprintf(text, sizeof text, "%s", denied ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : "");
+    PQclear(result);
+    (void)once__pg_exec_end(pg, denied ? ONCE_E_DENIED : ONCE_E_ABORTED, NULL); /* rolled back either way */
+    if (!denied) return rc;
+    guess_grants(pg, stmt->sql, grants, sizeof grants);
+    return once_fail(err, ONCE_E_DENIED, "%s%s", text, grants);
+}
+
 static void user_free(once_stmt *stmt)
 {
     once_pg_stmt *mine = (once_pg_stmt *)stmt;
@@ -341,6 +423,7 @@ static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error
         rc = once__pg_connect(pg, 0, err);
         if (rc == ONCE_OK) rc = prepare_on_server(pg, stmt, err);
     }
+    if (rc == ONCE_OK) rc = look_for_rights(pg, stmt, err);
     if (rc != ONCE_OK) {
         user_free(&stmt->stmt);
         return rc;
@@ -645,11 +728,12 @@ static int user_describe(once_db *db, char *out, size_t len, once_error *err)
     if (rc != ONCE_OK) return rc;
     rc = once__pg_exec(pg,
                        "SELECT split_part(current_setting('server_version'), ' ', 1), current_schema(), current_user,"
-                       " current_setting('fsync')",
+                       " current_setting('fsync'), pg_is_in_recovery()",
                        &result, err);
     if (rc == ONCE_OK)
-        snprintf(out, len, "PostgreSQL %.20s schema=%.40s role=%.40s fsync=%s%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1),
-                 PQgetvalue(result, 0, 2), PQgetvalue(result, 0, 3), pg->shared ? " pooler=yes" : "");
+        snprintf(out, len, "PostgreSQL %.20s schema=%.40s role=%.40s fsync=%s%s%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1),
+                 PQgetvalue(result, 0, 2), PQgetvalue(result, 0, 3), PQgetvalue(result, 0, 4)[0] == 't' ? " standby=yes" : "",
+                 pg->shared ? " pooler=yes" : "");
     PQclear(result);
     return once__pg_exec_end(pg, rc, err);
 }

@@ -280,6 +280,8 @@ static void find_database(once_db *db, const char *topic, once_finding *report, 
     report(user, topic, settings, false);
     if (strstr(settings, "fsync=off"))
         report(user, topic, "the server runs with fsync = off: a power cut may take back what was acknowledged; switch it on", true);
+    if (strstr(settings, " standby="))
+        report(user, topic, "this is a hot standby, where nothing can be written; connect to the primary; target_session_attrs=read-write finds it", true);
     if (strstr(settings, " pooler="))
         report(user, topic, "a pooler is in between (PgBouncer in any mode looks so): statements are sent as text and not prepared, and nothing depends"
                " on the session; without one the same work costs less", false);
@@ -491,6 +493,11 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
     int rc = once__parts_open(pipeline, true, &parts, err);
     if (rc != ONCE_OK) return rc;
     rc = find_all(pipeline, &parts, report, user, err);
+    if (rc == ONCE_OK && parts.store->ops->inspect) {
+        once_error why;
+        rc = parts.store->ops->inspect(parts.store, &why);
+        if (rc != ONCE_OK) at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
+    }
     if (rc == ONCE_OK) rc = once__clock_check(pipeline, parts.store, report, user, err);
     if (rc == ONCE_OK) rc = once__memory_check_scope(pipeline, parts.store, ONCE_SCOPE_LOOK, err);
     once__parts_close(&parts);

@@ -1370,6 +1370,8 @@ static void pg_describe(once_store *store, char *out, size_t size)
                      " effects; synchronous_standby_names prevents that");
 }
 
+static int pg_inspect(once_store *store, once_error *err) { return once__pg_inspect(((once_postgres *)store)->pg, err); }
+
 const once_store_ops once__store_postgres = {
     .scheme = "postgres",
     .bits = ONCE_STORE_DURABLE | ONCE_STORE_SHARED | ONCE_STORE_TX | ONCE_STORE_OWNS | ONCE_STORE_LANES | ONCE_STORE_LIST |
@@ -1387,6 +1389,7 @@ const once_store_ops once__store_postgres = {
     .rollback = once__engine_rollback,
     .db = pg_db,
     .describe = pg_describe,
+    .inspect = pg_inspect,
     .bury = pg_bury,
     .exhume = once__engine_exhume,
     .forget = once__engine_forget,

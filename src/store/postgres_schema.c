@@ -25,6 +25,17 @@
     "ALTER TABLE once_letter ADD COLUMN count bigint NOT NULL DEFAULT 1;    -- deliveries\n"                        \
     "ALTER TABLE once_letter ADD COLUMN last_ms bigint NOT NULL DEFAULT 0;  -- of the last one; 0: as buried_ms\n"
 
+/* For people, and no part of the version: nothing of ours reads it, so it may be missing, and a program that does not know it does no harm.
+ * States are those of now, as PG_STATS has them: a claim whose lease is over is unknown (mark 4, `hold`) or waits. */
+#define STATUS_VIEW                                                                                                   \
+    "CREATE VIEW once_status AS     -- what is not finished: GRANT SELECT ON once_status TO whoever watches\n"        \
+    "  SELECT encode(consumer, 'escape') AS consumer, is_now AS state, count(*), to_timestamp(min(since_ms) / 1000.0) AS oldest FROM (\n" \
+    "    SELECT consumer, seen_ms AS since_ms, (ARRAY['claimed', 'waiting', 'unknown'])[CASE WHEN state = 1 AND due_ms <= now_ms\n" \
+    "      THEN CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END ELSE state END] AS is_now\n"                              \
+    "      FROM once_live, (SELECT (extract(epoch FROM now()) * 1000)::bigint AS now_ms) AS clock WHERE state < 4\n"   \
+    "        AND NOT (state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0 AND expires_ms <= now_ms)\n"        \
+    "    UNION ALL SELECT consumer, buried_ms, 'dead' FROM once_letter) AS entries GROUP BY consumer, is_now;\n"
+
 static const char tables[] =
     "-- Tables of a once store, version 2. `once` makes them by itself; nothing else may write to them.\n"
     "CREATE TABLE once_meta(         -- format, version, secret\n"
@@ -96,7 +107,7 @@ static const char tables[] =
     "  time_ms bigint NOT NULL, letter bigint,\n"
     "  consumer bytea NOT NULL, who bytea NOT NULL, what bytea NOT NULL, key bytea NOT NULL, note bytea NOT NULL\n"
     ");\n"
-    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2;
+    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2 STATUS_VIEW;
 
 const char *once__pg_schema(void) { return tables; }
 
@@ -116,6 +127,7 @@ static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record byte
 
 typedef struct found {
     bool ours;
+    bool status; /* the view is there */
     int version;
     char schema[64];   /* as it is called ... */
     char quoted[132];  /* ... and as SQL wants it */
@@ -142,7 +154,8 @@ static int look(once_pg *pg, found *out, once_error *err)
     if (rc != ONCE_OK) return rc;
     if (!out->schema[0])
         return once_fail(err, ONCE_E_CONFIG,
-                         "%s: search_path names no schema that exists; make one, or name another with ?options=-csearch_path%%3Dname", pg->where);
+                         "%s: search_path names no schema that exists and that this role may use; make one (or GRANT USAGE, CREATE ON SCHEMA), or name"
+                         " another with ?options=-csearch_path%%3Dname", pg->where);
     /* Not with to_regclass: behind a lock that was waited for, it may still answer from before. */
     rc = ask(pg,
              "SELECT string_agg(a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
@@ -166,7 +179,10 @@ static int look(once_pg *pg, found *out, once_error *err)
                          version, ONCE_POSTGRES_VERSION);
     out->ours = true;
     out->version = (int)version;
-    return ONCE_OK;
+    rc = ask(pg, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+                 " AND relname = 'once_status'", text, sizeof text, err);
+    out->status = strcmp(text, "0") != 0;
+    return rc;
 }
 
 static int read_secret(once_pg *pg, once_secret *secret, once_error *err)
@@ -209,12 +225,14 @@ static int upgrade(once_pg *pg, int version, once_error *err)
     return once__pg_exec(pg, sql, NULL, err);
 }
 
+#define LOCK_TABLES "SELECT pg_advisory_xact_lock(1869505381, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)"
+
 static int make_locked(once_pg *pg, once_error *err)
 {
     found there;
     int rc = once__pg_exec_begin(pg, true, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__pg_exec(pg, "SELECT pg_advisory_xact_lock(1869505381, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)", NULL, err);
+    rc = once__pg_exec(pg, LOCK_TABLES, NULL, err);
     if (rc == ONCE_OK) rc = look(pg, &there, err);
     if (rc == ONCE_OK && !there.ours) rc = make(pg, err);
     else if (rc == ONCE_OK && there.version < ONCE_POSTGRES_VERSION) rc = upgrade(pg, there.version, err);
@@ -231,16 +249,68 @@ static int look_whole(once_pg *pg, found *there, once_secret *secret, once_error
     return once__pg_exec_end(pg, rc, err);
 }
 
+/* ---- rights ---- */
+
+/* The GRANTs that this role lacks, as far as our tables go; empty: none. What effects need is looked at when they are prepared. */
+static int missing_rights(once_pg *pg, char *out, size_t size, once_error *err)
+{
+    int rc = once__pg_exec_begin(pg, false, err);
+    if (rc != ONCE_OK) return rc;
+    rc = ask(pg,
+             "SELECT string_agg(g, '; ') FROM ("
+             "SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %I', string_agg(oid::regclass::text, ', ' ORDER BY relname), current_user)"
+             " AS g FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind = 'r'"
+             " AND left(relname, 5) = 'once_' AND NOT (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')"
+             " AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')) HAVING count(*) > 0"
+             " UNION ALL SELECT format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', current_schema(), current_user)"
+             " WHERE NOT has_schema_privilege(current_schema(), 'CREATE') AND NOT EXISTS (SELECT FROM pg_class WHERE relname = 'once_meta'"
+             " AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()))) AS missing",
+             out, size, err);
+    return once__pg_exec_end(pg, rc, err);
+}
+
+static int is_denied(once_pg *pg, int rc, once_error *err)
+{
+    char grants[380];
+    if (rc != ONCE_E_DENIED || missing_rights(pg, grants, sizeof grants, NULL) != ONCE_OK || !grants[0]) return rc;
+    return once_fail(err, rc, "%s: this role lacks rights; let the owner say: %s", pg->where, grants);
+}
+
+int once__pg_inspect(once_pg *pg, once_error *err)
+{
+    char text[380];
+    int rc = ask(pg, "SELECT pg_is_in_recovery()", text, sizeof text, err);
+    if (rc == ONCE_OK && text[0] == 't')
+        return once_fail(err, ONCE_E_READONLY, "%s: this is a hot standby, where nothing can be written; connect to the primary;"
+                         " target_session_attrs=read-write finds it", pg->where);
+    if (rc == ONCE_OK) rc = missing_rights(pg, text, sizeof text, err);
+    if (rc == ONCE_OK && text[0]) rc = once_fail(err, ONCE_E_DENIED, "%s: this role lacks rights; let the owner say: %s", pg->where, text);
+    return rc;
+}
+
+/* A store of before gets it with the first start that may make it; who may not goes on without. */
+static void make_status(once_pg *pg)
+{
+    found there;
+    int rc = once__pg_exec_begin(pg, true, NULL);
+    if (rc != ONCE_OK) return;
+    rc = once__pg_exec(pg, LOCK_TABLES, NULL, NULL);
+    if (rc == ONCE_OK) rc = look(pg, &there, NULL);
+    if (rc == ONCE_OK && there.ours && !there.status) rc = once__pg_exec(pg, STATUS_VIEW, NULL, NULL);
+    (void)once__pg_exec_end(pg, rc, NULL);
+}
+
 int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *err)
 {
     found there;
-    int rc = look_whole(pg, &there, secret, err);
+    int rc = is_denied(pg, look_whole(pg, &there, secret, err), err);
     if (rc == ONCE_OK && !there.ours && !create)
         rc = once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' has no once tables yet; let `once run` make them", pg->where, there.schema);
     if (rc == ONCE_OK && (!there.ours || there.version < ONCE_POSTGRES_VERSION)) {
-        rc = make_locked(pg, err);
+        rc = is_denied(pg, make_locked(pg, err), err);
         if (rc == ONCE_OK) rc = look_whole(pg, &there, secret, err);
     }
+    if (rc == ONCE_OK && create && !there.status) make_status(pg);
     if (rc != ONCE_OK || pg->schema) return rc;
     pg->schema = strdup(there.quoted);
     return pg->schema ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");

@@ -1,0 +1,195 @@
+"""What whoever looks after a PostgreSQL database meets: roles with few rights, standbys, read-only defaults, whose session it is, and a view."""
+
+import signal
+
+import pytest
+
+import postgres
+import pq
+from harness import Pipeline, counts, until
+from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
+from pgreplica import Replica
+
+need_postgres()
+
+CONFIG = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)"]}\n'
+
+
+def some(n, prefix="m"):
+    return [{"id": f"{prefix}{i}"} for i in range(n)]
+
+
+class Owned:
+    """A database whose owner made the tables, and a role that has none of the rights."""
+
+    def __init__(self, folder, config=CONFIG):
+        self.direct = postgres.shared().database(new_name())
+        self.role = new_name()
+        psql(self.direct, f"CREATE TABLE t(id text); CREATE ROLE {self.role} LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC;"
+                          f"GRANT USAGE ON SCHEMA public TO {self.role}")
+        self.p = PostgresPipeline(folder, config, url=self.direct)
+        self.url = self.direct.replace("postgres@", f"{self.role}@")
+        self.config = config
+
+    def as_role(self):
+        self.p.configure(self.config, store=self.url)
+
+    def grant(self, said):
+        """Does what it was told to."""
+        for statement in said.split("let the owner say: ")[1].splitlines()[0].split("; "):
+            assert statement.startswith("GRANT "), statement
+            psql(self.direct, statement)
+
+
+def test_check_says_what_to_grant(tmp_path):
+    o = Owned(tmp_path)
+    o.as_role()
+    for verb in ("check", "run"):
+        ended = o.p.once(verb, o.p.name)
+        assert ended.status == 3 and f"GRANT USAGE, CREATE ON SCHEMA public TO {o.role}" in ended.err, ended
+    o.p.configure(CONFIG, store=o.direct)
+    assert o.p.once("check", o.p.name).status == 0
+    o.as_role()
+    ended = o.p.once("check", o.p.name)
+    assert ended.status == 3 and "once_entry" in ended.err and "once_meta" in ended.err, ended
+    o.grant(ended.err)
+    ended = o.p.once("check", o.p.name)
+    assert ended.status == 3 and f"GRANT INSERT ON t TO {o.role}" in ended.err, ended
+    ended = o.p.try_run()
+    assert ended.status == 3 and f"GRANT INSERT ON t TO {o.role}" in ended.err and ended.json["received"] == 0, ended
+    o.grant(ended.err)
+    assert o.p.once("check", o.p.name).status == 0
+    o.p.write(*some(5))
+    counts(o.p.run(status=0), received=5, done=5)
+    psql(o.direct, f"REVOKE UPDATE ON once_lane FROM {o.role}")
+    ended = o.p.once("check", o.p.name)
+    assert ended.status == 3 and "ON once_lane TO" in ended.err and "once_entry" not in ended.err, "what can be opened is looked at, too"
+
+
+@pytest.mark.parametrize("statement, missing", [
+    ("UPDATE t SET id = :id WHERE id = :id", "GRANT SELECT, UPDATE ON t"),
+    ("WITH x AS (DELETE FROM t WHERE id = :id RETURNING id) SELECT * FROM x", "GRANT DELETE, SELECT ON t"),
+    ("INSERT INTO public.t(id) VALUES (:id)", "GRANT INSERT ON t"),
+])
+def test_rights_of_effects_elsewhere(tmp_path, statement, missing):
+    o = Owned(tmp_path / "there")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    p = Pipeline(folder, f'key: "${{/id}}"\nhandler: {{sql: {{url: "{o.url}", do: ["{statement}"]}}}}\n')
+    for verb in ("check", "run"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 3 and "p.yaml:" in ended.err and missing in ended.err, ended
+    o.grant(ended.err)
+    assert p.once("check", p.name).status == 0
+
+
+def test_statements_that_cannot_be_explained_are_prepared_all_the_same(tmp_path):
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["CALL note(:id)", "SELECT :id::text", "/* x */ INSERT INTO t(id) SELECT :id", "NOTIFY x"]}\n',
+                         "CREATE TABLE t(id text); CREATE PROCEDURE note(x text) LANGUAGE sql AS 'INSERT INTO t VALUES (x)'")
+    p.write(*some(3))
+    counts(p.run(status=0), received=3, done=3)
+    assert p.value("SELECT count(*) FROM t") == 6
+
+
+def test_check_finds_a_standby(tmp_path):
+    primary = postgres.Server(wal_level="replica", max_wal_senders="10")
+    replica = None
+    try:
+        direct = primary.database("shop")
+        psql(direct, "CREATE TABLE t(id text)")
+        p = PostgresPipeline(tmp_path / "p", CONFIG, url=direct, server=primary)
+        assert p.once("check", p.name).status == 0
+        replica = Replica(primary)
+        replica.catch_up()
+        there = direct.replace(primary.folder, replica.folder)
+        p.configure(CONFIG, store=there)
+        ended = p.once("check", p.name)
+        assert ended.status == 3 and "hot standby" in ended.err and "target_session_attrs=read-write" in ended.err, ended
+        (tmp_path / "q").mkdir()
+        q = Pipeline(tmp_path / "q", f'key: "${{/id}}"\nhandler: {{sql: {{url: "{there}", do: ["INSERT INTO t(id) VALUES (:id)"]}}}}\n')
+        ended = q.once("check", q.name)
+        assert "warning: handler" in ended.out and "hot standby" in ended.out, ended
+    finally:
+        if replica:
+            replica.close()
+        primary.close()
+
+
+@pytest.mark.parametrize("setting", ["default_transaction_read_only = on", "default_transaction_isolation = serializable"])
+def test_defaults_of_the_role_are_not_fatal(tmp_path, setting):
+    direct = postgres.shared().database(new_name())
+    name = direct.partition("@/")[2].partition("?")[0]
+    psql(direct, "CREATE TABLE t(id text)")
+    psql(direct, f'ALTER DATABASE "{name}" SET {setting}')
+    p = PostgresPipeline(tmp_path, CONFIG, url=direct)
+    assert p.once("check", p.name).status == 0
+    p.write(*some(200))
+    counts(p.run(status=0), received=200, done=200)
+    counts(p.run(status=0), received=200, duplicates=200)
+    (tmp_path / "q").mkdir()
+    q = Pipeline(tmp_path / "q", f'key: "${{/id}}"\nhandler: {{sql: {{url: "{direct}", do: ["INSERT INTO t(id) VALUES (:id)"]}}}}\n')
+    q.write(*some(20, "q"))
+    counts(q.run(status=0), received=20, done=20)
+    assert p.once("sweep", p.name).status == 0
+    assert psql(direct, "SELECT count(*) FROM t") == "220\n"
+
+
+@pytest.mark.parametrize("more, name", [("", "once:shop.pay"), ("&application_name=mine", "mine")])
+def test_the_session_says_whose_it_is(tmp_path, more, name):
+    direct = postgres.shared().database(new_name())
+    psql(direct, "CREATE TABLE t(id text)")
+    p = PostgresPipeline(tmp_path, CONFIG, url=direct + more, source="{path: in.ndjson, follow: true}", consumer="shop.pay")
+    p.write(*some(1))
+    with p.start() as running:
+        until(lambda: psql(direct, "SELECT count(*) FROM t") == "1\n", what="the first")
+        shown = psql(direct, "SELECT DISTINCT application_name FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                             " AND application_name <> ''")
+        running.send(signal.SIGTERM)
+        running.end()
+    assert shown == name + "\n"
+
+
+VIEWED = """
+key: "${/id}"
+type: "${/type}"
+lease: 1m
+handlers:
+  ok: {exec: ["true"]}
+  later: {exec: [sh, -c, "exit 75"], retry: {attempts: 9, backoff: 1h..1h}}
+  dies: {exec: [sh, -c, "kill -9 $$"]}
+  dead: {exec: [sh, -c, "exit 65"]}
+  slow: {exec: [sleep, "600"], timeout: 10m}
+drain: 0s
+"""
+
+
+def test_a_dba_can_select_what_is_not_finished(tmp_path):
+    p = PostgresPipeline(tmp_path, VIEWED, source="{path: in.ndjson, follow: true}", consumer="pay")
+    watcher = new_name()
+    p.write({"id": "a", "type": "ok"}, {"id": "b", "type": "later"}, {"id": "c", "type": "later"}, {"id": "d", "type": "dies"},
+            {"id": "e", "type": "dead"}, {"id": "f", "type": "slow"})
+    with p.start():
+        expected = [("pay", "claimed", 1), ("pay", "dead", 1), ("pay", "unknown", 1), ("pay", "waiting", 2)]
+        until(lambda: p.has_table("once_status") and p.rows("SELECT consumer, state, count FROM once_status ORDER BY state") == expected, what="all of them")
+        status = p.once("status", "--json", p.name).json
+        assert (status["waiting"], status["unknown"], status["dead"]) == (2, 1, 1), status
+    p.execute(f"CREATE ROLE {watcher} LOGIN; GRANT SELECT ON once_status TO {watcher}")
+    rows = pq.once(p.url.replace("postgres@", f"{watcher}@"), "SELECT state, now() - oldest BETWEEN interval '0' AND interval '5 minutes' FROM once_status")
+    assert sorted(rows) == [("claimed", "t"), ("dead", "t"), ("unknown", "t"), ("waiting", "t")]
+    p.execute("UPDATE once_live SET due_ms = 0 WHERE state = 1")
+    assert p.rows("SELECT state, count FROM once_status WHERE state = 'unknown'") == [("unknown", 2)], "the claim has ended without a word"
+
+
+def test_f58_a_store_of_before_gets_the_view(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, "CREATE TABLE t(id text)")
+    assert p.once("check", p.name).status == 0
+    p.execute("DROP VIEW once_status")
+    p.write(*some(2))
+    counts(p.run(status=0), received=2, done=2)
+    assert p.rows("SELECT * FROM once_status") == []
+    p.execute("DROP VIEW once_status; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    role = new_name()
+    p.execute(f"CREATE ROLE {role} LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}")
+    p.configure(CONFIG, store=p.url.replace("postgres@", f"{role}@"))
+    counts(p.run(status=0), received=2, duplicates=2)
+    assert not p.has_table("once_status"), "who may not make it goes on without"

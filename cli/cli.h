@@ -8,7 +8,7 @@
 #include "once/once.h"
 
 /* Exit statuses. */
-enum { CLI_OK = 0, CLI_DEAD = 1, CLI_USAGE = 2, CLI_FAILED = 3 };
+enum { CLI_OK = 0, CLI_DEAD = 1, CLI_USAGE = 2, CLI_FAILED = 3, CLI_OTHER_STORE = 4 };
 
 typedef struct cli_option {
     const char *name; /* "--json" */

@@ -7,7 +7,8 @@
 
 const cli_verb cli_verbs[] = {
     {"run", "FILE", "consume and settle; ends when a finite source is drained, else at SIGTERM, draining",
-     "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed.", cli_run},
+     "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed,\n"
+     "4 an empty or another store where one was known.", cli_run},
     {"check", "FILE", "try everything that can be tried without consuming, and say what it promises",
      "A store that is missing is made, and `init` is run, as `once run` would do; no message is read.", cli_check},
     {"explain", "FILE [KEY]", "everything known about a key, or about the message at --message COORDINATES",

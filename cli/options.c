@@ -74,6 +74,7 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
 int cli_fail(const once_error *err)
 {
     fprintf(stderr, "once: %s\n", err->text);
+    if (err->status == ONCE_E_OTHER_STORE) return CLI_OTHER_STORE;
     return once_status_class(err->status) == ONCE_CLASS_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 

@@ -65,11 +65,12 @@ static void on_progress(void *user, const once_counts *c, int64_t left, double s
 
 int cli_run(int argc, char **argv)
 {
-    bool json = false, confirm = false;
+    bool json = false, confirm = false, new_store = false;
     const char *log_level = "warn", *log_format = "logfmt";
     const cli_option options[] = {
         {"--json", NULL, "end with one object on standard output", &json, NULL},
         {"--confirm-scope-change", NULL, "go on although consumer, operation, key, fingerprint or salt changed", &confirm, NULL},
+        {"--new-store", NULL, "begin with an empty or another store although this pipeline has worked with one before", &new_store, NULL},
         {"--log-level", "LEVEL", "error, warn (default), info or debug", NULL, &log_level},
         {"--log-format", "FORMAT", "logfmt (default) or json", NULL, &log_format},
         {0},
@@ -95,6 +96,7 @@ int cli_run(int argc, char **argv)
         .confirm_scope_change = confirm,
         .progress = terminal ? on_progress : NULL,
         .user = &progress,
+        .new_store = new_store,
     };
     once_summary summary;
     const int rc = once_pipeline_run(running, &run_options, &summary, &err);

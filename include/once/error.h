@@ -37,6 +37,7 @@ typedef enum once_class {
     X(E_CONFIG, -2, USAGE, "mistake in the configuration")                                                            \
     X(E_UNSUPPORTED, -3, USAGE, "not in this build")                                                                  \
     X(E_SCOPE, -4, USAGE, "consumer, operation, key or fingerprint changed")                                          \
+    X(E_NO_STORE, -5, USAGE, "there is no store yet")                                                                 \
     X(E_MESSAGE, -10, MESSAGE, "the message cannot be used")                                                          \
     X(E_BUSY, -20, RETRY, "busy")                                                                                     \
     X(E_UNAVAILABLE, -21, RETRY, "not reachable")                                                                     \
@@ -54,7 +55,8 @@ typedef enum once_class {
     X(E_NEWER, -53, FATAL, "written by a newer version")                                                              \
     X(E_BUG, -54, FATAL, "a contract inside was broken")                                                              \
     X(E_MOVED, -55, FATAL, "the file is not where it was")                                                            \
-    X(E_FORGOTTEN, -56, FATAL, "the store forgot what it had acknowledged")
+    X(E_FORGOTTEN, -56, FATAL, "the store forgot what it had acknowledged")                                          \
+    X(E_OTHER_STORE, -57, FATAL, "not the store that was known")
 
 typedef enum once_status {
 #define ONCE_STATUS_ENUM(name, value, class_, text) ONCE_##name = (value),

@@ -70,6 +70,7 @@ typedef struct once_run_options {
     bool confirm_scope_change; /* go on although consumer, operation, key, fingerprint or salt changed on this store */
     once_progress *progress;   /* may be NULL */
     void *user;
+    bool new_store; /* begin with an empty or another store although this pipeline has worked with one before; otherwise ONCE_E_OTHER_STORE */
 } once_run_options;
 
 /* One mistake in the file: "file:line: what; what to do". */

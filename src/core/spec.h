@@ -107,6 +107,7 @@ typedef struct once_spec {
     once_bytes file; /* where it was read from, for messages */
     once_bytes consumer, store_url;
     int store_line, source_line;
+    once_bytes store_id;     /* which store it must be; empty: not said */
     once_bytes salt;         /* of idempotency keys: where it is to be read from (once_exec_is_reference); empty: none */
     int salt_line;
     once_file_spec source;

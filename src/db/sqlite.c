@@ -262,7 +262,7 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
     if (no == EISDIR || (no == 0 && path[0] && path[strlen(path) - 1] == '/'))
         return once_fail(err, ONCE_E_CONFIG, "file '%s': is a folder; name a file in it", path);
     if (no == ENOENT && !options->create)
-        return once_fail(err, ONCE_E_CONFIG, "file '%s': does not exist; check the path, or let `once run` make it", path);
+        return once_fail(err, ONCE_E_NO_STORE, "file '%s': does not exist; check the path, or let `once run` make it", path);
     if (no == ENOENT || no == ENOTDIR)
         return once_fail(err, ONCE_E_CONFIG, "file '%s': its folder does not exist; make the folder first", path);
     return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': cannot be opened; check the path and the permissions", path);

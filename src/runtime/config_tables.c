@@ -183,6 +183,20 @@ static bool read_salt(once_config *config, const once_config_field *field, const
     return false;
 }
 
+/* As `once check` prints it. */
+static bool read_store_id(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once__pipeline *pipeline = out;
+    once_bytes text;
+    if (!once_config_scalar(config, field, node, &text)) return false;
+    size_t digits = 0;
+    while (digits < text.len && memchr("0123456789abcdef", text.data[digits], 16)) digits++;
+    pipeline->spec.store_id = text;
+    if (text.len == ONCE_STORE_ID - 1 && digits == text.len) return true;
+    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store_id' is %d hex digits, as 'once check' prints them", ONCE_STORE_ID - 1);
+    return false;
+}
+
 /* --- fingerprint -------------------------------------------------------------------------------------------------- */
 
 static const once_config_field fingerprint_item = {
@@ -706,6 +720,11 @@ static const once_config_field pipeline_fields[] = {
      .text = "Where handled messages are remembered. The path is relative to the current directory. `postgres://host/database` is a "
              "URL as libpq knows it; the tables are in the schema that search_path names first. `redis://HOST:PORT/DB?password=env:NAME` "
              "must be durable (`appendonly yes`, `appendfsync always`), see redis.md. `memory` keeps nothing."},
+    {.name = "store_id", .type = ONCE_CONFIG_CUSTOM, .read = read_store_id, .shape = "16 hex digits, as `once check` prints them", .example = "\"0123456789abcdef\"",
+     .standard_text = "remembered in a state folder",
+     .text = "Which store this must be. An empty or another one where one was known is refused (exit status 4): every message would be new there. "
+             "What a pipeline has met is remembered in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/once` or `~/.local/state/once`; say it here where no such "
+             "folder is kept, as in a container."},
     {.name = "source", .type = ONCE_CONFIG_SCOPE, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.source), .scope = &source_scope,
      .example = "{file: {path: payments.ndjson}}", .text = "Where messages come from."},
     {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.spec.key), .shape = "template",

@@ -10,6 +10,7 @@
 #include "base/failpoint.h"
 #include "once/version.h"
 #include "runtime/config.h"
+#include "runtime/known.h"
 #include "runtime/runtime.h"
 #include "store/history.h"
 
@@ -209,12 +210,20 @@ static int open_store(void *user, once_error *err)
     const opening *o = user;
     once_pipeline *pipeline = o->pipeline;
     once_error why;
-    once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = o->create, .consumer = pipeline->spec->consumer};
+    once_known known;
+    int rc = once__known_read(pipeline, &known, err);
+    if (rc != ONCE_OK) return rc;
+    if (pipeline->new_store && !known.said) known.id[0] = 0;
+    const bool must_be_there = known.id[0] && strncmp(pipeline->store_url, "memory", 6) != 0;
+    once_store_options options = {
+        .size = sizeof options, .env = pipeline->env, .create = o->create && !must_be_there, .consumer = pipeline->spec->consumer};
     if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
-    int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, &why);
+    rc = once__store_open(pipeline->store_url, &options, &o->parts->store, &why);
+    if (rc == ONCE_E_NO_STORE && must_be_there && o->create) return once__known_missing(pipeline, &known, err);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
     o->parts->keying = once__keying_of(pipeline, o->parts->store);
-    rc = check_store(pipeline, o->parts->store, err);
+    rc = must_be_there ? once__known_compare(pipeline, &known, o->parts->store, err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = check_store(pipeline, o->parts->store, err);
     if (rc == ONCE_OK) rc = open_effects(pipeline, o->create, o->parts, err);
     if (rc == ONCE_OK) return rc;
     once__parts_close(o->parts);
@@ -289,6 +298,19 @@ static void find_database(once_db *db, const char *topic, once_finding *report, 
         report(user, topic, "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap and let readers go on", true);
 }
 
+static void find_identity(const once_pipeline *pipeline, const once_store *store, once_finding *report, void *user)
+{
+    char id[ONCE_STORE_ID], text[200];
+    once_known known;
+    once__store_id(store, id);
+    const bool kept = once__known_read(pipeline, &known, NULL) == ONCE_OK && known.id[0];
+    (void)snprintf(text, sizeof text, "store_id %s%s", id, known.said ? ", as the file says" : kept ? ", remembered from its first run" : "");
+    report(user, "store", text, false);
+    if (!known.path[0] && !known.said)
+        report(user, "store", "there is no folder to remember the store in ($STATE_DIRECTORY, $XDG_STATE_HOME or $HOME): a store that is lost would be made"
+               " anew without a word; put 'store_id' into the file", true);
+}
+
 static void find_store(const once_pipeline *pipeline, once_store *store, once_finding *report, void *user)
 {
     once_buf text;
@@ -300,6 +322,7 @@ static void find_store(const once_pipeline *pipeline, once_store *store, once_fi
         if (store->ops->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
     if (text.len) text.data[text.len - 1] = 0;
     report(user, "store", text.data ? text.data : "", false);
+    if (once__keeps(store)) find_identity(pipeline, store, report, user);
     if (!(store->ops->bits & ONCE_STORE_DURABLE))
         report(user, "store", "nothing is kept: after a restart every message is new again; use 'sqlite:PATH' for real work", true);
     if (store->ops->describe) {

@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,6 +16,7 @@
 #include "base/log.h"
 #include "core/pipeline.h"
 #include "runtime/executor.h"
+#include "runtime/known.h"
 #include "runtime/runtime.h"
 
 #include "base/banned.h"
@@ -264,12 +267,42 @@ typedef struct around {
     once_store_time time;
 } around;
 
+static int audit_new_store(const once_pipeline *pipeline, once_store *store, const once_known *before, once_error *err)
+{
+    char id[ONCE_STORE_ID], note[80];
+    once__store_id(store, id);
+    if (!pipeline->new_store || before->said || !before->id[0] || strcmp(before->id, id) == 0) return ONCE_OK;
+    const int n = snprintf(note, sizeof note, "store %s instead of %s", id, before->id);
+    const once_audit record = {
+        .consumer = pipeline->spec->consumer, .who = {store->who, strlen(store->who)}, .what = ONCE_BYTES("new-store"), .note = {note, (size_t)n}};
+    return store->ops->audit(store, &record, err);
+}
+
+/* Not to know it later is no reason not to run now. */
+static void keep_known(const once_pipeline *pipeline, const once_known *before, const once_store *store)
+{
+    char id[ONCE_STORE_ID], why[500];
+    if (once__known_keep(pipeline, before, store, why, sizeof why)) return;
+    once__store_id(store, id);
+    once_log(ONCE_LOG_INFO, "store", "%s; put 'store_id: \"%s\"' into the pipeline file, so that a store that is lost is noticed", why, id);
+}
+
+static int meet_store(around *b, once_error *err)
+{
+    once_known before;
+    int rc = once__known_read(b->pipeline, &before, err);
+    if (rc == ONCE_OK) rc = audit_new_store(b->pipeline, b->parts->store, &before, err);
+    if (rc == ONCE_OK) keep_known(b->pipeline, &before, b->parts->store);
+    return rc;
+}
+
 static int begin(void *user, once_error *err)
 {
     around *b = user;
     const once_scope_check how = b->options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
     int rc = once__memory_check_scope(b->pipeline, b->parts->store, how, err);
     if (rc == ONCE_OK && b->parts->source->ops->seek) rc = once__memory_take_places(b->pipeline, b->parts, &b->names, err);
+    if (rc == ONCE_OK && once__keeps(b->parts->store)) rc = meet_store(b, err);
     if (rc == ONCE_OK) rc = once__memory_run_begins(b->pipeline, b->parts->store, &b->worker, &b->unclean, err);
     return rc == ONCE_OK ? b->parts->store->ops->time(b->parts->store, &b->time, err) : rc;
 }
@@ -371,6 +404,7 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     (void)ONCE_FAIL_AT(open_before);
     pipeline->running = true;
     pipeline->working = false;
+    pipeline->new_store = options && options->size >= offsetof(once_run_options, new_store) + sizeof options->new_store && options->new_store;
     bool lost = false;
     int rc = once__parts_open(pipeline, true, &parts, &why);
     if (rc == ONCE_OK) {

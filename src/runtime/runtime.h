@@ -23,6 +23,7 @@ struct once_pipeline {
     once_hands_callback *callbacks; /* registered by the program; names are malloc'd */
     size_t n_callbacks;
     atomic_bool stop;
+    bool new_store; /* another store than the one that is known is fine */
     bool running; /* once_pipeline_run: what a server does not answer is tried again by us, and not by the store */
     bool working; /* there may be work in flight: told to stop, the store's server has `drain` to answer */
     int64_t told_ns; /* when whoever waits for the store has first seen the stop; 0: not yet */

@@ -305,7 +305,7 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
     found there;
     int rc = is_denied(pg, look_whole(pg, &there, secret, err), err);
     if (rc == ONCE_OK && !there.ours && !create)
-        rc = once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' has no once tables yet; let `once run` make them", pg->where, there.schema);
+        rc = once_fail(err, ONCE_E_NO_STORE, "%s: schema '%s' has no once tables yet; let `once run` make them", pg->where, there.schema);
     if (rc == ONCE_OK && (!there.ours || there.version < ONCE_POSTGRES_VERSION)) {
         rc = is_denied(pg, make_locked(pg, err), err);
         if (rc == ONCE_OK) rc = look_whole(pg, &there, secret, err);

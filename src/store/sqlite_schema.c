@@ -400,7 +400,7 @@ int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, boo
     int rc = look(db, version, &found, err);
     if (rc != ONCE_OK) return rc;
     if (!found && (!create || readonly))
-        return once_fail(err, ONCE_E_CONFIG, "file '%s': has no once tables yet; let `once run` make them", db->path);
+        return once_fail(err, ONCE_E_NO_STORE, "file '%s': has no once tables yet; let `once run` make them", db->path);
     if (!found) {
         rc = make(db, env, err);
         *version = ONCE_SQLITE_VERSION;

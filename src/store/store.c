@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #include "base/banned.h"
 
 static const once_store_ops *const drivers[] = {
@@ -76,6 +78,18 @@ void once__store_close(once_store *store)
     if (!store) return;
     if (store->ops->rollback) store->ops->rollback(store);
     store->ops->close(store);
+}
+
+void once__store_id(const once_store *store, char out[ONCE_STORE_ID])
+{
+    static const char what[] = "once store id";
+    unsigned char digest[32];
+    once_sha256_state state;
+    once_sha256_begin(&state);
+    once_sha256_add(&state, what, sizeof what);
+    once_sha256_add(&state, &store->secret, sizeof store->secret);
+    once_sha256_end(&state, digest);
+    for (int i = 0; i < (ONCE_STORE_ID - 1) / 2; i++) (void)snprintf(out + 2 * i, 3, "%02x", digest[i]);
 }
 
 int once__store_forgot(once_error *err)

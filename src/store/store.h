@@ -263,6 +263,9 @@ int once_repeats_add(once_store *store, once_bytes consumer, int64_t n, once_are
 /* The same for versions that did not come within gap.wait. */
 int once_given_up_read(once_store *store, once_bytes consumer, once_arena *arena, int64_t *out, once_error *err);
 int once_given_up_add(once_store *store, once_bytes consumer, int64_t n, once_arena *scratch, once_error *err);
+/* What tells a store from another one that was made in its place: 16 hex digits, made with its secret, which they do not give away. */
+#define ONCE_STORE_ID 17
+void once__store_id(const once_store *store, char out[ONCE_STORE_ID]);
 void once__store_close(once_store *store); /* NULL is fine; an open transaction is rolled back */
 
 extern const once_store_ops once__store_memory;

@@ -58,7 +58,7 @@ def test_f82_the_store_is_deleted(tmp_path):
     p = pipeline(tmp_path)
     p.write({"id": "a"}, {"id": "b"})
     for _ in range(3):
-        counts(p.run(status=0), received=2, done=2)
+        counts(p.run("--new-store", status=0), received=2, done=2)
         assert seen(tmp_path) == WANTED
         for name in os.listdir(tmp_path):
             if name.startswith("store.db"):
@@ -72,7 +72,7 @@ def test_f82_redis_is_flushed(tmp_path):
         p.configure(CONFIG, consumer="pay", store=redis.url())
         p.write({"id": "a"}, {"id": "b"})
         for _ in range(2):
-            counts(p.run(status=0), received=2, done=2)
+            counts(p.run("--new-store", status=0), received=2, done=2)
             assert seen(tmp_path / "p") == WANTED
             redis.call("FLUSHALL")
 
@@ -83,7 +83,7 @@ def test_f82_the_store_is_moved_to_another_database(tmp_path):
     p.write({"id": "a"}, {"id": "b"})
     for store in ("sqlite:one.db", "sqlite:two.db", "memory", postgres.shared().database(pgpipeline.new_name())):
         p.configure(CONFIG, consumer="pay", store=store)
-        counts(p.run(status=0), received=2, done=2)
+        counts(p.run("--new-store", status=0), received=2, done=2)
         assert seen(tmp_path) == WANTED
 
 

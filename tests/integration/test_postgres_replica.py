@@ -42,7 +42,7 @@ def test_f89_a_failover_that_forgets_nothing_is_gone_through(tmp_path, synchrono
             until(lambda: len(ids(p)) == 200, what="the first half")
             pair.replica.catch_up()
             fail_over(p, pair)
-            p.write(*some(400))
+            p.append(*some(200, 200))
             until(lambda: len(ids(p)) == 400, deadline_s=60, what="the second half")
             worker.send(15)
             ended = worker.end()
@@ -59,11 +59,11 @@ def test_f89_commits_that_a_failover_forgot_are_noticed(tmp_path):
             until(lambda: len(ids(p)) == 100, what="what both have")
             pair.replica.catch_up()
             pair.replica.fall_behind()
-            p.write(*some(200))
+            p.append(*some(100, 100))
             until(lambda: len(ids(p)) == 200, what="what one has")
             fail_over(p, pair)
             assert ids(p) == list(range(100))
-            p.write(*some(300))
+            p.append(*some(100, 200))
             ended = worker.end(60)  # it stops by itself
         assert ended.status == 3 and "has forgotten commits that it had acknowledged" in ended.err, ended
         assert ids(p) == list(range(100)), "something was done by a worker whose store had forgotten what it did"
@@ -81,7 +81,7 @@ def test_f89_an_idle_worker_notices(tmp_path):
             until(lambda: len(ids(p)) == 100, what="what both have")
             pair.replica.catch_up()
             pair.replica.fall_behind()
-            p.write(*some(200))
+            p.append(*some(100, 100))
             until(lambda: len(ids(p)) == 200, what="what one has")
             fail_over(p, pair)
             ended = worker.end(60)
@@ -101,7 +101,7 @@ def test_f89_a_commit_that_did_not_wait_for_its_standby_is_not_taken_for_replica
         with p.start() as worker:
             until(lambda: len(ids(p)) == 20, what="what both have")
             pair.replica.fall_behind()
-            p.write(*some(40))
+            p.append(*some(20, 20))
             pid, = until(lambda: waiting_for_standby(pair), what="a commit that waits")
             pair.primary.query(f"SELECT pg_cancel_backend({pid})")
             until(lambda: len(ids(p)) == 40, what="the primary has it, the standby has not")

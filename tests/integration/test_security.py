@@ -57,7 +57,7 @@ def test_a_message_can_neither_forge_a_log_line_nor_steer_a_terminal(tmp_path):
     for form in ("logfmt", "json"):
         os.remove(p.database)
         p.execute("PRAGMA journal_mode = WAL;" + TABLE)
-        ended = p.try_run("--log-level", "debug", "--log-format", form)
+        ended = p.try_run("--new-store", "--log-level", "debug", "--log-format", form)
         assert ended.status == 1 and ended.json["dead"] == 4
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u0080-\u009f]", ended.err), repr(ended.err)
         lines = ended.err.splitlines()

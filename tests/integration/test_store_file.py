@@ -147,7 +147,9 @@ def test_f55_the_secret_of_another_store_is_noticed(tmp_path):
     p.run(status=0)
     other.run(status=0)
     p.execute(f"ATTACH '{other.database}' AS other; DELETE FROM once_meta; INSERT INTO once_meta SELECT * FROM other.once_meta")
-    stops(p, 3, "once_meta is that of another file")
+    stops(p, 4, "this is another store")
+    ended = p.try_run("--new-store")
+    assert ended.status == 3 and "once_meta is that of another file" in ended.err, ended
     assert p.value("SELECT n FROM total") == 50
 
 
@@ -290,13 +292,14 @@ def test_read_only_file(tmp_path):
         p.run(status=0)
         p.append({"id": "new", "v": 1})
         os.chmod(p.database, 0o444)
-        ended = stops(p, 3, "store.db", "writable", preexec_fn=as_nobody)
+        own = {"XDG_STATE_HOME": os.path.join(folder, "state")}
+        ended = stops(p, 3, "store.db", "writable", preexec_fn=as_nobody, env=own)
         assert ended.json["received"] == 0
         os.chmod(p.database, 0o666)
         for extra in ("-wal", "-shm"):
             if os.path.exists(p.database + extra):
                 os.chmod(p.database + extra, 0o666)
-        counts(p.run(status=0, preexec_fn=as_nobody), received=51, done=1, duplicates=50)
+        counts(p.run(status=0, preexec_fn=as_nobody, env=own), received=51, done=1, duplicates=50)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
@@ -305,7 +308,7 @@ def test_unreadable_file(tmp_path):
         os.chmod(folder, 0o755)
         p = pipeline(folder)
         os.chmod(p.database, 0o600)
-        stops(p, 3, "permission", preexec_fn=as_nobody)
+        stops(p, 3, "permission", preexec_fn=as_nobody, env={"XDG_STATE_HOME": os.path.join(folder, "state")})
         counts(p.run(status=0), received=50, done=50)
 
 

@@ -16,6 +16,7 @@ import select
 import signal
 import sqlite3
 import subprocess
+import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -44,8 +45,12 @@ def encode(message):
     return json.dumps(message).encode()
 
 
+_state = tempfile.TemporaryDirectory(prefix="once-state-")
+
+
 def environment(failpoint=None, extra=None):
-    env = {name: value for name, value in os.environ.items() if name != "ONCE_FAILPOINT"}
+    env = {name: value for name, value in os.environ.items() if name not in ("ONCE_FAILPOINT", "STATE_DIRECTORY")}
+    env["XDG_STATE_HOME"] = _state.name
     if failpoint:
         env["ONCE_FAILPOINT"] = failpoint
     env.update(extra or {})

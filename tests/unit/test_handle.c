@@ -1281,7 +1281,7 @@ static void f21_wrong_use_is_refused(void **state)
     once_open_options options = {0};
     assert_int_equal(once_store_open(f->url, &options, &f->store, &f->err), ONCE_E_USAGE);
     options = (once_open_options){.size = sizeof options, .must_exist = true};
-    assert_int_equal(once_store_open(f->url, &options, &f->store, &f->err), ONCE_E_CONFIG);
+    assert_int_equal(once_store_open(f->url, &options, &f->store, &f->err), ONCE_E_NO_STORE);
     assert_int_equal(once_store_open("dynamodb://region/table", NULL, &f->store, &f->err), ONCE_E_UNSUPPORTED);
     assert_null(f->store);
     once_store_close(NULL);

@@ -106,7 +106,7 @@ static void test_new_file(void **state)
     once_store *store;
     once_error err = {0};
     char text[100];
-    refused(path, false, false, ONCE_E_CONFIG, "does not exist");
+    refused(path, false, false, ONCE_E_NO_STORE, "does not exist");
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     assert_int_equal(once_db_describe(store->ops->db(store), text, sizeof text, &err), ONCE_OK);
     assert_string_equal(text, "journal_mode=wal synchronous=full");
@@ -137,7 +137,7 @@ static void test_users_own_file_is_left_as_it_is(void **state)
     once_error err = {0};
     char text[100];
     sql(path, "PRAGMA application_id = 77; CREATE TABLE payments(id TEXT PRIMARY KEY); INSERT INTO payments VALUES ('p1')");
-    refused(path, false, false, ONCE_E_CONFIG, "no once tables");
+    refused(path, false, false, ONCE_E_NO_STORE, "no once tables");
     assert_int_equal(open_at(path, true, false, &store, &err), ONCE_OK);
     assert_int_equal(once_db_describe(store->ops->db(store), text, sizeof text, &err), ONCE_OK);
     assert_string_equal(text, "journal_mode=delete synchronous=full");
@@ -698,12 +698,12 @@ static void f52_not_ours(void **state)
 static void f52_paths(void **state)
 {
     (void)state;
-    refused(path_of("no/such/folder/x.db"), true, false, ONCE_E_CONFIG, "folder");
-    refused(folder, true, false, ONCE_E_CONFIG, "folder");
+    refused(path_of("no/such/folder/x.db"), true, false, ONCE_E_NO_STORE, "folder");
+    refused(folder, true, false, ONCE_E_NO_STORE, "folder");
     once_store *store;
     once_error err = {0};
-    assert_int_equal(open_at("", true, false, &store, &err), ONCE_E_CONFIG);
-    assert_int_equal(open_at(":memory:", true, false, &store, &err), ONCE_E_CONFIG);
+    assert_int_equal(open_at("", true, false, &store, &err), ONCE_E_NO_STORE);
+    assert_int_equal(open_at(":memory:", true, false, &store, &err), ONCE_E_NO_STORE);
     assert_non_null(strstr(err.text, "memory:"));
 }
 

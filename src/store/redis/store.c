@@ -407,7 +407,7 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
     if (rc == ONCE_OK) rc = look_at_server(r, err);
     if (rc == ONCE_OK) rc = read_head(r, &there, err);
     if (rc == ONCE_OK && !there && !create)
-        rc = once_fail(err, ONCE_E_MISSING, "there is no store '%s' in this redis; 'once run' makes one", r->url.name);
+        rc = once_fail(err, ONCE_E_NO_STORE, "there is no store '%s' in this redis; 'once run' makes one", r->url.name);
     if (rc == ONCE_OK && !there) {
         rc = make_head(r, err);
         if (rc == ONCE_OK) rc = read_head(r, &there, err);

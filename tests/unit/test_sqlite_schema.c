@@ -698,12 +698,12 @@ static void f52_not_ours(void **state)
 static void f52_paths(void **state)
 {
     (void)state;
-    refused(path_of("no/such/folder/x.db"), true, false, ONCE_E_NO_STORE, "folder");
-    refused(folder, true, false, ONCE_E_NO_STORE, "folder");
+    refused(path_of("no/such/folder/x.db"), true, false, ONCE_E_CONFIG, "folder");
+    refused(folder, true, false, ONCE_E_CONFIG, "folder");
     once_store *store;
     once_error err = {0};
-    assert_int_equal(open_at("", true, false, &store, &err), ONCE_E_NO_STORE);
-    assert_int_equal(open_at(":memory:", true, false, &store, &err), ONCE_E_NO_STORE);
+    assert_int_equal(open_at("", true, false, &store, &err), ONCE_E_CONFIG);
+    assert_int_equal(open_at(":memory:", true, false, &store, &err), ONCE_E_CONFIG);
     assert_non_null(strstr(err.text, "memory:"));
 }
 

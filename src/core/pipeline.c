@@ -124,6 +124,7 @@ struct once_pipe {
 
     bool stopping, ended;
     bool store_gone; /* given up on it: nothing can be settled any more */
+    uint64_t unsettled; /* once_pipe_unsettled */
     int status;
     once_error error;
 };
@@ -464,13 +465,18 @@ static void leave_waits(once_pipe *pipe, once_item *item)
 }
 
 /* Nothing of the work happened; forget it. What came from the source was not acked, what was taken comes back by its lease. */
+/* The store is gone: its outcome cannot be kept. */
+static void leave_unsettled(once_pipe *pipe, once_item *item)
+{
+    pipe->unsettled += is_external(item) && item->given;
+    leave_waits(pipe, item);
+    item_over(pipe, item);
+}
+
 static void drop_work(once_pipe *pipe)
 {
     unreserve_work(pipe);
-    for (size_t i = 0; i < pipe->work_n; i++) {
-        leave_waits(pipe, pipe->work[i]);
-        item_over(pipe, pipe->work[i]);
-    }
+    for (size_t i = 0; i < pipe->work_n; i++) leave_unsettled(pipe, pipe->work[i]);
     pipe->work_n = 0;
     pipe->next = NEXT_CHOOSE;
 }
@@ -946,11 +952,7 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
 {
     recall(pipe);
     if (pipe->store_gone)
-        while (pipe->back) {
-            once_item *item = back_pop(pipe);
-            leave_waits(pipe, item);
-            item_over(pipe, item);
-        }
+        while (pipe->back) leave_unsettled(pipe, back_pop(pipe));
     if (!pipe->store_gone && (pipe->back || now_ms >= pipe->flight.extend_at_ms)) begin_work(pipe, now_ms);
     else if (!pipe->store_gone && pipe->flight.n && now_ms >= pipe->renew_at_ms) return emit(pipe, ONCE_ACT_RENEW, 0);
     else end_if_possible(pipe);
@@ -1477,6 +1479,8 @@ void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)
 void once_pipe_stop(once_pipe *pipe) { pipe->stopping = true; }
 
 bool once_pipe_ended(const once_pipe *pipe) { return pipe->ended; }
+
+uint64_t once_pipe_unsettled(const once_pipe *pipe) { return pipe->unsettled; }
 
 int once_pipe_status(const once_pipe *pipe, once_error *err)
 {

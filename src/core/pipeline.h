@@ -133,6 +133,8 @@ void once_pipe_stop(once_pipe *pipe); /* drain: finish what is in a transaction,
 bool once_pipe_ended(const once_pipe *pipe);
 /* After the end: ONCE_OK, or why it could not go on. */
 int once_pipe_status(const once_pipe *pipe, once_error *err);
+/* External effects that were begun and whose outcome could not be settled, because the store was given up. */
+uint64_t once_pipe_unsettled(const once_pipe *pipe);
 /* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. The second one for effects. */
 int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms);
 int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms);

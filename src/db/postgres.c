@@ -677,7 +677,8 @@ int once__pg_exec_begin(once_pg *pg, bool write, once_error *err)
 
 int once__pg_exec_end(once_pg *pg, int rc, once_error *err)
 {
-    if (rc == ONCE_OK) return once__pg_exec(pg, "COMMIT", NULL, err);
-    if (once__pg_alive(pg) && PQtransactionStatus(pg->conn) != PQTRANS_IDLE) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
+    if (rc == ONCE_OK) rc = once__pg_exec(pg, "COMMIT", NULL, err);
+    else if (once__pg_alive(pg) && PQtransactionStatus(pg->conn) != PQTRANS_IDLE) once__pg_exec(pg, "ROLLBACK", NULL, NULL);
+    once__pg_forget_session(pg);
     return rc;
 }

@@ -173,6 +173,7 @@ int once__pg_same_session(once_pg *pg, int64_t backend, once_error *err);
 /* A SQLSTATE that says that a statement we prepared is not there, or one that we did not prepare is. */
 void once__pg_heed_state(once_pg *pg, const char *state);
 void once__pg_told_local(once_pg *pg, const PGresult *result); /* the result of pg->local is there */
+void once__pg_forget_session(once_pg *pg); /* a transaction has ended: whoever serves the next one is not known yet */
 /* What a pooler says when it will never work; NULL: it is something else. */
 const char *once__pg_pooler_refuses(const char *text);
 

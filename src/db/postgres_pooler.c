@@ -177,6 +177,11 @@ void once__pg_told_local(once_pg *pg, const PGresult *result)
     snprintf(pg->session, sizeof pg->session, "%.*s", PQgetlength(result, 0, 0), PQgetvalue(result, 0, 0));
 }
 
+void once__pg_forget_session(once_pg *pg)
+{
+    if (pg->shared) pg->session[0] = '\0';
+}
+
 /* ---- a new connection, a new transaction ---- */
 
 /* In one message, so that one process answers all of it. Only a session of our own is told anything. */
@@ -211,7 +216,7 @@ int once__pg_begin_sql(once_pg *pg, const char *sql, size_t *sent, once_error *e
     int rc = once__pg_send_text(pg, sql, err);
     *sent += rc == ONCE_OK;
     if (rc != ONCE_OK || !pg->local || pg->borrowed) return rc;
-    pg->session[0] = '\0';
+    once__pg_forget_session(pg);
     rc = once__pg_send_text(pg, pg->local, err);
     *sent += rc == ONCE_OK;
     if (rc != ONCE_OK) return rc;

@@ -352,8 +352,8 @@ static int explain(once_pg *pg, const once_pg_stmt *stmt, PGresult **out, once_e
 {
     once_buf sql;
     const char **nothing = calloc((size_t)stmt->stmt.params + 1, sizeof *nothing);
-    once_buf_init(&sql, strlen(stmt->sql) + 16);
-    once_buf_printf(&sql, "EXPLAIN %s", stmt->sql);
+    once_buf_init(&sql, strlen(stmt->sql) + 32);
+    once_buf_printf(&sql, "EXPLAIN (COSTS off) %s", stmt->sql); /* in brackets: no word of the statement can be taken for ANALYZE, which would run it */
     int rc = sql.failed || !nothing ? no_memory(err) : ONCE_OK;
     if (rc == ONCE_OK && !PQsendQueryParams(pg->conn, sql.data, stmt->stmt.params, NULL, nothing, NULL, NULL, 0)) rc = once__pg_fail(pg, NULL, err);
     if (rc == ONCE_OK) {

@@ -4,6 +4,7 @@
  * calling thread only looks around: stop, progress, the end. */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -333,19 +334,28 @@ static int64_t longest_lease_ms(const once_spec *spec)
     return longest_ms;
 }
 
+/* How a run ended that did not end well. */
+typedef struct ending {
+    bool lost;          /* in the middle of its work, and the source does not deliver again what it gave us */
+    uint64_t unsettled; /* once_pipe_unsettled */
+} ending;
+
 /* Told to stop, and the server is away: what was not settled is the broker's or the store's, and comes again. */
-static int end_all_the_same(once_pipeline *pipeline, int rc, once_summary *summary, const once_error *why)
+static int end_all_the_same(once_pipeline *pipeline, const ending *end, int rc, once_summary *summary, const once_error *why)
 {
-    if (once_status_class(rc) != ONCE_CLASS_RETRY || !atomic_load(&pipeline->stop)) return rc;
-    once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: what was not acked comes again", why->text);
+    if (once_status_class(rc) != ONCE_CLASS_RETRY || !atomic_load(&pipeline->stop) || end->lost) return rc;
+    if (end->unsettled)
+        once_log(ONCE_LOG_WARN, "stopped", "%s; what was not acked comes again, but of %" PRIu64 " effects that were begun the outcome could not be kept",
+                 why->text, end->unsettled);
+    else
+        once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: what was not acked comes again", why->text);
     summary->stopped = true;
     summary->store_dead = summary->counts.dead; /* of this run: the store cannot be asked */
-    summary->store_unknown = summary->counts.unknown;
+    summary->store_unknown = summary->counts.unknown + end->unsettled;
     return ONCE_OK;
 }
 
-/* *lost: it ended in the middle of its work, and the source does not deliver again what it gave us. */
-static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, bool *lost, once_error *err)
+static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, ending *how, once_error *err)
 {
     around b = {.pipeline = pipeline, .parts = parts, .options = options};
     once_worker_init(&b.worker, parts->store, pipeline->spec->consumer, once_env_random_u64(pipeline->env), longest_lease_ms(pipeline->spec));
@@ -384,7 +394,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     summary->counts = *once_pipe_counts(r.pipe);
     summary->seconds = seconds(&r);
     summary->stopped = r.stop_seen;
-    *lost = rc != ONCE_OK && !(parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS);
+    *how = (ending){rc != ONCE_OK && !(parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS), once_pipe_unsettled(r.pipe)};
     once_executor_release(&executor);
     once_pipe_free(r.pipe);
 
@@ -405,13 +415,13 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     pipeline->running = true;
     pipeline->working = false;
     pipeline->new_store = options && options->size >= offsetof(once_run_options, new_store) + sizeof options->new_store && options->new_store;
-    bool lost = false;
+    ending how = {0};
     int rc = once__parts_open(pipeline, true, &parts, &why);
     if (rc == ONCE_OK) {
-        rc = run_parts(pipeline, &parts, options ? options : &none, summary, &lost, &why);
+        rc = run_parts(pipeline, &parts, options ? options : &none, summary, &how, &why);
         once__parts_close(&parts);
     }
-    if (!lost) rc = end_all_the_same(pipeline, rc, summary, &why);
+    rc = end_all_the_same(pipeline, &how, rc, summary, &why);
     pipeline->running = pipeline->working = false;
     if (rc == ONCE_OK) return rc;
     summary->stopped |= atomic_load(&pipeline->stop);

@@ -220,6 +220,7 @@ static void tx_over(once_postgres *q, bool committed)
     q->letters[0].n = q->dropped.n = q->audits[0].n = 0;
     q->n_ahead = 0;
     q->facts = NULL;
+    once__pg_forget_session(q->pg);
     q->pg->savepoints = 0;
     q->pg->presumed = false;
     q->open = q->write = q->begun = q->nested = false;

@@ -89,6 +89,27 @@ def test_f59_a_stop_when_the_connection_breaks_exits_well(tmp_path, how, effect)
         server.close()
 
 
+def test_f59_a_stop_that_cannot_keep_the_outcome_of_effects_says_so(tmp_path):
+    """They were begun, and whether they have happened nobody will know: 1, and not 0."""
+    server = postgres.Server()
+    try:
+        direct = server.database(new_name())
+        p = PostgresPipeline(tmp_path, 'key: "${/id}"\ndrain: 3s\nlease: 2s\nhandler: {exec: [sh, -c, "touch begun; sleep 1"]}\n', source=FOLLOW, url=direct,
+                             server=server)
+        p.write(*[{"id": f"m{i}"} for i in range(3)])
+        with p.start() as running:
+            until((tmp_path / "begun").exists, what="an effect")
+            server.kill()
+            running.send(signal.SIGTERM)
+            ended = running.end()
+        assert ended.status == 1 and ended.json["store_unknown"] >= 1 and "outcome could not be kept" in ended.err, ended
+        server.start()
+        time.sleep(2.1)
+        assert p.once("status", "--json", p.name).json["unknown"] >= ended.json["store_unknown"]
+    finally:
+        server.close()
+
+
 def test_f59_a_stop_that_loses_what_a_pipe_gave_says_so(tmp_path):
     """Standard input does not deliver again: what was read and could not be settled is gone, and the exit status is not 0."""
     server = postgres.shared()

@@ -97,7 +97,7 @@ def test_f90_commits_are_whole_while_the_slot_moves_forth_and_back(tmp_path, ack
         folder = tmp_path / str(seed)
         os.makedirs(folder)
         with Cluster(folder) as cluster:
-            load = Load(folder, cluster, n=4000 if SOAK_S else 240, ack=ack)
+            load = Load(folder, cluster, n=2000 if SOAK_S else 240, ack=ack)
             mover = Mover(cluster, rng)
             running = [load.p.start() for _ in range(3)]
             try:
@@ -105,7 +105,7 @@ def test_f90_commits_are_whole_while_the_slot_moves_forth_and_back(tmp_path, ack
                 while any(r.process.poll() is None for r in running):
                     mover.once()
                     seen = load.effects()
-                    until(lambda: load.effects() > seen + 5 or all(r.process.poll() is not None for r in running), deadline_s=60, what="effects")
+                    until(lambda: load.effects() > seen + load.n // 40 or all(r.process.poll() is not None for r in running), deadline_s=60, what="effects")
                 ended = [r.end() for r in running]
             finally:
                 for r in running:

@@ -4,6 +4,7 @@ What happened is counted by the handler itself, in a file; what the store has is
 
 import os
 import random
+import signal
 import socket
 import time
 
@@ -190,6 +191,45 @@ def test_f47_f90_a_node_is_killed_and_its_replica_promoted(tmp_path):
                 runs.end()
             load.check()
             load.replay()
+
+
+def test_f90_a_move_that_a_failover_forgot_is_noticed(tmp_path):
+    """The node that gives the slot away is killed, and its replica does not know of the move: what has been moved would seem to be new. Nothing
+    runs until that is repaired; then everything is there."""
+    with Cluster(tmp_path, replicas=1) as cluster:
+        source, target, replica = cluster.owner(), cluster.others()[0], cluster.replicas[0]
+        load = Load(tmp_path, cluster, n=240, more="&wait=1", lease="5s")
+        with Runs(load) as runs:
+            runs.after(40)
+            cluster.begin_move(source, target)
+            head = [key for key in cluster.keys(source) if key.endswith(b"}head")]
+            moved = [key for key in cluster.keys(source) if key not in head][::2]
+            cluster.move_keys(source, target, moved)
+            until(lambda: replica.call("CLUSTER", "COUNTKEYSINSLOT", cluster.slot) == len(cluster.keys(source)), what="the replica has it, too")
+            source.kill()
+            until(lambda: cluster.owner() is replica, deadline_s=60, what="the replica is promoted")
+            cluster.whole([n for n in cluster.nodes if n is not target])  # which does not know who has the slot, and says that the cluster is down
+            ended = load.p.once("list", "--waiting", load.p.name)
+            assert ended.status == 3 and "on two nodes of the cluster" in ended.err and "--cluster fix" in ended.err, ended
+            before = load.effects()
+            time.sleep(1.5)
+            assert load.effects() == before, "nothing starts while some keys are not found"
+            for r in runs.running:
+                r.send(signal.SIGTERM)
+            for r in runs.running:
+                r.end()
+            target.cli("CLUSTER", "SETSLOT", cluster.slot, "NODE", replica.id)  # back to where the slot is, as `redis-cli --cluster fix` does it
+            cluster.whole([target])
+            while cluster.move_some(target, replica, 100):
+                pass
+            target.cli("CLUSTER", "SETSLOT", cluster.slot, "STABLE")
+        source.start()
+        cluster.whole()
+        load.p.run()
+        happened = load.work.per_key()
+        kept = {m["key"] for m in load.p.once("list", "--unknown", "--waiting", "--json", load.p.name).json["messages"]}
+        assert all(happened[key] <= n for key, n in load.expected().items()), "what had been moved ran again"
+        assert not {key for key in load.expected() if not happened[key]} - kept, "something was lost"  # held, or behind one that is
 
 
 def test_a_node_of_the_url_is_dead_from_the_start(tmp_path):

@@ -7,6 +7,7 @@ import os
 
 from fenced import Fenced
 from harness import until
+from herd import SOAK_S
 
 # Says what the message asks for, and writes down each effect: key, attempt, maybe.
 HANDLER = """#!/usr/bin/python3
@@ -24,7 +25,7 @@ CONFIG = """
 key: "${/id}"
 order: "${/lane}"
 ack: %(ack)s
-lease: 60s
+lease: %(lease)s
 unknown: hold
 retry: {attempts: 5, backoff: 1ms..20ms}
 batch: {max: 40}
@@ -36,9 +37,9 @@ handler: {exec: [./effect], mode: stream, window: 8}
 class Load:
     """Messages of every fate, and exact expectations of what becomes of them."""
 
-    def __init__(self, folder, servers, n, ack="after_effect", more="", node=None):
+    def __init__(self, folder, servers, n, ack="after_effect", more="", node=None, lease="60s"):
         self.servers, self.n = servers, n
-        self.work = Fenced(folder, script=HANDLER, config=CONFIG.replace("%(ack)s", ack), store=servers.url(more, node))
+        self.work = Fenced(folder, script=HANDLER, config=CONFIG.replace("%(ack)s", ack), lease=lease, store=servers.url(more, node))
         self.p = self.work.p
         say = {3: "never", 5: "later"}
         self.messages = [{"id": f"k{i}", "lane": f"l{i if i % 4 else 0}", "say": say.get(i % 10, "now")} for i in range(n)]
@@ -120,7 +121,7 @@ class Runs:
         until(lambda: self.load.effects() >= seen + more or self.over(), deadline_s=60, what="effects")
 
     def end(self):
-        ended = [r.end() for r in self.running]
+        ended = [r.end(deadline_s=60 + 4 * SOAK_S) for r in self.running]
         for e in ended:
             assert e.status == 1, e
         return ended

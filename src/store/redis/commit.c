@@ -752,10 +752,15 @@ static int send(once_redis *r, once_error *err)
     if (r->pipe.bytes.len > SCRIPT_MAX)
         return once_fail(err, ONCE_E_FULL, "a transaction of %zu MiB is more than redis takes at once; lower 'batch: {max: ...}' or 'message_max'",
                          r->pipe.bytes.len >> 20);
+    if (once__redis_clustered(r->link) && !once__redis_same(r->link, r->looked_at)) return once__redis_conflict(r, err); /* another node, perhaps */
+    r->pipe.stays = true;
     int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
+    if (rc != ONCE_OK && strcmp(refused, "MOVED") == 0) return once__redis_conflict(r, err);
     if (rc != ONCE_OK && strcmp(refused, "NOSCRIPT") == 0) { /* a server that was started anew: EVAL makes it known again */
         build(r, true);
-        rc = once__redis_exchange(r->link, &r->pipe, NULL, err);
+        r->pipe.stays = true;
+        rc = once__redis_exchange(r->link, &r->pipe, refused, err);
+        if (rc != ONCE_OK && strcmp(refused, "MOVED") == 0) return once__redis_conflict(r, err);
     }
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];

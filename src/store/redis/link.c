@@ -26,6 +26,8 @@ struct once_redis_link {
     once_redis_waiting waiting;
     int fd; /* -1: not connected */
     once_redis_tls *tls;
+    bool clustered;
+    bool saw_move; /* keys of ours were on their way to another node */
     bool silent; /* the last failure was that it did not answer at all: trying again at once would only take as long */
     redisReader *reader;
     unsigned connections;
@@ -56,7 +58,7 @@ void once__redis_pipe_clear(once_redis_pipe *pipe)
     free_replies(pipe);
     once_buf_clear(&pipe->bytes);
     pipe->n = 0;
-    pipe->failed = false;
+    pipe->failed = pipe->stays = false;
 }
 
 void once__redis_pipe_release(once_redis_pipe *pipe)
@@ -332,6 +334,17 @@ static const struct {
     {"ASK", ONCE_E_UNAVAILABLE, false}, /* again, by the one we were sent to */
 };
 
+/* The node that we would talk to does not answer, or knows less than others: somebody else is asked where our slot is now. */
+static void ask_another_node(once_redis_link *link)
+{
+    for (size_t i = 0; i < link->n_nodes; i++) {
+        const once_redis_node *node = &link->nodes[link->next_node++ % link->n_nodes];
+        if (node->port == link->at.port && strcmp(node->host, link->at.host) == 0) continue;
+        link->at = *node;
+        return;
+    }
+}
+
 /* Nothing of it has happened: our slot moves, and some of the keys are here and some there, or are new; soon all are there. A script that
  * says so has only looked: whatever it may write is one of its keys, and was here when it began. */
 static bool is_moving(const redisReply *reply) { return says(reply, "TRYAGAIN") || strstr(reply->str, "non local key"); }
@@ -404,21 +417,11 @@ static void add_node(once_redis_link *link, const redisReply *told)
 /* Ranges of slots, each with the nodes that have it, as CLUSTER SLOTS tells them. */
 static void learn_nodes(once_redis_link *link, const redisReply *told)
 {
-    if (told->type != REDIS_REPLY_ARRAY || told->elements == 0) return;
+    link->clustered = told->type == REDIS_REPLY_ARRAY && told->elements > 0;
+    if (!link->clustered) return;
     link->n_nodes = link->url.n_nodes;
     for (size_t i = 0; i < told->elements; i++)
         for (size_t k = 2; told->element[i]->type == REDIS_REPLY_ARRAY && k < told->element[i]->elements; k++) add_node(link, told->element[i]->element[k]);
-}
-
-/* The node that we would talk to does not answer: somebody else is asked where our slot is now. */
-static void ask_another_node(once_redis_link *link)
-{
-    for (size_t i = 0; i < link->n_nodes; i++) {
-        const once_redis_node *node = &link->nodes[link->next_node++ % link->n_nodes];
-        if (node->port == link->at.port && strcmp(node->host, link->at.host) == 0) continue;
-        link->at = *node;
-        return;
-    }
 }
 
 /* --- connecting --- */
@@ -508,16 +511,27 @@ static void go(once_redis_link *link, const char host[ONCE_REDIS_HOST], unsigned
     link->at.port = port;
 }
 
-/* What the node that is about to have our slot says; afterwards the one that still has it is asked again. */
+/* What the node that is about to have our slot says. Our connection to the one that still has it stays. */
 static int ask_there(once_redis_link *link, once_redis_pipe *pipe, const char host[ONCE_REDIS_HOST], unsigned port, once_error *err)
 {
-    char home[ONCE_REDIS_HOST];
-    const unsigned home_port = link->at.port;
-    memcpy(home, link->at.host, sizeof home);
+    const once_redis_node home = link->at;
+    const unsigned connections = link->connections;
+    const int fd = link->fd;
+    once_redis_tls *tls = link->tls;
+    redisReader *reader = link->reader;
+    link->fd = -1;
+    link->tls = NULL;
+    link->reader = NULL;
     go(link, host, port);
     int rc = ensure(link, err);
     if (rc == ONCE_OK) rc = talk_asking(link, pipe, err);
-    go(link, home, home_port);
+    hang_up(link);
+    if (link->reader) redisReaderFree(link->reader);
+    link->at = home;
+    link->connections = connections;
+    link->fd = fd;
+    link->tls = tls;
+    link->reader = reader;
     return rc;
 }
 
@@ -538,16 +552,25 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
     if (pipe->n == 0) return ONCE_OK;
     int rc = ensure(link, err);
     int64_t waited_ms = 0;
+    int down = 0;
     for (int i = 0; rc == ONCE_OK; i++) {
         char host[ONCE_REDIS_HOST];
         unsigned port;
         rc = talk(link, pipe, err);
         const redisReply *error = rc == ONCE_OK ? first_error(pipe) : NULL;
         if (!error) break;
+        if (says(error, "ASK") || is_moving(error)) link->saw_move = true;
         if (says(error, "ASK") && read_node(error, link->at.host, host, &port)) {
             rc = ask_there(link, pipe, host, port, err);
             error = rc == ONCE_OK ? first_error(pipe) : NULL;
             if (!error) break;
+        }
+        if ((says(error, "CLUSTERDOWN") || says(error, "MASTERDOWN")) && (size_t)++down < link->n_nodes) { /* others may know more */
+            (void)lost(link, NULL, "using", error->str);
+            ask_another_node(link);
+            rc = ensure(link, err);
+            i--;
+            continue;
         }
         if (is_moving(error) && wait_while_it_moves(link, &waited_ms)) {
             rc = ensure(link, err);
@@ -559,6 +582,10 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
             break;
         }
         go(link, host, port);
+        if (pipe->stays) { /* who has decided by what the old node said decides anew */
+            rc = refused_by(link, pipe, error, refused, err);
+            break;
+        }
         rc = ensure(link, err);
     }
     return rc;
@@ -591,5 +618,10 @@ void once__redis_link_close(once_redis_link *link)
     free(link);
 }
 
+bool once__redis_clustered(const once_redis_link *link) { return link->clustered; }
+const char *once__redis_host(const once_redis_link *link) { return link->at.host; }
+bool once__redis_same(const once_redis_link *link, unsigned connections) { return link->fd >= 0 && link->connections == connections; }
+bool once__redis_saw_move(const once_redis_link *link) { return link->saw_move; }
+void once__redis_move_is_over(once_redis_link *link) { link->saw_move = false; }
 bool once__redis_silent(const once_redis_link *link) { return link->silent; }
 unsigned once__redis_connections(const once_redis_link *link) { return link->connections; }

@@ -21,6 +21,7 @@ typedef struct once_redis_pipe {
     size_t n, capacity;
     redisReply **replies; /* after an exchange: n of them; none is an error */
     bool failed;
+    bool stays; /* it is not sent to another node that the first one names: MOVED is the answer, and the next pipe goes there */
 } once_redis_pipe;
 
 void once__redis_pipe_init(once_redis_pipe *pipe);
@@ -48,6 +49,15 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
 /* A key as redis-cli writes and reads it between quotes; a long one in part. */
 enum { ONCE_REDIS_QUOTED = 300 };
 const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED]);
+
+/* It is a node of a cluster. */
+bool once__redis_clustered(const once_redis_link *link);
+const char *once__redis_host(const once_redis_link *link);
+/* The very connection of that number is open. */
+bool once__redis_same(const once_redis_link *link, unsigned connections);
+/* Keys were found to be moving, until somebody finds that they are not. */
+bool once__redis_saw_move(const once_redis_link *link);
+void once__redis_move_is_over(once_redis_link *link);
 
 /* How often it was connected: what was known about the server before another connection may be old. */
 unsigned once__redis_connections(const once_redis_link *link);

@@ -180,6 +180,8 @@ typedef struct once_redis {
     char prefix[ONCE_REDIS_NAME + 2]; /* "{NAME}" */
     char sha[41];                     /* of the commit script */
     unsigned connections;             /* as of the last use of names */
+    unsigned looked_at;               /* the connection on which all keys were found to be on one node; in a cluster */
+    once_redis_waiting waiting;
     unsigned counted_on;              /* the connection on which the number of a worker was compared */
     bool durable;                     /* the server keeps what it acknowledges; told by its settings, with every commit */
     char durability[200];             /* in words */
@@ -306,6 +308,9 @@ int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
  * for a lane is a conflict. */
 int once__redis_misplaced_in_index(once_redis *r, char index, once_bytes consumer, once_hash id, once_error *err);
 int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, once_hash id, once_error *err);
+
+/* In a cluster: refused when another node has some of our keys. Called when we are connected anew, or keys were moving. */
+int once__redis_look_for_strays(once_redis *r, once_error *err);
 
 /* --- what need not be read (kept.c) --- */
 

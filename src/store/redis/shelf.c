@@ -108,6 +108,11 @@ static int read_head(once_redis *r, const redisReply *reply, once_error *err)
     return once__redis_check_head(r, once__redis_bytes(reply->element[0]), commits.len ? strtoull(commits.data, NULL, 10) : 0, r->url.wait == 0, err);
 }
 
+static bool in_doubt(const once_redis *r)
+{
+    return once__redis_clustered(r->link) && (!once__redis_same(r->link, r->looked_at) || once__redis_saw_move(r->link));
+}
+
 static int redis_begin(once_shelf *shelf, bool write, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
@@ -133,6 +138,7 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
         if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__redis_bytes(r->pipe.replies[2]));
         if (rc == ONCE_OK && (!write || may_go_on(r, r->pipe.replies[r->pipe.n - 1]))) break;
     }
+    if (rc == ONCE_OK && in_doubt(r)) rc = once__redis_look_for_strays(r, err);
     if (once__redis_test_clock(r)) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);
     once_env_random(r->shelf.store.env, &r->stamp, sizeof r->stamp);
     if (rc != ONCE_OK) tx_over(r);

@@ -402,8 +402,8 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
     (void)snprintf(r->prefix, sizeof r->prefix, "{%s}", r->url.name);
     const int timeout_ms = r->url.timeout_ms ? (int)r->url.timeout_ms : options && options->busy_ms ? options->busy_ms : TIMEOUT_MS;
     r->wait_ms = timeout_ms / 2;
-    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env,
-                               (once_redis_waiting){timeout_ms, options ? options->patience : (once_patience){0}}, &r->link, err);
+    r->waiting = (once_redis_waiting){timeout_ms, options ? options->patience : (once_patience){0}};
+    rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting, &r->link, err);
     if (rc == ONCE_OK) rc = look_at_server(r, err);
     if (rc == ONCE_OK) rc = read_head(r, &there, err);
     if (rc == ONCE_OK && !there && !create)

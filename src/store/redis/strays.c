@@ -1,0 +1,197 @@
+/* Keys of the store on another node of the cluster, although nobody is moving them.
+ *
+ * A slot is moved key by key, and only the node that gives it away knows that this is going on. When that node fails, the replica that takes its
+ * place does not know it: what had been moved is not asked for where it is, but answered as if it had never been (so Redis 7.0 does, and what
+ * an operator who gives up a move in its middle leaves is the same). An entry that is not found runs again. So whoever is connected anew, or
+ * saw that keys were moving, asks the other primaries whether they have any. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis/redis.h"
+
+#include "base/banned.h"
+
+/* One line of CLUSTER NODES: id, address, flags, and what belongs to it. */
+typedef struct line {
+    once_bytes address, flags, all;
+} line;
+
+static once_bytes word_of(once_bytes text, size_t number)
+{
+    for (; number > 0; number--) {
+        const char *space = memchr(text.data, ' ', text.len);
+        if (!space) return (once_bytes){0};
+        text.len -= (size_t)(space + 1 - text.data);
+        text.data = space + 1;
+    }
+    const char *space = memchr(text.data, ' ', text.len);
+    if (space) text.len = (size_t)(space - text.data);
+    return text;
+}
+
+static bool next_line(once_bytes *rest, line *out)
+{
+    if (rest->len == 0) return false;
+    const char *end = memchr(rest->data, '\n', rest->len);
+    const size_t len = end ? (size_t)(end - rest->data) : rest->len;
+    out->all = (once_bytes){rest->data, len};
+    out->address = word_of(out->all, 1);
+    out->flags = word_of(out->all, 2);
+    rest->data += len + (end != NULL);
+    rest->len -= len + (end != NULL);
+    return true;
+}
+
+static bool has_flag(const line *l, const char *flag)
+{
+    const size_t len = strlen(flag);
+    for (size_t at = 0; at + len <= l->flags.len; at++) {
+        const bool begins = at == 0 || l->flags.data[at - 1] == ',', ends = at + len == l->flags.len || l->flags.data[at + len] == ',';
+        if (begins && ends && memcmp(l->flags.data + at, flag, len) == 0) return true;
+    }
+    return false;
+}
+
+/* "10.0.0.1:7000@17000,name": of one without an address the host is ours. */
+static bool read_address(once_bytes address, const char *own_host, once_redis_node *out)
+{
+    const char *end = memchr(address.data, '@', address.len);
+    if (end) address.len = (size_t)(end - address.data);
+    const char *colon = memrchr(address.data, ':', address.len);
+    if (!colon || (size_t)(colon - address.data) >= sizeof out->host) return false;
+    const size_t len = (size_t)(colon - address.data);
+    (void)snprintf(out->host, sizeof out->host, "%.*s", len ? (int)len : (int)strlen(own_host), len ? address.data : own_host);
+    out->port = (unsigned)strtoul(colon + 1, NULL, 10);
+    return out->port > 0 && out->port < 65536;
+}
+
+typedef struct looking {
+    long long slot;
+    once_bytes nodes; /* what CLUSTER NODES says, in the transaction's arena */
+    bool allowed, ours, moving; /* we may ask; the node has the slot; and gives it away */
+} looking;
+
+/* Asks for a key, too: so the answers come from the node that has the slot. */
+static int look(once_redis *r, looking *out, once_error *err)
+{
+    char refused[24], mark[32];
+    once_redis_pipe pipe;
+    *out = (looking){0};
+    once__redis_pipe_init(&pipe);
+    once__redis_command(&pipe, 2);
+    once__redis_text(&pipe, "EXISTS");
+    char key[ONCE_REDIS_KEY];
+    once__redis_arg(&pipe, key, once__redis_key(r, "head", NULL, 0, key));
+    once__redis_command(&pipe, 3);
+    once__redis_text(&pipe, "CLUSTER");
+    once__redis_text(&pipe, "KEYSLOT");
+    once__redis_text(&pipe, r->prefix);
+    once__redis_words(&pipe, "CLUSTER NODES");
+    int rc = once__redis_exchange(r->link, &pipe, refused, err);
+    if (rc != ONCE_OK && (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0)) rc = ONCE_OK;
+    else if (rc == ONCE_OK) {
+        out->allowed = true;
+        out->slot = pipe.replies[1]->integer;
+        if (!once_arena_copy(&r->arena, once__redis_bytes(pipe.replies[2]), &out->nodes)) rc = once__redis_nomem(err);
+    }
+    once__redis_pipe_release(&pipe);
+    (void)snprintf(mark, sizeof mark, "[%lld->-", out->slot);
+    once_bytes rest = out->nodes;
+    for (line l; next_line(&rest, &l);) {
+        if (!has_flag(&l, "myself")) continue;
+        out->ours = has_flag(&l, "master");
+        out->moving = memmem(l.all.data, l.all.len, mark, strlen(mark)) != NULL;
+    }
+    return rc;
+}
+
+/* Behind the eighth word are the slots: "5461-10922 12076 [93-<-ID]". */
+static bool has_slot(const line *l, long long slot)
+{
+    for (size_t i = 8;; i++) {
+        const once_bytes word = word_of(l->all, i);
+        char text[32], *end;
+        if (word.len == 0) return false;
+        if (word.data[0] == '[' || word.len >= sizeof text) continue;
+        memcpy(text, word.data, word.len);
+        text[word.len] = 0;
+        const long long first = strtoll(text, &end, 10), last = *end == '-' ? strtoll(end + 1, NULL, 10) : first;
+        if (slot >= first && slot <= last) return true;
+    }
+}
+
+/* By what it says itself: one that has copies (a replica), or that takes itself for the one that has the slot (a primary that comes back, for a
+ * moment), has no strays. */
+static bool belongs_elsewhere(once_bytes nodes, long long slot)
+{
+    for (line l; next_line(&nodes, &l);)
+        if (has_flag(&l, "myself")) return has_flag(&l, "master") && !has_slot(&l, slot);
+    return false;
+}
+
+/* How many keys of the slot a node has that should not have any. */
+static int count_there(once_redis *r, const once_redis_node *node, long long slot, long long *out, once_error *err)
+{
+    once_redis_url url = r->url;
+    once_redis_link *link;
+    once_redis_pipe pipe;
+    url.nodes[0] = *node;
+    url.n_nodes = 1;
+    int rc = once__redis_link_open(&url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting, &link, err);
+    explicit_bzero(&url, sizeof url);
+    if (rc != ONCE_OK) return rc;
+    once__redis_pipe_init(&pipe);
+    once__redis_command(&pipe, 3);
+    once__redis_text(&pipe, "CLUSTER");
+    once__redis_text(&pipe, "COUNTKEYSINSLOT");
+    once__redis_number(&pipe, slot);
+    once__redis_words(&pipe, "CLUSTER NODES");
+    rc = once__redis_exchange(link, &pipe, NULL, err);
+    if (rc == ONCE_OK) *out = belongs_elsewhere(once__redis_bytes(pipe.replies[1]), slot) ? pipe.replies[0]->integer : 0;
+    once__redis_pipe_release(&pipe);
+    once__redis_link_close(link);
+    return rc;
+}
+
+/* Another primary that has keys of the slot; port 0: none. */
+static int find_stray(once_redis *r, const looking *about, once_redis_node *out, once_error *err)
+{
+    once_bytes rest = about->nodes;
+    int rc = ONCE_OK;
+    out->port = 0;
+    for (line l; rc == ONCE_OK && next_line(&rest, &l);) {
+        once_redis_node node;
+        long long keys = 0;
+        if (has_flag(&l, "myself") || !has_flag(&l, "master") || has_flag(&l, "fail") || has_flag(&l, "handshake") || has_flag(&l, "noaddr")) continue;
+        if (!read_address(l.address, once__redis_host(r->link), &node)) continue;
+        rc = count_there(r, &node, about->slot, &keys, err); /* not to know is not to know that there are none */
+        if (rc != ONCE_OK || keys == 0) continue;
+        *out = node;
+        break;
+    }
+    return rc;
+}
+
+int once__redis_look_for_strays(once_redis *r, once_error *err)
+{
+    looking about;
+    once_redis_node node;
+    int rc = look(r, &about, err);
+    unsigned connections = once__redis_connections(r->link);
+    if (rc != ONCE_OK) return rc;
+    if (about.allowed && about.ours && !about.moving) {
+        rc = find_stray(r, &about, &node, err);
+        if (rc == ONCE_OK && node.port) { /* unless a move has begun since, or ended */
+            rc = look(r, &about, err);
+            if (rc == ONCE_OK && about.ours && !about.moving && connections == once__redis_connections(r->link))
+                return once_fail(err, ONCE_E_UNAVAILABLE, "keys of the redis store '%s' are on two nodes of the cluster, '%s:%u' has some: a move of its slot was"
+                                 " interrupted, and what was moved would seem to be new; end it with 'redis-cli --cluster fix %s:%u'", r->url.name,
+                                 node.host, node.port, node.host, node.port);
+        }
+    }
+    if (rc != ONCE_OK) return rc;
+    r->looked_at = connections;
+    if (!about.moving) once__redis_move_is_over(r->link);
+    return ONCE_OK;
+}

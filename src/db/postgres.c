@@ -105,21 +105,41 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
 
 /* ---- connection ---- */
 
-/* libpq refuses what it does not know, so our own word is taken out of the URL: ?answer_timeout=SECONDS. */
-static bool cut_answer_timeout(char *url, int64_t *answer_ms)
+/* libpq refuses what it does not know, so our own words are taken out of the URL. False: it is not there; otherwise its value, which is
+ * empty when it is too long. */
+static bool cut_word(char *url, const char *word, char *out, size_t size)
 {
-    static const char word[] = "answer_timeout=";
     char *at = strchr(url, '?');
-    while (at && !starts(at + 1, word)) at = strchr(at + 1, '&');
-    if (!at) return true;
-    char *end;
-    const char *digits = at + sizeof word;
-    const long seconds = strtol(digits, &end, 10);
-    if (end == digits || (*end && *end != '&') || seconds < 0 || seconds > 86400) return false;
-    *answer_ms = seconds * 1000;
-    if (*end == '&') memmove(at + 1, end + 1, strlen(end + 1) + 1);
+    while (at && !(starts(at + 1, word) && at[1 + strlen(word)] == '=')) at = strchr(at + 1, '&');
+    if (!at) return false;
+    const char *value = at + strlen(word) + 2;
+    const size_t len = strcspn(value, "&");
+    snprintf(out, size, "%.*s", len < size ? (int)len : 0, value);
+    if (value[len]) memmove(at + 1, value + len + 1, strlen(value + len + 1) + 1);
     else *at = '\0';
     return true;
+}
+
+/* ?answer_timeout=SECONDS */
+static bool cut_answer_timeout(char *url, int64_t *answer_ms)
+{
+    char text[12], *end;
+    if (!cut_word(url, "answer_timeout", text, sizeof text)) return true;
+    const long seconds = strtol(text, &end, 10);
+    if (end == text || *end || seconds < 0 || seconds > 86400) return false;
+    *answer_ms = seconds * 1000;
+    return true;
+}
+
+static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.'; }
+
+/* ?schema=NAME, without anything that would have to be quoted in a URL. */
+static bool cut_schema(char *url, char out[ONCE_PG_NAME])
+{
+    if (!cut_word(url, "schema", out, ONCE_PG_NAME)) return true;
+    size_t n = 0;
+    while (out[n] != '.' && (is_word(out[n]) || out[n] == '-')) n++;
+    return n > 0 && out[n] == '\0';
 }
 
 int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out, once_error *err)
@@ -144,6 +164,10 @@ int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, onc
     if (!cut_answer_timeout(pg->conninfo, &pg->answer_ms)) {
         once__pg_free(pg);
         return once_fail(err, ONCE_E_CONFIG, "store 'postgres:...': answer_timeout is a number of seconds, 0 to 86400; 0 waits for ever");
+    }
+    if (!cut_schema(pg->conninfo, pg->tables_in)) {
+        once__pg_free(pg);
+        return once_fail(err, ONCE_E_CONFIG, "store 'postgres:...': schema=NAME has letters, digits, '_' and '-'; others can be named with ?options=-csearch_path%%3Dname");
     }
     char *why = NULL;
     PQconninfoOption *options = PQconninfoParse(pg->conninfo, &why);
@@ -239,7 +263,6 @@ void once__pg_name(char out[PG_NAME_SIZE], const char *what, const char *sql)
     snprintf(out, PG_NAME_SIZE, "once_%s_%016llx%016llx", what, (unsigned long long)hash.a, (unsigned long long)hash.b);
 }
 
-static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.'; }
 
 /* The schema before every once_...; our statements have no such word in quotes. */
 static char *qualified(const char *sql, const char *schema)

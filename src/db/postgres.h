@@ -30,6 +30,8 @@
 #include "base/patience.h"
 #include "db/db.h"
 
+enum { ONCE_PG_NAME = 64 }; /* of a schema, with its end */
+
 typedef struct once_pg_stmt once_pg_stmt; /* of the user */
 
 /* A statement of our own. Its name is made of its text, so that one of this name is this one, whoever prepared it. */
@@ -45,6 +47,7 @@ typedef struct once_pg {
     PGconn *conn;            /* NULL: not connected */
     bool borrowed;           /* the caller's own: in pipeline mode only while we use it, not closed, and not connected anew */
     char *conninfo;
+    char tables_in[ONCE_PG_NAME]; /* the schema of the store's tables, once it is settled; before that what the URL says, or empty */
     char where[160];         /* "postgres 'host/database'", for errors; no secrets */
     once_patience patience;  /* of whoever waits for the server */
     int64_t answer_ms;       /* so long it may be silent before we ask it why (postgres_wait.c); 0: for ever */

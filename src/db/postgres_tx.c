@@ -38,6 +38,11 @@ int once__pg_open(const char *rest, const once_db_options *options, once_db **ou
         free(own);
         return rc;
     }
+    if (pg->tables_in[0]) {
+        once__pg_free(pg);
+        free(own);
+        return once_fail(err, ONCE_E_CONFIG, "'schema=' in a URL is where a store has its tables; for effects write ?options=-csearch_path%%3Dname");
+    }
     pg->own = own;
     rc = once__pg_connect(pg, 0, err);
     own->opening = (once_patience){0};

@@ -718,7 +718,8 @@ static const once_config_field pipeline_fields[] = {
     {.name = "store", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_store, ONCE_CONFIG_AT(once__pipeline, spec.store_url),
      .shape = "`sqlite:PATH`, `postgres://...`, `redis://...` or `memory`", .example = "sqlite:payments.db",
      .text = "Where handled messages are remembered. The path is relative to the current directory. `postgres://host/database` is a "
-             "URL as libpq knows it; the tables are in the schema that search_path names first. `redis://HOST:PORT/DB?password=env:NAME` "
+             "URL as libpq knows it; the tables are in the schema that `?schema=NAME` names, else in the first one of search_path that has them, else they are made in its "
+             "first. `redis://HOST:PORT/DB?password=env:NAME` "
              "must be durable (`appendonly yes`, `appendfsync always`), see redis.md. `memory` keeps nothing."},
     {.name = "store_id", .type = ONCE_CONFIG_CUSTOM, .read = read_store_id, .shape = "16 hex digits, as `once check` prints them", .example = "\"0123456789abcdef\"",
      .standard_text = "remembered in a state folder",

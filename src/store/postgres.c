@@ -150,10 +150,10 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_FACTS] = "SELECT name, value FROM once_fact WHERE substr(name, 1, length($1::bytea)) = $1::bytea",
     [PG_FACTS_DELETE] = "DELETE FROM once_fact WHERE name = ANY($1::bytea[])",
     /* Of the session, and kept between the steps: otherwise somebody else would sweep in the pauses. */
-    [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
+    [PG_SWEEP_LOCK] = "SELECT pg_try_advisory_lock($1::bigint::integer, (SELECT c.relnamespace FROM pg_class c JOIN once_meta m ON m.tableoid = c.oid LIMIT 1)::integer)",
     /* Where sessions are shared: of a step. */
-    [PG_SWEEP_LOCK_TX] = "SELECT pg_try_advisory_xact_lock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
-    [PG_SWEEP_UNLOCK] = "SELECT pg_advisory_unlock($1::bigint::integer, (SELECT oid FROM pg_namespace WHERE nspname = current_schema())::integer)",
+    [PG_SWEEP_LOCK_TX] = "SELECT pg_try_advisory_xact_lock($1::bigint::integer, (SELECT c.relnamespace FROM pg_class c JOIN once_meta m ON m.tableoid = c.oid LIMIT 1)::integer)",
+    [PG_SWEEP_UNLOCK] = "SELECT pg_advisory_unlock($1::bigint::integer, (SELECT c.relnamespace FROM pg_class c JOIN once_meta m ON m.tableoid = c.oid LIMIT 1)::integer)",
     /* The index knows minutes, not milliseconds: equal keys of it share their space, and it needs a third less. */
     [PG_SWEEP_LOOK] = "SELECT ctid, expires_ms >> 16 FROM once_entry WHERE expires_ms >> 16 >= $1::bigint AND expires_ms >> 16 <= $2::bigint >> 16"
                       " AND expires_ms <= $2::bigint AND expires_ms < 4611686018427387904 ORDER BY expires_ms >> 16 LIMIT $3::bigint",

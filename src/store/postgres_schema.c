@@ -144,6 +144,27 @@ static int ask(once_pg *pg, const char *sql, char *out, size_t size, once_error 
     return ONCE_OK;
 }
 
+/* A transaction in which the schema of our tables is the current one. The URL names it; otherwise it is the first of search_path that has
+ * them, or the first of all when none has: one that is made later, in front of it ("$user"), changes nothing. */
+static int begin_in_schema(once_pg *pg, bool write, once_error *err)
+{
+    static const char find[] =
+        "SELECT set_config('search_path', quote_ident(coalesce(nullif('%s', ''), (SELECT s.name FROM unnest(current_schemas(false)) WITH ORDINALITY"
+        " AS s(name, at) JOIN pg_namespace n ON n.nspname = s.name JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'once_meta'"
+        " ORDER BY s.at LIMIT 1), current_schema(), '')), true)";
+    char name[2 * ONCE_PG_NAME] = "", sql[sizeof find + sizeof name];
+    size_t n = 0;
+    int rc = once__pg_exec_begin(pg, write, err);
+    if (rc != ONCE_OK) return rc;
+    for (const char *at = pg->tables_in; *at; at++) {
+        if (*at == '\'') name[n++] = '\'';
+        name[n++] = *at;
+    }
+    snprintf(sql, sizeof sql, find, name);
+    rc = once__pg_exec(pg, sql, NULL, err);
+    return rc == ONCE_OK ? rc : once__pg_exec_end(pg, rc, err);
+}
+
 static int look(once_pg *pg, found *out, once_error *err)
 {
     char text[80];
@@ -152,10 +173,13 @@ static int look(once_pg *pg, found *out, once_error *err)
     if (rc != ONCE_OK) return rc;
     rc = ask(pg, "SELECT quote_ident(current_schema())", out->quoted, sizeof out->quoted, err);
     if (rc != ONCE_OK) return rc;
+    if (!out->schema[0] && pg->tables_in[0])
+        return once_fail(err, ONCE_E_CONFIG, "%s: there is no schema '%s' that this role may use; let the owner say: CREATE SCHEMA \"%s\"", pg->where,
+                         pg->tables_in, pg->tables_in);
     if (!out->schema[0])
         return once_fail(err, ONCE_E_CONFIG,
                          "%s: search_path names no schema that exists and that this role may use; make one (or GRANT USAGE, CREATE ON SCHEMA), or name"
-                         " another with ?options=-csearch_path%%3Dname", pg->where);
+                         " another with ?schema=name", pg->where);
     /* Not with to_regclass: behind a lock that was waited for, it may still answer from before. */
     rc = ask(pg,
              "SELECT string_agg(a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
@@ -230,7 +254,7 @@ static int upgrade(once_pg *pg, int version, once_error *err)
 static int make_locked(once_pg *pg, once_error *err)
 {
     found there;
-    int rc = once__pg_exec_begin(pg, true, err);
+    int rc = begin_in_schema(pg, true, err);
     if (rc != ONCE_OK) return rc;
     rc = once__pg_exec(pg, LOCK_TABLES, NULL, err);
     if (rc == ONCE_OK) rc = look(pg, &there, err);
@@ -242,7 +266,7 @@ static int make_locked(once_pg *pg, once_error *err)
 /* What is there, and its secret. */
 static int look_whole(once_pg *pg, found *there, once_secret *secret, once_error *err)
 {
-    int rc = once__pg_exec_begin(pg, false, err);
+    int rc = begin_in_schema(pg, false, err);
     if (rc != ONCE_OK) return rc;
     rc = look(pg, there, err);
     if (rc == ONCE_OK && there->ours) rc = read_secret(pg, secret, err);
@@ -254,7 +278,7 @@ static int look_whole(once_pg *pg, found *there, once_secret *secret, once_error
 /* The GRANTs that this role lacks, as far as our tables go; empty: none. What effects need is looked at when they are prepared. */
 static int missing_rights(once_pg *pg, char *out, size_t size, once_error *err)
 {
-    int rc = once__pg_exec_begin(pg, false, err);
+    int rc = begin_in_schema(pg, false, err);
     if (rc != ONCE_OK) return rc;
     rc = ask(pg,
              "SELECT string_agg(g, '; ') FROM ("
@@ -292,7 +316,7 @@ int once__pg_inspect(once_pg *pg, once_error *err)
 static void make_status(once_pg *pg)
 {
     found there;
-    int rc = once__pg_exec_begin(pg, true, NULL);
+    int rc = begin_in_schema(pg, true, NULL);
     if (rc != ONCE_OK) return;
     rc = once__pg_exec(pg, LOCK_TABLES, NULL, NULL);
     if (rc == ONCE_OK) rc = look(pg, &there, NULL);
@@ -313,5 +337,6 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
     if (rc == ONCE_OK && create && !there.status) make_status(pg);
     if (rc != ONCE_OK || pg->schema) return rc;
     pg->schema = strdup(there.quoted);
+    snprintf(pg->tables_in, sizeof pg->tables_in, "%s", there.schema);
     return pg->schema ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
 }

@@ -183,3 +183,49 @@ def test_f82_tables_made_anew_under_a_running_worker(tmp_path):
     ended = p.once("run", p.name)
     assert ended.status == OTHER and "this is another store, " in ended.err, ended
     assert ids(p) == list(range(50))
+
+
+def schemas(p):
+    return sorted(name for name, in p.rows("SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = 'once_meta'"))
+
+
+@needs_postgres
+def test_f82_a_schema_that_is_made_later_does_not_move_the_store(tmp_path):
+    """search_path is "$user", public: somebody makes the first one. Not even a pipeline that remembers nothing is led astray."""
+    p = PostgresPipeline(tmp_path, CONFIG, PG_TABLES)
+    p.write(*some(10))
+    counts(p.run(status=0), received=10, done=10)
+    p.execute('CREATE SCHEMA postgres')
+    counts(p.run(status=0, env={"XDG_STATE_HOME": str(tmp_path / "none")}), received=10, duplicates=10)
+    assert schemas(p) == ["public"]
+
+
+@needs_postgres
+def test_f82_the_url_names_the_schema(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, PG_TABLES)
+    p.write(*some(10))
+    for name in ("its-own", "a.b", ""):
+        p.configure(CONFIG, store=f"{p.url}&schema={name}")
+        ended = p.once("run", p.name)
+        assert ended.status == 2, ended
+        assert ("there is no schema 'its-own'" if name == "its-own" else "schema=NAME has letters") in ended.err, ended
+    p.execute('CREATE SCHEMA "its-own"')
+    p.configure(CONFIG, store=f"{p.url}&schema=its-own&answer_timeout=7")
+    counts(p.run(status=0), received=10, done=10)
+    counts(p.run(status=0), received=10, duplicates=10)
+    assert schemas(p) == ["its-own"] and ids(p) == list(range(10))  # the effects' tables are where they were
+    p.configure(f'key: "${{/id}}"\nhandler: {{sql: {{url: "{p.url}&schema=x", do: "INSERT INTO t VALUES (:id)"}}}}\n', store=f"{p.url}&schema=its-own")
+    ended = p.once("check", p.name)
+    assert ended.status == 2 and "'schema=' in a URL is where a store has its tables" in ended.err, ended
+
+
+@needs_postgres
+def test_f82_a_schema_with_any_name(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG)
+    p.execute("""CREATE SCHEMA "it's ""one"; CREATE TABLE "it's ""one".t(id bigint)""")
+    p.configure(CONFIG, store=p.url + "&options=-csearch_path%3D%22it%27s%5C%20%22%22one%22")
+    p.write(*some(10))
+    counts(p.run(status=0), received=10, done=10)
+    counts(p.run(status=0), received=10, duplicates=10)
+    assert schemas(p) == ["it's \"one"]
+    assert p.once("sweep", p.name).status == 0

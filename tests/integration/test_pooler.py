@@ -201,10 +201,10 @@ def key_data(pid):
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["store", "elsewhere"])
 def test_f88_a_pooler_that_looks_like_a_server_is_found_out(tmp_path, server, elsewhere):
-    """The process is the right one at first. A statement that is there already, or another process that answers, tells."""
+    """The process is the right one, always. That statements are there already tells, and later that they are not, in another session."""
     direct = server.database(new_name())
     psql(direct, "".join(f"CREATE TABLE {name}(id text);" for name in NAMES))
-    with pool(server, "transaction", default_pool_size=2) as pooler, \
+    with pool(server, "transaction", default_pool_size=1) as pooler, \
             Proxy(os.path.join(pooler.folder, f".s.PGSQL.{pgbouncer.PORT}")) as proxy:
         proxy.rewrite = key_data(int(pq.once(pooler.url(direct), "SELECT pg_backend_pid()")[0][0]))
         url = re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{proxy.port}/\1", direct)
@@ -218,8 +218,13 @@ def test_f88_a_pooler_that_looks_like_a_server_is_found_out(tmp_path, server, el
         for ended in together(*pipelines):
             assert ended.status == 0, ended
             counts(ended.json, received=300, done=300)
+        psql(server.url, f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{direct_name(direct)}'")
+        for p, name in zip(pipelines, NAMES):
+            p.append(*some(100, name[0] + "x"))
+        for ended in together(*pipelines):
+            assert ended.status == 0, ended
         for name in NAMES:
-            has_its_own(direct, name, 300)
+            has_its_own(direct, name, 400)
 
 
 def test_f88_what_a_stranger_prepared_under_our_name_does_not_run(tmp_path, server):

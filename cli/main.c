@@ -13,7 +13,8 @@ const cli_verb cli_verbs[] = {
      "A store that is missing is made, and `init` is run, as `once run` would do; no message is read.", cli_check},
     {"explain", "FILE [KEY]", "everything known about a key, or about the message at --message COORDINATES",
      "COORDINATES are the place and the point of a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
-    {"status", "FILE", "how many messages wait, are in work, unknown or dead, and since when",
+    {"status", "FILE", "how many messages wait, are in work, unknown or dead, and since when; and who works on them",
+     "A worker is alive, late (its lease is over: it died, or hangs) or gone (a process of this machine that is not there any more).\n"
      "Exit status: 0, or 1 when something is dead or unknown.", cli_status},
     {"list", "FILE", "the messages that are not finished, and dead letters; without options all of them", NULL, cli_list},
     {"replay", "FILE [ID...]", "dead letters back to work: those named, or all that fit the options",

@@ -28,8 +28,7 @@ typedef struct job {
     exec_hand *hand;
     once_item *item;
     once_child child;
-    once_watch in, out, err, end;
-    size_t written;   /* of the body */
+    once_watch out, err, end;
     once_buf result;  /* up to one byte more than result_max: that it is too long must be seen */
     once_tail tail;   /* of its stderr */
     int64_t deadline_ms;
@@ -217,7 +216,6 @@ static void close_end(job *j, once_watch *watch, int *fd)
 static void give_back(job *j)
 {
     leave_line(j);
-    close_end(j, &j->in, &j->child.in);
     close_end(j, &j->out, &j->child.out);
     close_end(j, &j->err, &j->child.err);
     close_end(j, &j->end, &j->child.pidfd);
@@ -270,26 +268,6 @@ static void err_ready(once_watch *watch, uint32_t events)
     if (!read_some(j, j->child.err, keep_tail, CHUNK)) close_end(j, &j->err, &j->child.err);
 }
 
-/* True: there is more of the body, and the pipe is full. Nobody is obliged to read it. */
-static bool write_body(job *j)
-{
-    const once_bytes body = j->item->message.body;
-    while (j->written < body.len) {
-        const ssize_t n = once_process_write(j->child.in, body.data + j->written, body.len - j->written);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN;
-        j->written += (size_t)n;
-    }
-    return false;
-}
-
-static void in_ready(once_watch *watch, uint32_t events)
-{
-    job *j = JOB_OF(watch, in);
-    (void)events;
-    if (!write_body(j)) close_end(j, &j->in, &j->child.in);
-}
-
 static void end_ready(once_watch *watch, uint32_t events)
 {
     job *j = JOB_OF(watch, end);
@@ -313,8 +291,6 @@ static int watch_all(job *j, once_error *err)
     int rc = watch_end(j, &j->end, j->child.pidfd, EPOLLIN, end_ready, err);
     if (rc == ONCE_OK) rc = watch_end(j, &j->out, j->child.out, EPOLLIN, out_ready, err);
     if (rc == ONCE_OK) rc = watch_end(j, &j->err, j->child.err, EPOLLIN, err_ready, err);
-    if (rc == ONCE_OK && write_body(j)) return watch_end(j, &j->in, j->child.in, EPOLLOUT, in_ready, err);
-    close_end(j, &j->in, &j->child.in);
     return rc;
 }
 
@@ -331,7 +307,7 @@ static job *new_job(exec_hand *hand, once_item *item)
     }
     *j = (job){.hand = hand, .item = item, .deadline_ms = ONCE_NEVER, .next_of_all = j->next_of_all};
     j->child = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
-    j->in.fd = j->out.fd = j->err.fd = j->end.fd = -1;
+    j->out.fd = j->err.fd = j->end.fd = -1;
     once_buf_init(&j->result, once_hands_options_of(hand->hand.hands)->spec->result_max + 1);
     return j;
 }
@@ -372,7 +348,7 @@ static void exec_start(once_hand *base, once_item *item)
     }
     job *j = new_job(hand, item);
     int rc = j && make_environment(hand, item) ? ONCE_OK : once_fail(&why, ONCE_E_NOMEM, "out of memory for a command");
-    if (rc == ONCE_OK) rc = once_process_start(hand->file, item->input, hand->envp, &j->child, &why);
+    if (rc == ONCE_OK) rc = once_process_start(hand->file, item->input, hand->envp, &item->message.body, &j->child, &why);
     if (rc == ONCE_OK) {
         started(j);
         return;

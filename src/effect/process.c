@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -106,12 +107,29 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
+/* A file in memory that has all of it, and that nobody can change: should we die, whoever reads it gets the whole of it or is killed, and
+ * never takes the beginning of a message for a message. A pipe would end where we had got to. */
+static bool make_input(int ends[2], once_bytes input)
+{
+    size_t at = 0;
+    ends[0] = memfd_create("once-message", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (ends[0] < 0) return false;
+    while (at < input.len) {
+        const ssize_t n = write(ends[0], input.data + at, input.len - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        at += (size_t)n;
+    }
+    (void)fcntl(ends[0], F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    return lseek(ends[0], 0, SEEK_SET) == 0 && raise_fd(&ends[0]);
+}
+
 /* Ours: in[1], out[0], err[0]. */
-static bool make_pipes(int pipes[3][2])
+static bool make_pipes(int pipes[3][2], const once_bytes *input)
 {
     for (int i = 0; i < 3; i++) pipes[i][0] = pipes[i][1] = -1;
     for (int i = 0; i < 3; i++) {
-        if (make_pipe(pipes[i], i == 0 ? 1 : 0)) continue;
+        if (i == 0 && input ? make_input(pipes[0], *input) : make_pipe(pipes[i], i == 0 ? 1 : 0)) continue;
         const int why = errno;
         for (int k = 0; k <= i; k++) {
             close_fd(&pipes[k][0]);
@@ -150,11 +168,11 @@ static pid_t clone_child(plan *p, int *pidfd)
     return pid;
 }
 
-int once_process_start(const char *file, char *const *argv, char *const *envp, once_child *out, once_error *err)
+int once_process_start(const char *file, char *const *argv, char *const *envp, const once_bytes *input, once_child *out, once_error *err)
 {
     int pipes[3][2];
     *out = (once_child){.pidfd = -1, .in = -1, .out = -1, .err = -1};
-    if (!make_pipes(pipes)) return once_fail(err, status_of(errno), "cannot make pipes for '%s': %s", file, once_errno_text(errno));
+    if (!make_pipes(pipes, input)) return once_fail(err, status_of(errno), "cannot make pipes for '%s': %s", file, once_errno_text(errno));
     plan p = {.file = file, .argv = argv, .envp = envp, .fds = {pipes[0][0], pipes[1][1], pipes[2][1]}, .parent = getpid()};
     once_child child = {.pidfd = -1, .in = pipes[0][1], .out = pipes[1][0], .err = pipes[2][0]};
     child.pid = clone_child(&p, &child.pidfd);

@@ -1,4 +1,4 @@
-/* A child process with three pipes and a process group of its own, and nothing else of ours: no descriptor, no signal mask, no
+/* A child process with pipes and a process group of its own, and nothing else of ours: no descriptor, no signal mask, no
  * environment. It is killed when the thread that started it ends, and so when we die. What it forked and left in its group is killed
  * with it by us; only what took itself out of the group (setsid) can outlive it. */
 #ifndef ONCE_EFFECT_PROCESS_H
@@ -20,8 +20,9 @@ typedef struct once_child {
 int once_process_find(const char *command, const char *path, char **out, once_error *err);
 
 /* Starts `file` with argv and envp. Failing exec (gone, permission) is a status of class PAUSE, lack of processes or descriptors of
- * class RETRY, arguments and environment that are too long together ONCE_E_MESSAGE. In each case nothing was started. */
-int once_process_start(const char *file, char *const *argv, char *const *envp, once_child *out, once_error *err);
+ * class RETRY, arguments and environment that are too long together ONCE_E_MESSAGE. In each case nothing was started.
+ * `input`: all that it can read on its stdin, also when we die meanwhile; NULL: a pipe, whose other end is out->in. */
+int once_process_start(const char *file, char *const *argv, char *const *envp, const once_bytes *input, once_child *out, once_error *err);
 
 void once_process_kill(once_child *child);  /* SIGKILL to the whole group; harmless when it is over */
 /* After it ended (pidfd readable, or `wait`): its wait status. False: still running. Kills what is left of its group. A status that

@@ -556,7 +556,7 @@ static void on_end(once_watch *one, uint32_t events)
 static int start_process(worker *w, once_error *err)
 {
     stream *s = w->stream;
-    const int rc = once_process_start(s->file, s->argv, s->envp, &w->child, err);
+    const int rc = once_process_start(s->file, s->argv, s->envp, NULL, &w->child, err);
     if (rc != ONCE_OK) return rc;
     w->phase = RUNNING;
     w->kill_ms = ONCE_NEVER;

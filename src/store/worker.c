@@ -35,13 +35,16 @@ static uint64_t started_at(uint64_t pid)
     return at ? strtoull(at + 1, NULL, 10) : 0;
 }
 
-/* Where process numbers mean the same: one boot of one system, one namespace of it. */
+/* Where process numbers and the times of their starts mean the same: one boot of one system, one namespace of each. */
 static uint64_t machine(void)
 {
     char text[256];
     size_t n = read_small("/proc/sys/kernel/random/boot_id", text, 64);
-    const ssize_t space = n ? readlink("/proc/self/ns/pid", text + n, sizeof text - n) : 0;
-    return space > 0 ? once_xxh128(0, text, n + (size_t)space).a : 0;
+    const ssize_t space = n ? readlink("/proc/self/ns/pid", text + n, 64) : 0;
+    if (space <= 0) return 0;
+    n += (size_t)space;
+    const ssize_t time = readlink("/proc/self/ns/time", text + n, 64);
+    return once_xxh128(0, text, n + (size_t)(time > 0 ? time : 0)).a;
 }
 
 static bool is_gone(const once_worker *worker)
@@ -50,15 +53,6 @@ static bool is_gone(const once_worker *worker)
     if (kill((pid_t)worker->pid, 0) != 0 && errno == ESRCH) return true;
     const uint64_t started = started_at(worker->pid); /* 0: those of others may be hidden from us */
     return started && started != worker->started;
-}
-
-/* A system or container of the same name that was started anew, most likely. */
-static bool is_restarted(const once_worker *other, const once_worker *self)
-{
-    const char *host = strchr(other->who, '@'), *ours = strchr(self->who, '@');
-    const size_t len = host ? strcspn(host, ":") : 0;
-    if (!ours || len < 2 || strcspn(ours, ":") != len || memcmp(host, ours, len) != 0) return false;
-    return other->machine && self->machine && other->machine != self->machine;
 }
 
 void once_worker_init(once_worker *worker, const once_store *store, once_bytes consumer, uint64_t run, int64_t lease_ms)
@@ -239,7 +233,7 @@ int once_worker_begin(once_worker *worker, once_store *store, bool *died, once_e
         const once_worker_state state = state_at(other, now_ms);
         if (other->run == worker->run) continue; /* the reply was lost, and this is repeated */
         const bool late = state == ONCE_WORKER_LATE && other->seen_ms + other->lease_ms > noticed_ms;
-        *died |= late || state == ONCE_WORKER_GONE || (state == ONCE_WORKER_ALIVE && is_restarted(other, worker));
+        *died |= late || state == ONCE_WORKER_GONE;
     }
     if (rc == ONCE_OK) rc = begin(worker, store, &all, now_ms, *died, err);
     if (rc == ONCE_OK) once_worker_kept(worker);

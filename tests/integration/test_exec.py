@@ -29,6 +29,28 @@ def pipeline(folder, text, config, *messages):
     return p
 
 
+# ---- the body ----
+
+@pytest.mark.parametrize("size", [20, 1_000_000])
+def test_f11_a_command_that_outlives_us_has_the_whole_body(tmp_path, size):
+    """We are killed before it has read anything: the beginning of a message is no message."""
+    p = pipeline(tmp_path, '#!/bin/sh\n(touch begun; sleep 0.3; cat) | (wc -c > size.tmp; mv size.tmp size)\n',
+                 "message_max: 8MiB\nhandler: {exec: [./effect]}\n", {"id": 1, "text": "x" * size})
+    whole = os.path.getsize(p.source) - 1
+    with p.start() as running:
+        until(lambda: os.path.exists(tmp_path / "begun"), what="the command runs")
+        running.send(signal.SIGKILL)
+        running.process.wait()
+        until(lambda: os.path.exists(tmp_path / "size"), what="the command has read")
+    assert int((tmp_path / "size").read_text()) == whole
+
+
+def test_the_body_cannot_be_written_to_and_is_read_from_its_beginning(tmp_path):
+    p = pipeline(tmp_path, '#!/bin/sh\n(echo changed >&0) 2>/dev/null\ncat >> seen; cat >> seen\n', "workers: 1\nhandler: {exec: [./effect]}\n", {"id": 1}, {"id": 2})
+    counts(p.run(status=0), received=2, done=2)
+    assert (tmp_path / "seen").read_text().replace(" ", "") == '{"id":1}{"id":2}'
+
+
 # ---- exit codes ----
 
 def test_exit_codes_are_outcomes(tmp_path):

@@ -131,7 +131,7 @@ ONCE_API int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes p
     X(duplicate, true, "the same message is finished already: suppressed")                                            \
     X(waiting, true, "the same message is at work already")                                                           \
     X(stale, true, "a newer version came first: recorded as stale")                                                   \
-    X(conflict, false, "its key was used with other content")                                                         \
+    X(conflict, false, "its key or its version was used by another message")                                          \
     X(too_old, false, "older than what is remembered")                                                                \
     X(no_handler, false, "nobody handles its type")                                                                   \
     X(other_key, false, "the body that was given has another key, or another place in its lane")                     \

@@ -37,7 +37,7 @@ typedef struct once_pipeline once_pipeline;
     X(waiting, "given to the store and not finished by this run")                                                     \
     X(unknown, "the effect may have happened")                                                                        \
     X(dead, "dead letters")                                                                                           \
-    X(conflicts, "of the dead: same key, other content")                                                              \
+    X(conflicts, "of the dead: same key or version, other message")                                                   \
     X(too_old, "of the dead: older than what is remembered")                                                          \
     X(attempts, "effects started")                                                                                    \
     X(retries, "failures that are tried again")                                                                       \

@@ -10,7 +10,9 @@
  *
  * Whether its last run ended (store/worker.h): one that did not was killed, perhaps by a message. */
 #include <assert.h>
+#include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,12 +352,33 @@ static int keep_beginning(once_source *source, once_store *store, const once_kep
     return rc;
 }
 
+/* A name that an earlier holder left; the present one has not written its own yet. */
+static bool has_ended(const char *name, const char *host)
+{
+    long pid = 0;
+    int at = 0;
+    return sscanf(name, "process %ld on %n", &pid, &at) == 1 && at && strcmp(name + at, host) == 0 && pid > 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+}
+
+/* Whoever holds the cursor wrote its name after it had taken it, so it may not be there yet. */
+static void fail_held(once_store *store, const char *owner_name, const char *host, const once_error *why, once_arena *arena, once_error *err)
+{
+    once_bytes owner;
+    once_error ignored;
+    char name[100] = "";
+    if (store->ops->fact_get(store, owner_name, &owner, arena, &ignored) == ONCE_OK && owner.len < sizeof name) {
+        if (owner.len) memcpy(name, owner.data, owner.len);
+        name[owner.len] = '\0';
+    }
+    const bool known = *name && !has_ended(name, host);
+    once_fail(err, ONCE_E_BUSY, "%s%s%s%s; stop that one, or take 'cursor' out", why->text, known ? " (" : "", known ? name : "", known ? ")" : "");
+}
+
 int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     once_store *store = parts->store;
     once_arena arena = {0};
-    once_bytes owner = {0};
     once_kept_places kept;
     once_hash lock;
     once_error why;
@@ -365,10 +388,9 @@ int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, o
     const int n = snprintf(mine, sizeof mine, "process %ld on %s", (long)getpid(), host);
 
     int rc = read_kept(pipeline, store, names, &lock, &kept, &arena, err);
-    if (rc == ONCE_OK && kept.lock) rc = store->ops->fact_get(store, owner_name, &owner, &arena, err);
     if (rc == ONCE_OK) {
         rc = parts->source->ops->seek(parts->source, &kept, &why);
-        if (rc == ONCE_E_BUSY) once_fail(err, rc, "%s (%.*s); stop that one, or take 'cursor' out", why.text, show(owner), owner.data);
+        if (rc == ONCE_E_BUSY) fail_held(store, owner_name, host, &why, &arena, err);
         else if (rc != ONCE_OK) once_fail(err, rc, "%s", why.text);
     }
     if (rc == ONCE_OK && kept.lock) rc = store->ops->fact_set(store, owner_name, (once_bytes){mine, (size_t)n}, err);

@@ -1,6 +1,8 @@
 """cursor: true. The place in the file is kept in the store, with the messages before it."""
 
 import os
+import socket
+import subprocess
 
 import pytest
 
@@ -97,6 +99,23 @@ def test_f57_one_process_holds_it_and_the_other_says_who(tmp_path):
         until(lambda: len(ids(p)) == 17, what="seventeen messages")
         again.send(15)
         counts(again.end().json, received=2, done=2)
+
+
+def test_f57_a_holder_that_has_not_said_who_it_is(tmp_path):
+    """The name is written after the cursor is taken: until then there is none, or that of one that has ended."""
+    p = pipeline(tmp_path, ", follow: true")
+    p.write(*lines(1, 3))
+    with p.start() as holder:
+        until(lambda: len(ids(p)) == 3, what="three messages")
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        p.edit(f"UPDATE once_fact SET value = CAST('process {ended.pid} on {socket.gethostname()}' AS BLOB) WHERE name LIKE 'holder/%'")
+        assert "its cursor is held by another process; stop that one" in p.try_run().err, "who has ended does not hold it"
+        p.edit("DELETE FROM once_fact WHERE name LIKE 'holder/%'")
+        other = p.try_run()
+        assert other.status == 3 and "its cursor is held by another process; stop that one" in other.err, other
+        holder.send(15)
+        assert holder.end().status == 0
 
 
 def test_standard_input_has_none(tmp_path):

@@ -71,3 +71,7 @@ def test_every_guarantee_names_a_test_that_exists():
         number = re.match(r"\| (\d+) \|", row)
         if number:
             assert any(f"f{int(number[1]):02d}_" in test + "_" for test in tests), f"no test of this row carries its number: {row}"
+    numbers = [int(number) for number in re.findall(r"^\| (\d+) \|", "".join(rows), re.M)]
+    assert numbers == sorted(numbers), "a fault is looked for by its number"
+    faults = [tuple(row.split("|")[1:3]) for row in rows if re.match(r"\| \d+ \|", row)]
+    assert len(set(faults)) == len(faults), "a fault stands there once"

@@ -1,6 +1,7 @@
 """Lanes: one at a time per value, in order, by version, with gaps."""
 
 import json
+import re
 
 from harness import Pipeline, counts, until
 
@@ -136,6 +137,13 @@ def test_f86_an_equal_version_with_other_content_is_a_conflict(tmp_path):
     p.append(*numbered("a", 5))
     counts(p.run(status=1), received=3, done=1, duplicates=2)  # it has its letter
     counts(p.run(status=1), received=3, duplicates=2, stale=1)  # and the lane has gone on: now it is old
+
+
+def test_f86_nobody_says_that_the_key_of_a_version_conflict_was_used(tmp_path):
+    p = pipeline(tmp_path, CONTENT)
+    p.write({"id": "one", **SAME}, {"id": "two", **SAME, "x": "twice"})
+    assert re.search(r"conflicts +1  of the dead: same key or version, other message\n", p.once("run", "p.yaml").out)
+    assert "conflict: its key or its version was used by another message" in p.once("replay", "--dry-run", "--all", "p.yaml").out
 
 
 def test_f86_an_equal_version_waits_for_the_first_one(tmp_path):

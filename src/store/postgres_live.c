@@ -616,7 +616,8 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     const char *body = slot->own[PG_OWN_BODY], *point = slot->own[PG_OWN_BODY_POINT];
     if (!own_all(q, slot)) return no_memory(err);
-    if (!entry->has_message || body != slot->own[PG_OWN_BODY] || point != slot->own[PG_OWN_BODY_POINT]) slot->body_same = false;
+    const bool bare = entry->message.body.len == 0 && entry->message.at.point.len == 0; /* then nothing tells it from the one before */
+    if (!entry->has_message || bare || body != slot->own[PG_OWN_BODY] || point != slot->own[PG_OWN_BODY_POINT]) slot->body_same = false;
     slot->dirty = true;
     return join_lane(q, slot) ? ONCE_OK : no_memory(err);
 }

@@ -337,7 +337,7 @@ static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
     if (code == SQLITE_ROW) {
         rc = once__live_read_row(q, stmt, &q->arena, &slot->entry, &slot->row, &slot->keep_ms, err);
         if (rc == ONCE_OK && !once_hash_equal(slot->entry.id, id)) rc = damaged(q, "the index of once_entry", err); /* another entry's row */
-        slot->body_stored = slot->entry.has_message;
+        slot->body_stored = slot->body_same = slot->entry.has_message;
         if (rc == ONCE_OK) note_own(slot);
         if (rc == ONCE_OK) rc = join_lane(q, slot, err);
     } else if (code != SQLITE_DONE) {
@@ -491,11 +491,15 @@ static bool own_all(once_sqlite *q, once_slot *slot)
     if (!own(q, slot, OWN_KEY, &e->key) || !own(q, slot, OWN_POINT, &e->at.point) || !own(q, slot, OWN_RESULT, &e->result) ||
         !own(q, slot, OWN_REASON, &e->reason) || !own(q, slot, OWN_HISTORY, &e->history))
         return false;
-    if (!e->has_message) return true;
+    if (!e->has_message) {
+        slot->body_same = false;
+        return true;
+    }
     const once_name *body_place = once__names_place(q->names, e->message.at.place);
     if (!body_place) return false;
     e->message.at.place = body_place->bytes;
-    if (slot->own[OWN_BODY] != e->message.body.data || slot->own[OWN_BODY_POINT] != e->message.at.point.data) slot->body_stored = false;
+    const bool bare = e->message.body.len == 0 && e->message.at.point.len == 0; /* then nothing tells it from the one before */
+    if (bare || slot->own[OWN_BODY] != e->message.body.data || slot->own[OWN_BODY_POINT] != e->message.at.point.data) slot->body_same = false;
     return own(q, slot, OWN_TYPE, &e->message.type) && own(q, slot, OWN_HEADERS, &e->message.headers) &&
            own(q, slot, OWN_BODY, &e->message.body) && own(q, slot, OWN_BODY_POINT, &e->message.at.point);
 }
@@ -597,9 +601,9 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
         once__present_change(q, PRESENT_ENTRIES, (once_bytes){(const char *)id, 16}, false);
         filter_add(&q->live, e->id);
     }
-    if (e->has_message && !slot->body_stored) rc = write_body(q, slot, err);
+    if (e->has_message && !slot->body_same) rc = write_body(q, slot, err);
     if (!e->has_message && slot->body_stored) rc = delete_body(q, slot->row, err);
-    slot->body_stored = e->has_message;
+    slot->body_stored = slot->body_same = e->has_message;
     return rc;
 }
 
@@ -614,7 +618,7 @@ static int delete_row(once_sqlite *q, once_slot *slot, once_error *err)
     once__id_write(slot->entry.id, id);
     once__present_change(q, PRESENT_ENTRIES, (once_bytes){(const char *)id, 16}, true);
     slot->row = 0;
-    slot->body_stored = false;
+    slot->body_stored = slot->body_same = false;
     return rc;
 }
 

@@ -26,7 +26,8 @@ struct once_slot {
     bool listed;      /* in the list of changed slots, once */
     bool row_dirty;   /* once_entry must be brought up to date */
     bool settle_dirty; /* a record must be written */
-    bool body_stored; /* once_body has its body */
+    bool body_stored; /* there is a row in once_body ... */
+    bool body_same;   /* ... and it is this entry's message */
     once_lane_slot *lane; /* whose list it is in; NULL: none */
     once_slot *lane_next;
 };

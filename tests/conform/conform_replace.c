@@ -430,6 +430,99 @@ static void f26_f86_among_equal_versions_the_place_stays(fixture *f)
     }
 }
 
+/* Nobody has parked it yet: only the lane tells that another one is before it. */
+static void f26_behind_an_older_one_it_does_not_run(fixture *f)
+{
+    const once_request late = place(ask_content(f, "late", 1), f, 1), first = place(ask_content(f, "k", 1), f, 2),
+                       other = place(ask_content(f, "k", 2), f, 2);
+    assert_answer(do_claim(f, &first), RUN);
+    settle_content(f, &first, ONCE_RETRY, true, false);
+    assert_answer(do_claim(f, &late), RUN);
+    once_decision d = do_claim(f, &other);
+    assert_answer(d, LATER);
+    assert_false(d.replaced);
+    assert_int_equal(list_letters(f, NULL, 0), 0);
+    settle_content(f, &late, ONCE_DONE, false, false);
+    d = do_claim(f, &other);
+    assert_answer(d, RUN);
+    assert_true(d.replaced);
+}
+
+static void assert_settings_of(fixture *f, const once_request *r)
+{
+    const once_entry e = do_get(f, r->id);
+    assert_int_equal(e.hold, r->hold);
+    assert_int_equal(e.natural, r->natural);
+    assert_int_equal(e.block, r->lane.block);
+    assert_true(e.gap_ms == r->lane.gap_ms);
+    assert_true(e.remember_ms == r->remember_ms);
+}
+
+/* The corrected one may have come under another configuration. */
+static void f26_the_settings_are_those_of_the_corrected_one(fixture *f)
+{
+    for (int claims = 0; claims < 2; claims++) {
+        const char *key = claims ? "claimed" : "accepted";
+        const once_request first = place(ask_content(f, key, 1), f, 1 + claims);
+        once_request other = place(ask_content(f, key, 2), f, 1 + claims);
+        other.hold = !first.hold;
+        other.natural = !first.natural;
+        other.lane.block = !first.lane.block;
+        other.lane.gap_ms = 700;
+        other.remember_ms = 3 * first.remember_ms;
+        assert_answer(do_claim(f, &first), RUN);
+        settle_content(f, &first, ONCE_RETRY, true, false);
+        assert_settings_of(f, &first);
+        const once_decision d = claims ? do_claim(f, &other) : accept_content(f, &other);
+        assert_true(d.replaced);
+        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        assert_settings_of(f, &other);
+        if (!claims) other = take_one(f).request;
+        settle_content(f, &other, ONCE_DONE, false, false);
+    }
+}
+
+static void replace_without_body(fixture *f, const char *key, const char *from, const char *to)
+{
+    once_request first = ask_content(f, key, 1), other = ask_content(f, key, 2);
+    first.at.point = from ? text(from) : (once_bytes){0};
+    other.at.point = to ? text(to) : (once_bytes){0};
+    once_message was = message_of(&first), is = message_of(&other);
+    was.body = is.body = (once_bytes){0};
+    was.headers = text("{\"h\":1}");
+    is.headers = text("{\"h\":2}");
+    was.type = text("first");
+    is.type = text("other");
+    was.sent_ms = TEST_EPOCH_MS;
+    is.sent_ms = TEST_EPOCH_MS + 1;
+    assert_answer(do_claim(f, &first), RUN);
+    const once_settlement s = {.request = &first, .outcome = ONCE_RETRY, .reason = ONCE_BYTES("reason"), .delay_ms = DELAY, .message = &was};
+    bool applied;
+    assert_ok(f, f->store->ops->settle(f->store, &s, 1, &applied, &f->err));
+    const once_request *request = &other;
+    const once_message *message = &is;
+    once_decision d;
+    assert_ok(f, f->store->ops->accept(f->store, &request, &message, 1, &d, &f->arena, &f->err));
+    assert_true(d.replaced && d.letter);
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    const once_taken t = take_one(f);
+    assert_int_equal(t.message.body.len, 0);
+    assert_bytes(t.message.headers, "{\"h\":2}");
+    assert_bytes(t.message.type, "other");
+    assert_bytes(t.message.at.point, to ? to : "");
+    assert_true(t.message.sent_ms == TEST_EPOCH_MS + 1);
+    settle_content(f, &t.request, ONCE_DONE, false, false);
+}
+
+/* All that there is of a message may be its headers. */
+static void f26_what_has_no_body_is_replaced_with_its_headers(fixture *f)
+{
+    replace_without_body(f, "points", "17", "18");
+    replace_without_body(f, "none", NULL, NULL);
+    replace_without_body(f, "one", "17", NULL);
+    replace_without_body(f, "other", NULL, "18");
+}
+
 #define KEEPS (ONCE_STORE_OWNS | ONCE_STORE_LIST)
 const conform_test conform_replace[] = {
     CONFORM_WITH(f26_a_claim_with_other_content_replaces_what_had_no_effect, KEEPS),
@@ -446,5 +539,8 @@ const conform_test conform_replace[] = {
     CONFORM_WITH(f26_another_place_of_the_lane_is_a_conflict, KEEPS | ONCE_STORE_LANES),
     CONFORM_WITH(f26_in_a_lane_the_place_stays, KEEPS | ONCE_STORE_LANES),
     CONFORM_WITH(f26_f86_among_equal_versions_the_place_stays, KEEPS | ONCE_STORE_LANES),
+    CONFORM_WITH(f26_behind_an_older_one_it_does_not_run, KEEPS | ONCE_STORE_LANES),
+    CONFORM_WITH(f26_the_settings_are_those_of_the_corrected_one, KEEPS | ONCE_STORE_LANES),
+    CONFORM_WITH(f26_what_has_no_body_is_replaced_with_its_headers, KEEPS),
     {0},
 };

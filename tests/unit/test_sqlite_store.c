@@ -511,6 +511,27 @@ static void test_results_of_all_sizes(void **state)
     }
 }
 
+/* It is written again in the transaction that ends it, as far as anybody can tell. */
+static void test_no_message_stays_behind_its_entry(void **state)
+{
+    static const char *const bodies[] = {"", "{}"};
+    fixture *f = *state;
+    open_store(f, NULL);
+    for (uint64_t i = 0; i < 2; i++) {
+        const once_request first = ask(f, i, 1000), again = ask(f, i, 1000), *r = &first;
+        const once_message message = {.headers = {"{\"h\":1}", 7}, .body = {bodies[i], strlen(bodies[i])}, .sent_ms = ONCE_NO_TIME}, *m = &message;
+        once_decision d;
+        assert_int_equal(f->store->ops->accept(f->store, &r, &m, 1, &d, &f->arena, &f->err), ONCE_OK);
+        assert_int_equal(count(f, "SELECT count(*) FROM once_body"), 1);
+        begin(f);
+        assert_int_equal(claim(f, &again), ONCE_ANSWER_RUN);
+        settle(f, &again, ONCE_DONE);
+        commit(f);
+        assert_int_equal(state_of(f, i), ONCE_STATE_DONE);
+        assert_int_equal(count(f, "SELECT count(*) FROM once_body"), 0);
+    }
+}
+
 #define EACH(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -521,6 +542,7 @@ int main(void)
         EACH(test_asked_in_the_middle_it_is_still_one_record), EACH(test_reading_writes_nothing), EACH(test_rollback_leaves_nothing),
         EACH(f12_forgotten_stays_forgotten), EACH(f12_killed_between_steps), EACH(f19_the_clock_is_kept), EACH(f85_a_reboot_years_ahead_expires_nothing_until_confirmed),
         EACH(f85_set_back_leases_keep_their_length),       EACH(test_results_of_all_sizes),
+        EACH(test_no_message_stays_behind_its_entry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,8 @@ struct once_item {
     bool yes;     /* answer to extend, settle, bury: ours, applied, fresh */
     bool started; /* the effect was started */
     bool hung_up; /* the database has, while its effect ran alone */
+    bool suspect; /* its statement is the one that the database rolled the transaction back at */
+    bool apart;   /* it had been; so its effect runs in a transaction without others */
     bool verdict; /* its effect ended the whole transaction; `outcome` and `reason` say what that means, it is not run again */
     bool letter;  /* buried by us, not by somebody before */
 

@@ -16,6 +16,8 @@
 #include "base/banned.h"
 
 #define BLAME_AFTER 3            /* a work that was rolled back so often by the database itself looks for whose fault it is */
+#define ROLLED_BACK_MS 20        /* the longest pause after that, but when it goes on: others have ended meanwhile */
+#define ROLLED_BACK_MANY 10      /* so often it has gone on */
 #define CAREFUL_BATCHES 16       /* after an effect failed, so many batches keep their savepoints */
 #define SUSPECT_AFTER 2          /* so often in a row a server has hung up on a work while its effects ran, until one of them is suspected */
 #define CAUTIOUS_LEAST 64        /* after an unclean end, so many effects run one by one, or a whole batch if that is more */
@@ -849,17 +851,20 @@ static bool ready_can_go(const once_pipe *pipe, int64_t now_ms)
 /* Messages from the queue into the work, behind the `n` that are there. Who is behind one that flies is parked there. */
 static size_t work_from_ready(once_pipe *pipe, size_t n, int64_t now_ms)
 {
+    bool alone = false;
     size_t limit = pipe->cautious_look && pipe->cautious_window < pipe->batch_max ? pipe->cautious_window : pipe->batch_max;
     const size_t from = n, outside = pipe->flight.slots ? pipe->flight.slots - pipe->flight.n + LOOK_AHEAD : 0;
     size_t needing = 0;
-    while (pipe->ready_n && n - from < limit && n < pipe->batch_max) {
+    while (pipe->ready_n && n - from < limit && n < pipe->batch_max && !alone) {
         once_item *first = pipe->ready[pipe->ready_first];
+        if (first->apart && n) break;
         if (must_wait(pipe, first)) {
             once_waits_join(&pipe->waits, ready_pop(pipe));
             pipe->parked++;
             continue;
         }
         if (needs_slot(pipe, first) && (now_ms < pipe->effect_at_ms || ++needing > outside)) break;
+        alone = first->apart;
         pipe->work[n++] = ready_pop(pipe);
     }
     return n;
@@ -948,9 +953,23 @@ static void recall(once_pipe *pipe)
     }
 }
 
+/* What was taken from the store and waits here for a transaction without others goes back there. */
+static void put_back_held(once_pipe *pipe)
+{
+    size_t n = 0;
+    for (size_t left = pipe->ready_n; left; left--) {
+        once_item *item = ready_pop(pipe);
+        if (item->held) pipe->work[n++] = item;
+        else ready_push(pipe, item);
+    }
+    if (n) start_work(pipe, n);
+}
+
 static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
 {
     recall(pipe);
+    if (!pipe->store_gone) put_back_held(pipe);
+    if (pipe->next != NEXT_CHOOSE) return NULL;
     if (pipe->store_gone)
         while (pipe->back) leave_unsettled(pipe, back_pop(pipe));
     if (!pipe->store_gone && (pipe->back || now_ms >= pipe->flight.extend_at_ms)) begin_work(pipe, now_ms);
@@ -1084,7 +1103,7 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
                 pipe->runs_alone = n == 1 && !pipe->ran ? pipe->list[0] : NULL;
                 pipe->ran = true;
                 run->careful = pipe->careful_left > 0;
-                run->blame = run->careful && pipe->rolled_back >= BLAME_AFTER;
+                run->blame = run->careful && pipe->rolled_back >= BLAME_AFTER && (pipe->runs_alone || ONCE_PLANTED(all_blamed));
                 return run;
             }
             pipe->next = NEXT_SETTLE;
@@ -1170,16 +1189,39 @@ static void suspect_effects(once_pipe *pipe, const once_action *action)
     }
 }
 
+/* The message at whose statement it happened goes on without others, those before it without it; those behind it keep their order. */
+static void set_apart(once_pipe *pipe)
+{
+    size_t at = 0;
+    while (at < pipe->work_n && !pipe->work[at]->suspect) at++;
+    if (at == pipe->work_n || pipe->work_n == 1) return;
+    pipe->work[at]->suspect = false;
+    pipe->work[at]->apart = true;
+    unreserve_work(pipe); /* before some of it leaves the work */
+    const size_t keep = at ? at : 1;
+    for (size_t i = pipe->work_n; i > keep; i--) ready_push_back(pipe, pipe->work[i - 1]);
+    pipe->work_n = keep;
+}
+
+/* By the database itself, and the store is there: a deadlock, a timeout. */
+static void count_rollback(once_pipe *pipe, const once_action *action)
+{
+    const bool rolled_back = pipe->work_n && (action->status == ONCE_E_ABORTED || action->status == ONCE_E_BUSY);
+    pipe->rolled_back = rolled_back ? pipe->rolled_back + 1 : 0;
+    if (pipe->rolled_back < BLAME_AFTER || ONCE_PLANTED(nobody_blamed)) return;
+    pipe->careful_left = CAREFUL_BATCHES;
+    set_apart(pipe);
+}
+
 static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     suspect_effects(pipe, action);
+    count_rollback(pipe, action);
     if (pipe->tries == 0) pipe->failing_since_ms = now_ms;
+    const bool soon = pipe->rolled_back && pipe->rolled_back < ROLLED_BACK_MANY;
     if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, pipe->failing_since_ms, now_ms,
-                           longest_pause_ms(pipe, now_ms)))
+                           soon ? ROLLED_BACK_MS : longest_pause_ms(pipe, now_ms)))
         pipe->store_gone = true;
-    if (pipe->work_n && (action->status == ONCE_E_ABORTED || action->status == ONCE_E_BUSY)) pipe->rolled_back++;
-    else pipe->rolled_back = 0;
-    if (pipe->rolled_back >= BLAME_AFTER && !ONCE_PLANTED(nobody_blamed)) pipe->careful_left = CAREFUL_BATCHES;
     const bool preclaim = pipe->preclaim; /* repeated with the same token: it may have happened */
     pipe->preclaim = false;
     for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work_n; i++) pipe->work[i]->unsure = true;

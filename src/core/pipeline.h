@@ -29,8 +29,9 @@
  * After an unclean end the first messages are claimed durably and run one by one, so a message that kills the process is
  * counted (claims that end without a word add a failure) and becomes a dead letter in the end.
  *
- * A transaction that the database rolls back again and again (a deadlock, a timeout of a statement) is perhaps a message's fault: then a
- * careful pass blames it, so that it spends its own attempts and not everybody's time.
+ * A transaction that the database rolls back again and again (a deadlock, a timeout of a statement) is perhaps a message's fault, and perhaps
+ * that of other transactions. So a careful pass finds out at whose statement it happens, and that one is run in a transaction without
+ * others. Only what happens to it there, again and again, counts against it: it spends its own attempts, and not everybody's time.
  *
  * Failures of executors: what can pass is repeated after a pause, and nothing is fetched while the store fails; a finite source gives
  * up after some tries, when its patience is over, too; so it does when external effects cannot be started. After a commit
@@ -81,7 +82,7 @@ typedef struct once_action {
     once_item **items;
     size_t n;
     bool careful; /* RUN: a savepoint around each message; otherwise stop at the first failure and set `failed` */
-    bool blame;   /* RUN, careful: a message that has the database roll back is told to retry; otherwise that is a failure of the store */
+    bool blame;   /* RUN of one, careful: if it has the database roll back, it is told to retry; otherwise that is a failure of the store */
     size_t max;
     once_batch *batch;
     once_token token;

@@ -44,6 +44,7 @@
     X(presumption_kept, "a commit that failed because an effect had counts as committed")                             \
     X(sweep_rushes, "the pause that a store wants between the steps of a sweep is not made")                          \
     X(lost_unseen, "an attempt whose lease is over still counts as under way, for whoever looks")                      \
+    X(all_blamed, "a rollback by the database counts against a message that was not alone in its transaction")        \
     X(nobody_blamed, "a message that has the database roll back its batch is tried with it for ever")                 \
     X(version_unjudged, "an equal version under another key is a duplicate whatever its content")                     \
     X(equals_by_hash, "of equal versions in a lane any one goes first")                                               \

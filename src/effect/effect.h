@@ -33,7 +33,8 @@ void once_effects_close(once_effects *effects);
  * is undone. In both cases a message that ends the whole transaction (RAISE(ROLLBACK),
  * a timeout in SQLite) sets *failed and its item's verdict.
  * Where the database allows it (once_db_presume), messages may be taken for done before that is known; then the commit tells.
- * With `blame` a message whose statement has the database roll back (a deadlock, a timeout) is to be retried; without, that is a status.
+ * A statement that has the database roll back (a deadlock, a timeout) is a status, and its message is `suspect` where that is known; with
+ * `blame` such a message is to be retried.
  * A status other than ONCE_OK means that something is wrong that is not the messages' fault. */
 int once_effects_run(once_effects *effects, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
                      once_error *err);

@@ -65,9 +65,10 @@ static int judge(const once_effects *effects, const sql_handler *handler, const 
         return ONCE_OK;
     }
     bool answers = once_sql_judge(handler->spec, fault, &outcome);
-    if (effects->blame && fault->kind == ONCE_FAULT_RETRY && (rc == ONCE_E_ABORTED || rc == ONCE_E_BUSY)) {
-        answers = true;
-        outcome = ONCE_RETRY;
+    if (fault->kind == ONCE_FAULT_RETRY && (rc == ONCE_E_ABORTED || rc == ONCE_E_BUSY)) {
+        item->suspect = !answers;
+        if (effects->blame && !answers) outcome = ONCE_RETRY;
+        answers |= effects->blame;
     }
     if (fault->aborted && fault->kind == ONCE_FAULT_CONSTRAINT) { /* RAISE(ROLLBACK): everybody's transaction is gone */
         fail_all(item, outcome, fault->text);

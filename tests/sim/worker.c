@@ -73,7 +73,11 @@ static int run_effects(void *user, once_item *const *items, size_t n, bool caref
         }
         if (sim_fires(world, SIM_effects_fail)) return once_fail(err, ONCE_E_ABORTED, "simulated");
         item->outcome = outcome_of(w, k);
-        if (k->rolls_back && !blame && item->outcome == ONCE_RETRY) return once_fail(err, ONCE_E_ABORTED, "simulated: rolled back");
+        if (blame && n > 1) sim_violation(world, "key %d: a rollback would count, and it is not alone in its transaction", key);
+        if (k->rolls_back && !blame && item->outcome == ONCE_RETRY) {
+            item->suspect = careful;
+            return once_fail(err, ONCE_E_ABORTED, "simulated: rolled back");
+        }
         item->result = ONCE_BYTES("fine");
         item->failure = item->outcome == ONCE_DONE ? (once_bytes){0} : ONCE_BYTES("simulated");
         sim_trace(world, w->index, careful ? "  runs carefully:" : "  runs:", once_outcome_name(item->outcome), key,

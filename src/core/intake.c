@@ -147,6 +147,26 @@ static int read_lane(once_intake *intake, once_item *item, once_error *why)
                      (long long)spec->first);
 }
 
+/* One for all consumers and tenants of the store: they may touch the same things. What a message does not have it does not touch. */
+static int read_locks(once_intake *intake, once_item *item, once_error *why)
+{
+    const once_locks_spec *spec = &item->handler->locks;
+    static const once_scope scope = {.operation = {"locks", 5}};
+    item->locks = NULL;
+    item->n_locks = 0;
+    if (spec->n == 0 || once_handler_external(item->handler)) return ONCE_OK;
+    uint64_t *locks = once_arena_new(&item->batch->arena, uint64_t, spec->n);
+    if (!locks) return once_fail(why, ONCE_E_NOMEM, "out of memory for a message");
+    for (size_t i = 0; i < spec->n; i++) {
+        once_bytes name;
+        const int rc = render(intake, item, spec->names[i], &name, why);
+        if (rc == ONCE_OK) locks[item->n_locks++] = once_key_id(intake->secret, &scope, name).a;
+        else if (rc != ONCE_E_MESSAGE) return rc;
+    }
+    item->locks = locks;
+    return ONCE_OK;
+}
+
 static int read_key(once_intake *intake, once_item *item, once_error *why)
 {
     const once_spec *spec = intake->spec;
@@ -213,6 +233,7 @@ int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
     if (rc == ONCE_OK) rc = read_key(intake, item, &why);
     if (rc == ONCE_OK && intake->spec->time) rc = read_time(intake, item, &why);
     if (rc == ONCE_OK) rc = read_lane(intake, item, &why);
+    if (rc == ONCE_OK) rc = read_locks(intake, item, &why);
     if (rc != ONCE_OK) {
         item->request.id = (once_hash){0, 0};
         const int blamed = blame(item, rc, &why, err);
@@ -261,6 +282,7 @@ int once_intake_taken(once_intake *intake, once_item *item, once_error *err)
     if (rc == ONCE_OK && !item->handler)
         rc = once_fail(&why, ONCE_E_MESSAGE, "no handler for operation '%.*s' any more",
                        (int)(item->scope.operation.len < 80 ? item->scope.operation.len : 80), item->scope.operation.data);
+    if (rc == ONCE_OK) rc = read_locks(intake, item, &why);
     if (item->handler) set_terms(intake, item);
     item->request.scope = &item->scope;
     item->request.sent_ms = sent_ms;

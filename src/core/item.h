@@ -35,6 +35,8 @@ struct once_item {
     const once_handler_spec *handler; /* NULL: none; then `reason` says why */
     once_scope scope;
     once_request request; /* request.id zero: it has no key; then `reason` says why */
+    const uint64_t *locks; /* of what it will touch, in the batch's arena */
+    size_t n_locks;
     void *input;          /* what the effect made of the body; NULL: `reason` says why it cannot run */
     once_bytes reason;    /* static or in the batch's arena */
     once_resume resume;   /* from a source that can go on in the middle */

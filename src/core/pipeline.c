@@ -32,6 +32,8 @@
 #define HELD_BYTES (64u << 20)   /* the same of all batches whose messages are not over */
 #define PARKED 2                 /* batches that may wait behind equal keys and lanes */
 #define LOOK_AHEAD 64            /* so many more than there are free slots are looked at: duplicates need none */
+#define TAKES_IN_A_ROW 8         /* takes that find much, before what the source has brought; with lanes */
+#define LOCKS_MAX 256             /* names that a transaction locks: a server has room for a few thousand */
 #define CLOCK_SLACK_MS 2         /* the store's clock and ours need not tick together */
 
 /* What the store executor should do next. */
@@ -86,7 +88,7 @@ struct once_pipe {
     bool store_out;
     next_step next;
     bool in_tx;
-    once_item **work, **round, **next_round, **list;
+    once_item **work, **round, **next_round, **list, **about;
     size_t work_n, round_n, next_round_n;
     mark *marks;
     size_t marks_size;
@@ -106,6 +108,7 @@ struct once_pipe {
     int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms, renew_at_ms;
     once_token take_token;
     bool take_again, took_last;
+    unsigned takes_left; /* so many more may come before what the source has brought */
     size_t take_most; /* of the take that is asked for again */
     once_batch *take_batch;
     int64_t asked_at_ms, take_asked_ms; /* when the transaction began, and the take */
@@ -434,6 +437,31 @@ static void arrange(once_pipe *pipe)
 static void unblock(once_pipe *pipe, once_item *follower)
 {
     if (follower && --follower->blockers == 0) pipe->next_round[pipe->next_round_n++] = follower;
+}
+
+/* Whether the set, which is twice as large as it may become, has room for the names of the item; they are put into it. */
+static bool locks_fit(uint64_t *set, size_t *n, const once_item *item)
+{
+    enum { SET = 2 * LOCKS_MAX };
+    if (*n + item->n_locks > LOCKS_MAX) return false; /* some may be there already, but a batch need not be as large as it can be */
+    for (size_t i = 0; i < item->n_locks; i++) {
+        const uint64_t lock = item->locks[i] | 1;
+        size_t at = (lock >> 8) % SET;
+        while (set[at] && set[at] != lock) at = (at + 1) % SET;
+        *n += !set[at];
+        set[at] = lock;
+    }
+    return true;
+}
+
+/* How many of the work may be in one transaction; the others go back to the queue, in front. */
+static size_t bound_locks(once_pipe *pipe, size_t n)
+{
+    uint64_t set[2 * LOCKS_MAX] = {0};
+    size_t locks = 0, fit = 0;
+    while (fit < n && locks_fit(set, &locks, pipe->work[fit])) fit++;
+    for (size_t i = n; i > fit; i--) ready_push_back(pipe, pipe->work[i - 1]);
+    return fit;
 }
 
 static void start_work(once_pipe *pipe, size_t n)
@@ -891,7 +919,7 @@ static void begin_work(once_pipe *pipe, int64_t now_ms)
     if (!alone && !pipe->stopping && !pipe->take_again) n = work_from_ready(pipe, n, now_ms);
     pipe->took_last = false;
     if (n == 0 && pipe->keeping_n == 0) return;
-    start_work(pipe, n);
+    start_work(pipe, bound_locks(pipe, n));
     const bool one = pipe->cautious_look && !alone && n == 1 && !once_hash_is_zero(pipe->work[0]->request.id);
     if (one && !is_external(pipe->work[0]) && !through_store(pipe, pipe->work[0])) pipe->next = NEXT_PRECLAIM;
 }
@@ -983,7 +1011,7 @@ static once_action *choose(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->stopping) return choose_last(pipe, now_ms);
     const bool go = pipe->back || now_ms >= pipe->flight.extend_at_ms || (ready_can_go(pipe, now_ms) && !pipe->take_again);
-    const bool take_due = now_ms >= pipe->take_at_ms && !(pipe->took_last && go);
+    const bool take_due = now_ms >= pipe->take_at_ms && !(pipe->took_last && go && !pipe->takes_left);
     const size_t max = take_due ? take_max(pipe, now_ms) : 0;
     if (max) return begin_take(pipe, max, now_ms);
     if (now_ms >= pipe->sweep_at_ms) return emit(pipe, ONCE_ACT_SWEEP, 0);
@@ -1045,6 +1073,18 @@ static void next_round(once_pipe *pipe)
     pipe->next = pipe->round_n ? NEXT_CLAIM : NEXT_BURY;
 }
 
+/* The executor has the list while effects come back, so it is a copy. */
+static once_action *begin(once_pipe *pipe)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < pipe->work_n; i++) pipe->about[n++] = pipe->work[i];
+    for (size_t i = 0; i < pipe->keeping_n; i++) pipe->about[n++] = pipe->keeping[i];
+    once_action *action = emit(pipe, ONCE_ACT_BEGIN, n);
+    action->items = pipe->about;
+    action->kept = pipe->keeping_n;
+    return action;
+}
+
 static void renewed(once_pipe *pipe, int64_t now_ms) { pipe->renew_at_ms = now_ms + pipe->o.renew_ms; }
 
 once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
@@ -1070,7 +1110,7 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             pipe->ran = false;
             pipe->runs_alone = NULL;
             pipe->asked_at_ms = now_ms;
-            return emit(pipe, ONCE_ACT_BEGIN, 0);
+            return begin(pipe);
         case NEXT_KEEP:
             for (size_t i = 0; i < pipe->keeping_n; i++)
                 if (pipe->keeping[i]->flying && !pipe->keeping[i]->lost) pipe->keeping[n++] = pipe->keeping[i];
@@ -1204,10 +1244,13 @@ static void set_apart(once_pipe *pipe)
 }
 
 /* By the database itself, and the store is there: a deadlock, a timeout. */
+static bool is_rollback(int status) { return status == ONCE_E_ABORTED || status == ONCE_E_BUSY; }
+
+/* Before effects have run, it is nobody's. */
 static void count_rollback(once_pipe *pipe, const once_action *action)
 {
-    const bool rolled_back = pipe->work_n && (action->status == ONCE_E_ABORTED || action->status == ONCE_E_BUSY);
-    pipe->rolled_back = rolled_back ? pipe->rolled_back + 1 : 0;
+    if (!is_rollback(action->status)) pipe->rolled_back = 0;
+    else if (pipe->work_n && pipe->ran) pipe->rolled_back++;
     if (pipe->rolled_back < BLAME_AFTER || ONCE_PLANTED(nobody_blamed)) return;
     pipe->careful_left = CAREFUL_BATCHES;
     set_apart(pipe);
@@ -1218,7 +1261,7 @@ static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
     suspect_effects(pipe, action);
     count_rollback(pipe, action);
     if (pipe->tries == 0) pipe->failing_since_ms = now_ms;
-    const bool soon = pipe->rolled_back && pipe->rolled_back < ROLLED_BACK_MANY;
+    const bool soon = pipe->work_n && is_rollback(action->status) && pipe->tries < ROLLED_BACK_MANY;
     if (!worth_another_try(pipe, action->status, &action->error, &pipe->tries, &pipe->store_at_ms, pipe->failing_since_ms, now_ms,
                            soon ? ROLLED_BACK_MS : longest_pause_ms(pipe, now_ms)))
         pipe->store_gone = true;
@@ -1339,6 +1382,9 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
     once_batch *batch = action->batch;
     pipe->take_batch = NULL;
     pipe->take_again = false;
+    /* Lanes that are behind come first: what the source brings meanwhile would only stand behind them. */
+    if (!pipe->took_last) pipe->takes_left = TAKES_IN_A_ROW;
+    pipe->takes_left = pipe->spec->order && !pipe->spec->inbox && pipe->takes_left && batch->n >= pipe->batch_max / 8 ? pipe->takes_left - 1 : 0;
     pipe->took_last = true;
     pipe->next = NEXT_CHOOSE;
     if (batch->n == 0) {
@@ -1373,7 +1419,7 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
             pipe->work[n++] = item;
         }
     }
-    if (n) start_work(pipe, n);
+    if (n) start_work(pipe, bound_locks(pipe, n));
     if (pipe->status != ONCE_OK) drop_work(pipe);
 }
 
@@ -1580,10 +1626,11 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     pipe->round = calloc(pipe->batch_max, pointer);
     pipe->next_round = calloc(pipe->batch_max, pointer);
     pipe->list = calloc(pipe->batch_max, pointer);
+    pipe->about = calloc(2 * pipe->batch_max, pointer);
     pipe->keeping = calloc(pipe->batch_max, pointer);
     pipe->marks = calloc(pipe->marks_size, sizeof *pipe->marks);
     pipe->admitted = calloc(options->spec->n_handlers + 1, sizeof *pipe->admitted);
-    const bool memory = pipe->ready && pipe->work && pipe->round && pipe->next_round && pipe->list && pipe->keeping && pipe->marks && pipe->admitted;
+    const bool memory = pipe->ready && pipe->work && pipe->round && pipe->next_round && pipe->list && pipe->about && pipe->keeping && pipe->marks && pipe->admitted;
     if (!memory || !once_watermark_init(&pipe->watermark, OUTSTANDING * pipe->batch_max) || !flight_new(pipe)) {
         once_pipe_free(pipe);
         return once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
@@ -1617,6 +1664,7 @@ void once_pipe_free(once_pipe *pipe)
     free(pipe->round);
     free(pipe->next_round);
     free(pipe->list);
+    free(pipe->about);
     free(pipe->keeping);
     free(pipe->marks);
     free(pipe->admitted);

@@ -52,7 +52,7 @@ typedef struct once_pipe once_pipe;
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN,
+    ONCE_ACT_BEGIN, /* items: all that the transaction may be about; `kept` of them, at the end, are only extended */
     ONCE_ACT_CLAIM,  /* -> item->decision */
     ONCE_ACT_EXTEND, /* -> item->yes: still ours */
     ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order. Not careful: presumed perhaps */
@@ -83,6 +83,7 @@ typedef struct once_action {
     size_t n;
     bool careful; /* RUN: a savepoint around each message; otherwise stop at the first failure and set `failed` */
     bool blame;   /* RUN of one, careful: if it has the database roll back, it is told to retry; otherwise that is a failure of the store */
+    size_t kept;
     size_t max;
     once_batch *batch;
     once_token token;

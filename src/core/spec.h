@@ -70,6 +70,14 @@ typedef struct once_exec_spec {
 
 typedef enum once_effect_kind { ONCE_EFFECT_SQL, ONCE_EFFECT_DEAD, ONCE_EFFECT_EXEC, ONCE_EFFECT_CALLBACK } once_effect_kind;
 
+#define ONCE_LOCKS_MAX 16 /* names that a message may lock */
+
+/* What a message will touch, as its user names it. */
+typedef struct once_locks_spec {
+    const once_template *const *names;
+    size_t n;
+} once_locks_spec;
+
 typedef struct once_handler_spec {
     once_bytes type;      /* what chooses it: a type, "*", or empty for `handler:` */
     once_bytes operation;
@@ -78,6 +86,7 @@ typedef struct once_handler_spec {
     int64_t remember_ms;  /* or ONCE_FOREVER */
     int64_t lease_ms, timeout_ms;
     once_retry retry;
+    once_locks_spec locks; /* of effects in the store's own database */
     once_effect_kind effect;
     const once_sql_statement *statements;
     size_t n_statements;

@@ -79,7 +79,7 @@ typedef struct once_pg {
     bool unreplicated;       /* a COMMIT did not wait for its standby; whoever sends one looks */
     bool stale;              /* a table has changed under a prepared statement: a new connection is needed */
     bool deferrable;         /* the database has constraints that are checked at commit */
-    bool collided;           /* it has rolled something back because of others (40P01, 40001, 55P03); whoever looks clears it */
+    bool collided;           /* it has rolled something back because of others: a deadlock, a lock that was waited for too long; whoever looks clears it */
     unsigned savepoints;     /* open ones */
     bool session_lock;       /* the store's: this session holds an advisory lock, which ends with it */
     size_t failed_at;        /* the last round that failed: which statement ... */

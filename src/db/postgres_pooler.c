@@ -44,7 +44,7 @@ void once__pg_heed_state(once_pg *pg, const char *state)
 {
     if (!state) return;
     if (strcmp(state, "0A000") == 0) pg->stale = true;
-    if (strcmp(state, "40P01") == 0 || strcmp(state, "40001") == 0 || strcmp(state, "55P03") == 0) pg->collided = true;
+    if (strncmp(state, "40", 2) == 0 || strcmp(state, "55P03") == 0) pg->collided = true;
     if (strncmp(state, "26", 2) == 0 || strcmp(state, "42P05") == 0) found_out(pg);
 }
 

@@ -60,11 +60,21 @@ static void check_stdin(once_config *config, const once_node *root, const once__
         check_coordinates(config, node, "key", spec->handlers[i].key);
 }
 
+static void check_locks(once_config *config, const once_node *root, const once_spec *spec)
+{
+    const once_node *locks = once_node_member(root, "locks");
+    for (size_t i = 0; i < spec->n_handlers && locks; i++)
+        if (spec->handlers[i].effect == ONCE_EFFECT_SQL && !once_handler_external(&spec->handlers[i])) return;
+    if (locks && spec->n_handlers)
+        once_config_wrong(config, ONCE_E_CONFIG, locks->name_line, "'locks' is for 'sql' in the store's own database, and no handler has that; remove it");
+}
+
 static void check_rules(once_config *config, const once_node *root, const once__pipeline *pipeline)
 {
     check_needs(config, root, "version", "order", "\"${/order_id}\"");
     check_needs(config, root, "gap", "version", "\"${/version}\"");
     check_needs(config, root, "on_dead", "order", "\"${/order_id}\"");
+    check_locks(config, root, &pipeline->spec);
     check_source(config, root, &pipeline->spec);
     check_stdin(config, root, pipeline);
 }

@@ -71,6 +71,7 @@ static const struct {
     {"rejected", ON(DEAD), "has no meaning with 'dead'"},
     {"rejected", ON(EXEC), "is for 'sql': a command says it with exit code 64"},
     {"rejected", ON(CALLBACK), "is for 'sql': a callback returns it"},
+    {"locks", ON(DEAD) | ON(EXEC) | ON(CALLBACK), "is for 'sql' in the store's own database"},
     {"mode", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"window", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"processes", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
@@ -91,6 +92,9 @@ static void check_fit(once_config *config, const once_node *node, const once_han
     if (unknown && handler->effect == ONCE_EFFECT_SQL && !once_handler_external(handler))
         once_config_wrong(config, ONCE_E_CONFIG, unknown->name_line,
                           "'unknown' has no meaning with 'sql': effects in the store's own database are never unknown; remove it");
+    const once_node *locks = once_node_member(node, "locks");
+    if (locks && handler->effect == ONCE_EFFECT_SQL && once_handler_external(handler))
+        once_config_wrong(config, ONCE_E_CONFIG, locks->name_line, "'locks' is for 'sql' in the store's own database, and this one has a 'url'; remove it");
     const once_node *retry = once_node_member(node, "retry");
     const once_node *on = retry && retry->kind == ONCE_NODE_MAP ? once_node_member(retry, "on") : NULL;
     if (on && handler->effect != ONCE_EFFECT_SQL && once_handler_external(handler))

@@ -257,6 +257,23 @@ static bool read_fingerprint(once_config *config, const once_config_field *field
     return ok;
 }
 
+static bool read_locks(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    if (node->kind != ONCE_NODE_LIST || node->count == 0 || node->count > ONCE_LOCKS_MAX) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'locks' must be a list of 1 to %d templates; write 'locks: %s'", ONCE_LOCKS_MAX,
+                          field->example);
+        return false;
+    }
+    const once_template **names = once_arena_alloc(config->arena, node->count * sizeof *names);
+    once_locks_spec spec = {.names = names, .n = node->count};
+    bool ok = names != NULL;
+    size_t n = 0;
+    config->nomem |= !names;
+    for (const once_node *item = node->first; item && names; item = item->next) ok &= (names[n++] = once__config_template(config, field, item)) != NULL;
+    if (ok) put(field, out, &spec, sizeof spec);
+    return ok;
+}
+
 /* --- sql ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct statement {
@@ -654,6 +671,8 @@ static const once_config_field handler_fields[] = {
      .example = "\"${/payment_id}\"", .text = "What makes two messages the same."},
     {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, INHERITED(once__handler, spec.fingerprint),
      .shape = "`body`, `none` or list of pointers", .example = "body", .text = "What must not change under one key."},
+    {.name = "locks", .type = ONCE_CONFIG_CUSTOM, .read = read_locks, INHERITED(once__handler, spec.locks), .shape = "list of templates",
+     .example = "[\"account/${/from}\", \"account/${/to}\"]", .text = "Of `sql` in the store's database: names for what a message will touch."},
     {.name = "remember", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.remember_ms), .min = 1, .max = ONCE_FOREVER,
      .example = "7d", .text = "How long a handled message is remembered."},
     {.name = "natural", .type = ONCE_CONFIG_BOOL, INHERITED(once__handler, spec.natural), .example = "true",
@@ -789,6 +808,12 @@ static const once_config_field pipeline_fields[] = {
     {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",
      .example = "\"${/order_id}\"", .standard_text = "none",
      .text = "A lane: messages with the same value run one at a time, and wait behind one that failed."},
+    {.name = "locks", .type = ONCE_CONFIG_CUSTOM, .read = read_locks, ONCE_CONFIG_AT(once__pipeline, common.spec.locks), .shape = "list of templates",
+     .example = "[\"account/${/from}\", \"account/${/to}\"]", .standard_text = "none",
+     .text = "Names for the rows that a message will update, where many workers update the same ones. A batch locks all names of its messages first, in"
+             " one order, so that workers wait for each other and do not deadlock; effects stay in their order. For `sql` in a `postgres:` store; in"
+             " `sqlite:` there is one writer at a time, so nothing needs to be locked. Equal names are equal for all consumers of a store. A field that"
+             " a message does not have locks nothing. A batch ends before it has more than 256 names."},
     {.name = "on_dead", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, on_dead), .words = on_dead_words, .standard = "continue",
      .text = "What a lane does behind a dead letter: go on with the next message, or wait until the letter is replayed or discarded, or its"
              " key forgotten. Letters of messages that have no place in the lane (malformed, conflict, too old) hold nothing up; one that waited in vain for"

@@ -111,6 +111,60 @@ static void log_replaced(const once_executor *x, const once_action *a)
             log_message(x, "replaced", a->items[i], ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
 }
 
+static once_touch_kind touch_of(const once_item *item)
+{
+    if (item->held || item->returned) return ONCE_TOUCH_KEEP;
+    if (item->stage == ONCE_STAGE_ACCEPT) return ONCE_TOUCH_ACCEPT;
+    return item->handler && once_handler_external(item->handler) ? ONCE_TOUCH_LANE : ONCE_TOUCH_CLAIM;
+}
+
+static int compare_locks(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Of all messages whose effects may run in the transaction: sorted, each once. */
+static bool gather_locks(once_executor *x, const once_action *a, uint64_t **out, size_t *n)
+{
+    size_t all = 0, count = 0;
+    for (size_t i = 0; i + a->kept < a->n; i++) all += a->items[i]->n_locks;
+    uint64_t *locks = *out = once_arena_new(&x->scratch, uint64_t, all + 1);
+    if (!locks) return false;
+    for (size_t i = 0; i + a->kept < a->n; i++) {
+        if (a->items[i]->n_locks) memcpy(locks + count, a->items[i]->locks, a->items[i]->n_locks * sizeof *locks);
+        count += a->items[i]->n_locks;
+    }
+    if (count) qsort(locks, count, sizeof *locks, compare_locks);
+    *n = 0;
+    for (size_t i = 0; i < count; i++)
+        if (*n == 0 || locks[*n - 1] != locks[i]) locks[(*n)++] = locks[i];
+    return true;
+}
+
+static int expect(once_executor *x, const once_action *a, once_error *err)
+{
+    once_touch *touched = once_arena_new(&x->scratch, once_touch, a->n + 1);
+    uint64_t *locks;
+    size_t n = 0, n_locks;
+    if (!touched || !gather_locks(x, a, &locks, &n_locks)) return no_memory(err);
+    for (size_t i = 0; i < a->n; i++) {
+        const bool work = i + a->kept < a->n; /* of the others nothing but the request is ours to read */
+        if (work && once_hash_is_zero(a->items[i]->request.id)) continue;
+        touched[n++] = (once_touch){&a->items[i]->request, work ? touch_of(a->items[i]) : ONCE_TOUCH_KEEP};
+    }
+    return x->store->ops->expect(x->store, touched, n, locks, n_locks, err);
+}
+
+static int do_begin(once_executor *x, const once_action *a, once_error *err)
+{
+    int rc = x->store->ops->begin(x->store, err);
+    if (rc != ONCE_OK || !x->store->ops->expect) return rc;
+    rc = expect(x, a, err);
+    if (rc != ONCE_OK) x->store->ops->rollback(x->store);
+    return rc;
+}
+
 static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
     const once_request **requests = requests_of(x, a);
@@ -402,7 +456,7 @@ void once_execute_store(once_executor *x, once_action *a)
         x->files_written = x->files_kept;
         x->wrote = false;
         x->settled = 0;
-        a->status = x->store->ops->begin(x->store, err);
+        a->status = do_begin(x, a, err);
         break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
     case ONCE_ACT_EXTEND: a->status = do_extend(x, a, err); break;

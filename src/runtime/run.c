@@ -115,7 +115,7 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
         w->failures = 0;
         w->warned = false;
     } else if (once__worth_saying(++w->failures) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
-        const bool routine = done->status == ONCE_E_ABORTED && w->failures < ROUTINE_RACES && !w->warned;
+        const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) && w->failures < ROUTINE_RACES && !w->warned;
         w->warned |= !routine;
         once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, w->trouble, "%s: %s; trying again", once_action_name(done->kind), done->error.text);
     }

@@ -22,6 +22,9 @@ enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, SWEEP_LOCK_KEY = 18
 enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step; steps that one look serves; pause after a step, in its lengths */
 
 #define NOW(param) "coalesce(" param "::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
+#define INT8_OF(bytes) "('x' || encode(" bytes ", 'hex'))::bit(64)::bigint"
+#define UNTIL_MS(value) INT8_OF("substr(" value ", 1, 8)")
+#define LENGTH_MS(value) INT8_OF("substr(" value ", 9, 8)")
 #define LIVE_COLUMNS                                                                                                  \
     "id, token, fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt,"    \
     " failures, state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history,"  \
@@ -51,9 +54,24 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_NOW] = "SELECT CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN NULL"
                " ELSE set_config('synchronous_commit', 'on', true) END, " NOW("$1") ", pg_backend_pid(),"
                " (SELECT name FROM once_name WHERE id = $2::bigint::integer)",
+    /* Until when turns are taken, and how long that is: two numbers. Whoever comes before then waits here. */
+    [PG_TURN] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', $4::bigint::text, true),"
+                " pg_advisory_xact_lock($2::bigint) IS NULL, set_config('lock_timeout', current_setting('once.lock_timeout'), true)"
+                " FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$3"),
+    [PG_LOCKS] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', $2::bigint::text, true),"
+                 " (SELECT count(pg_advisory_xact_lock(k) IS NULL) FROM unnest($1::bigint[]) AS u(k)),"
+                 " set_config('lock_timeout', current_setting('once.lock_timeout'), true)",
+    /* Longer than the last time when that was a short while ago. Several may deadlock at once: the first one says it. */
+    [PG_TURNS_BEGIN] = "INSERT INTO once_fact AS f (name, value) VALUES ($1::bytea, int8send(" NOW("$4") " + $2::bigint) || int8send($2::bigint))"
+                       " ON CONFLICT (name) DO UPDATE SET value = (SELECT int8send(" NOW("$4") " + t.ms) || int8send(t.ms) FROM (SELECT CASE WHEN "
+                       UNTIL_MS("f.value") " + " LENGTH_MS("f.value") " > " NOW("$4") " THEN least(2 * " LENGTH_MS("f.value") ", $3::bigint)"
+                       " ELSE $2::bigint END AS ms) t) WHERE " UNTIL_MS("f.value") " <= " NOW("$4"),
     /* A plan that was made while a table was small must not read all of it when it has grown. The user's statements are not
      * touched by that. */
     [PG_PLAN] = "SELECT set_config('once.seqscan', current_setting('enable_seqscan'), true), set_config('enable_seqscan', 'off', true)",
+    [PG_PLAN_BATCH] = "SELECT set_config('once.seqscan', current_setting('enable_seqscan'), true), set_config('enable_seqscan', 'off', true),"
+                      " CASE WHEN current_setting('lock_timeout') = '0' AND NOT EXISTS (SELECT FROM once_fact WHERE name = $1::bytea AND "
+                      UNTIL_MS("value") " > " NOW("$2") ") THEN set_config('lock_timeout', $3::bigint::text, true) END",
     [PG_UNPLAN] = "SELECT set_config('enable_seqscan', current_setting('once.seqscan'), true)",
     [PG_ENTRY_AHEAD] = "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail)"
                        " SELECT " NOW("$6") " + k, i, t, f, d FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[])"
@@ -68,6 +86,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                         " FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[]) AS u(i, k, t, f, d) WHERE e.id = i",
     [PG_ENTRY_DELETE] = "DELETE FROM once_entry WHERE id = ANY($1::uuid[])",
     [PG_LIVE_READ] = "SELECT " LIVE_FULL " WHERE l.id = ANY($1::uuid[])",
+    [PG_LIVE_LANE] = "SELECT lane FROM once_live WHERE id = $1::uuid AND lane IS NOT NULL",
     [PG_LIVE_PUT] = "INSERT INTO once_live(" LIVE_COLUMNS ") SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[],"
                     " $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],"
                     " $13::bigint[], $14::bigint[], $15::smallint[], $16::smallint[], $17::boolean[], $18::bytea[], $19::bytea[],"
@@ -115,10 +134,14 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_NAME_CHECK] = "SELECT 1 / (count(*) = $3::bigint)::integer FROM unnest($1::integer[], $2::bytea[]) AS u(i, n)"
                       " JOIN once_name k ON k.id = u.i AND k.name = u.n",
     [PG_NAME_GET] = "SELECT id, name FROM once_name WHERE id = ANY($1::integer[])",
-    [PG_DUE] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
-               " AND l.due_ms <= $2::bigint ORDER BY l.due_ms, l.id LIMIT $3::bigint FOR UPDATE OF e SKIP LOCKED",
-    [PG_BY_TOKEN] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.token >= $1::uuid AND l.token <= $2::uuid"
-                    " AND l.state = 1 AND l.consumer = $3::bytea ORDER BY l.token LIMIT $4::bigint FOR UPDATE OF e",
+    /* One by one, a lane before its entry, until there are enough. So many may be locked by others that it looks further than it wants. */
+    [PG_DUE] = "SELECT w.id, w.lane FROM (SELECT l.id, l.lane FROM once_live l WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
+               " AND l.due_ms <= $2::bigint ORDER BY l.due_ms, l.id LIMIT 8 * $3::bigint) w"
+               " LEFT JOIN LATERAL (SELECT a.id FROM once_lane a WHERE a.id = w.lane FOR UPDATE SKIP LOCKED) a ON true"
+               " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS NOT NULL)"
+               " FOR UPDATE SKIP LOCKED) e LIMIT $3::bigint",
+    [PG_BY_TOKEN] = "SELECT l.id, l.lane FROM once_live l WHERE l.token >= $1::uuid AND l.token <= $2::uuid"
+                    " AND l.state = 1 AND l.consumer = $3::bytea ORDER BY l.token LIMIT $4::bigint",
     [PG_LETTERS_PUT] = LETTERS_INSERT "DO NOTHING",
     [PG_LETTERS_COUNT] = LETTERS_INSERT "DO UPDATE SET (count, last_ms, place, point) = (once_letter.count + excluded.count, excluded.last_ms,"
                          " excluded.place, excluded.point) RETURNING same, count",
@@ -142,7 +165,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_LIST_FINISHED] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id > $1::uuid AND expires_ms > $2::bigint"
                          " ORDER BY id LIMIT $3::bigint",
     [PG_FACT_GET] = "SELECT value FROM once_fact WHERE name = $1::bytea",
-    [PG_FACTS_SET] = "INSERT INTO once_fact(name, value) SELECT * FROM unnest($1::bytea[], $2::bytea[]) ON CONFLICT (name) DO UPDATE"
+    [PG_FACTS_SET] = "INSERT INTO once_fact(name, value) SELECT * FROM unnest($1::bytea[], $2::bytea[]) ORDER BY 1 ON CONFLICT (name) DO UPDATE"
                      " SET value = excluded.value",
     /* No row, no commit: 22012. */
     [PG_FACT_COUNT] = "WITH u AS (UPDATE once_fact SET value = $2::bytea WHERE name = $1::bytea AND substr(value, 1, 8) >= $3::bytea RETURNING 1)"
@@ -160,7 +183,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     /* Another row may be there by now. If it has expired too, it may go as well. */
     [PG_SWEEP] = "DELETE FROM once_entry WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_entry WHERE ctid = ANY($1::tid[])"
                  " AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED))",
-    [PG_SWEEP_WAITING] = "SELECT l.id FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.state = 2 AND NOT l.owned AND l.lane IS NULL"
+    [PG_SWEEP_WAITING] = "SELECT l.id, l.lane FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.state = 2 AND NOT l.owned AND l.lane IS NULL"
                          " AND l.marks & 40 = 0 AND l.expires_ms <= $1::bigint ORDER BY l.expires_ms LIMIT $2::bigint FOR UPDATE OF e SKIP LOCKED",
     [PG_SWEEP_LANES_LOOK] = "SELECT id, expires_ms <= $3::bigint FROM once_lane WHERE id > $1::uuid ORDER BY id LIMIT $2::bigint",
     [PG_SWEEP_LANES_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED",
@@ -217,6 +240,9 @@ static void tx_over(once_postgres *q, bool committed)
     if (q->open) once__pg_leave(q->pg);
     once__pg_names_end(&q->names, committed);
     once__pg_live_clear(q);
+    if (q->batch && !committed && q->pg->collided) q->turns.due = true;
+    q->pg->collided = q->batch = false;
+    q->n_locks = 0;
     q->letters[0].n = q->dropped.n = q->audits[0].n = 0;
     q->n_ahead = 0;
     q->facts = NULL;
@@ -224,6 +250,18 @@ static void tx_over(once_postgres *q, bool committed)
     q->pg->savepoints = 0;
     q->pg->presumed = false;
     q->open = q->write = q->begun = q->nested = false;
+}
+
+void once__pg_begin_anew(once_postgres *q)
+{
+    const bool batch = q->batch, due = q->turns.due;
+    const size_t n_locks = q->n_locks;
+    assert(!q->nested && !q->pg->borrowed);
+    tx_over(q, false);
+    q->n_locks = n_locks;
+    q->open = q->write = true;
+    q->batch = batch;
+    q->turns.due = due;
 }
 
 /* Behind a new connection may be another server, or an older state of the store: what was known of it goes with the old one. */
@@ -277,8 +315,10 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
     } else {
         rc = once__pg_begin_sql(q->pg, q->write ? PG_BEGIN_WRITE : "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", sent, err);
     }
+    q->now_at = *sent;
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NOW, &params, err);
     *sent += rc == ONCE_OK;
+    if (rc == ONCE_OK && q->batch) rc = once__pg_turn_send(q, sent, err);
     q->begun = true;
     return rc;
 }
@@ -286,7 +326,7 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err)
 {
     if (n == 0) return ONCE_OK;
-    const PGresult *said = results[n - 1];
+    const PGresult *said = results[q->now_at];
     if (PQntuples(said) != 1) return once_fail(err, ONCE_E_BUG, "the server does not say what time it is");
     q->shelf.now_ms = once__pg_int(said, 0, 1);
     const int rc = once__pg_same_session(q->pg, once__pg_int(said, 0, 2), err);
@@ -547,15 +587,19 @@ static bool copy_column(const PGresult *result, int row, int column, once_arena 
 
 /* ---- what take looks for ---- */
 
-static int collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, once_hash *out, size_t *n, once_error *err)
+/* `locked`: the statement has locked what it found. */
+static int collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, once_hash *out, size_t *n, once_error *err)
 {
-    PGresult *result;
-    const int rc = ask(q, statement, params, &result, err);
+    PGresult *results[3];
     *n = 0;
+    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, statement, params, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
     if (rc != ONCE_OK) return rc;
-    for (int i = 0; i < PQntuples(result); i++) out[(*n)++] = once__pg_id(result, i, 0);
-    PQclear(result);
-    return once__pg_load_free(q, out, n, err);
+    rc = once__pg_load_found(q, results[1], locked, out, n, err);
+    once__pg_clear(results, 3);
+    return rc;
 }
 
 static int pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
@@ -564,7 +608,7 @@ static int pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, now_ms);
     once__pg_param_int8(&params, (int64_t)max);
-    return collect_ids(once__pg_of(shelf), PG_DUE, &params, out, n, err);
+    return collect_ids(once__pg_of(shelf), PG_DUE, &params, true, out, n, err);
 }
 
 static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err)
@@ -574,7 +618,14 @@ static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a,
     once__pg_param_id(&params, (once_hash){token_a, UINT64_MAX});
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, (int64_t)max);
-    return collect_ids(once__pg_of(shelf), PG_BY_TOKEN, &params, out, n, err);
+    const int rc = collect_ids(once__pg_of(shelf), PG_BY_TOKEN, &params, false, out, n, err);
+    size_t left = 0;
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) { /* it was looked for without a lock */
+        const once_pg_slot *slot = once__ids_get(&once__pg_of(shelf)->slots, out[i]);
+        if (slot->entry.state == ONCE_STATE_CLAIMED && slot->entry.token.a == token_a) out[left++] = out[i];
+    }
+    *n = left;
+    return rc;
 }
 
 /* ---- letters ---- */
@@ -1051,7 +1102,7 @@ static int sweep_waiting(once_postgres *q, size_t step, once_sweep_result *out, 
     once__pg_param_int8(&params, q->shelf.now_ms);
     once__pg_param_int8(&params, (int64_t)step);
     const uint64_t before = out->dropped;
-    int rc = collect_ids(q, PG_SWEEP_WAITING, &params, ids, &n, err);
+    int rc = collect_ids(q, PG_SWEEP_WAITING, &params, true, ids, &n, err);
     if (rc == ONCE_OK) rc = once__engine_drop(&q->shelf, ids, n, &out->dropped, err);
     if (n == step && out->dropped > before) out->more = true;
     return rc;
@@ -1268,6 +1319,7 @@ static void pg_close(once_store *store)
     once_buf_release(&q->detail);
     free(q->all);
     free(q->lane_list);
+    free(q->turns.name);
     free(q);
 }
 
@@ -1319,6 +1371,7 @@ static int pg_open(const char *rest, const once_store_options *options, once_sto
     int rc = once__pg_new(rest, q->shelf.store.env, options->consumer, options->patience, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_connect(q->pg, 0, err);
     if (rc == ONCE_OK) rc = open_on(q, options, err);
+    if (rc == ONCE_OK && options->consumer.len) rc = once__pg_turns_init(q, options->consumer, err);
     if (rc != ONCE_OK) {
         pg_close(&q->shelf.store);
         return rc;
@@ -1386,6 +1439,7 @@ const once_store_ops once__store_postgres = {
     .accept = pg_accept,
     .take = pg_take,
     .begin = once__engine_begin,
+    .expect = once__pg_expect,
     .commit = once__engine_commit,
     .rollback = once__engine_rollback,
     .db = pg_db,

@@ -42,6 +42,7 @@ void once__pg_live_clear(once_postgres *q)
     once__ids_clear(&q->slots);
     once__ids_clear(&q->lanes);
     q->n_all = q->n_lanes = 0;
+    q->head = (once_hash){0};
     if (q->arena.total > 8u << 20) once_arena_release(&q->arena);
     else once_arena_reset(&q->arena);
 }
@@ -205,7 +206,7 @@ static void put_id_or_null(once_pg_array *column, once_hash id)
 }
 
 /* What tests say that the time is, or NULL: the server knows. */
-static void param_now(once_postgres *q, once_pg_params *params)
+void once__pg_param_now(const once_postgres *q, once_pg_params *params)
 {
     bool set;
     const int64_t now_ms = once__pg_test_now(q, &set);
@@ -241,7 +242,7 @@ static int send_ahead(once_postgres *q, const round_of *round, once_error *err)
         }
     }
     for (size_t i = 0; i < 5; i++) once__pg_param_array(&params, &q->columns[i]);
-    param_now(q, &params);
+    once__pg_param_now(q, &params);
     return once__pg_send(q->pg, PG_ENTRY_AHEAD, &params, err);
 }
 
@@ -251,7 +252,7 @@ static int send_lane_ids(once_postgres *q, unsigned statement, const round_of *r
     once__pg_array_begin(&q->columns[0], PG_UUID);
     for (size_t i = 0; i < round->n_lanes; i++) once__pg_put_id(&q->columns[0], round->lanes[i]->id);
     once__pg_param_array(&params, &q->columns[0]);
-    if (statement == PG_LANE_AHEAD) param_now(q, &params);
+    if (statement == PG_LANE_AHEAD) once__pg_param_now(q, &params);
     return once__pg_send(q->pg, statement, &params, err);
 }
 
@@ -266,7 +267,7 @@ static int send_lane_read(once_postgres *q, const round_of *round, once_error *e
         if (q->all[i]->live || q->all[i]->asked) once__pg_put_id(&q->columns[1], q->all[i]->entry.id);
     once__pg_param_array(&params, &q->columns[0]);
     once__pg_param_array(&params, &q->columns[1]);
-    param_now(q, &params);
+    once__pg_param_now(q, &params);
     once__pg_param_int8(&params, ONCE_LANE_EQUALS);
     return once__pg_send(q->pg, PG_LANE_READ, &params, err);
 }
@@ -372,7 +373,7 @@ static int run_round(once_postgres *q, round_of *round, once_error *err)
     const bool plan = round->n > 0 || round->n_lanes > 0;
     bool lock_lanes = false;
     for (size_t i = 0; i < round->n_lanes; i++) lock_lanes |= !round->lanes[i]->locked;
-    if (plan) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
+    if (plan) SEND(once__pg_plan_send(q, err));
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
     if (lock_lanes && q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
         SEND(send_lane_ids(q, PG_LANE_AHEAD, round, err));
@@ -483,34 +484,129 @@ static bool goes_ahead(const once_postgres *q, const once_request *r, once_purpo
     return purpose == ONCE_FOR_CLAIM && !(q->shelf.in_tx && r->natural); /* of a natural one nothing will be left */
 }
 
+static int round_begin(once_postgres *q, size_t n, round_of *round, once_error *err)
+{
+    *round = (round_of){.slots = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->slots),
+                        .lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes)};
+    return round->slots && round->lanes ? ONCE_OK : no_memory(err);
+}
+
+static int want_lane(once_postgres *q, round_of *round, const once_request *r, once_error *err)
+{
+    if (once_hash_is_zero(r->lane.id) || once__ids_get(&q->lanes, r->lane.id)) return ONCE_OK;
+    once_pg_lane *lane = lane_of(q, r->lane.id);
+    if (!lane) return no_memory(err);
+    round->lanes[round->n_lanes++] = lane;
+    return ONCE_OK;
+}
+
+/* The names of its scope and so on are known, where it is claimed and settled in one transaction. */
+static int want_entry(once_postgres *q, round_of *round, const once_request *r, once_purpose purpose, once_error *err)
+{
+    if (once__ids_get(&q->slots, r->id)) return ONCE_OK;
+    once_pg_slot *slot = slot_new(q, r->id);
+    if (!slot) return no_memory(err);
+    round->slots[round->n++] = slot;
+    slot->asked = true;
+    slot->ahead = goes_ahead(q, r, purpose);
+    round->n_ahead += slot->ahead;
+    const bool settles = slot->ahead && purpose == ONCE_FOR_CLAIM && q->shelf.in_tx;
+    return settles && (r->remember_ms < AHEAD_KEPT_MAX / 2 || r->remember_ms == ONCE_FOREVER) ? guess_done(q, slot, r, err) : ONCE_OK;
+}
+
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
-    const bool settles = purpose == ONCE_FOR_CLAIM && shelf->in_tx;
-    int rc = settles ? name_requests(q, requests, n, err) : ONCE_OK;
-    if (rc != ONCE_OK) return rc;
-    round_of round = {.slots = once_arena_alloc(&q->arena, (n + 1) * sizeof *round.slots),
-                      .lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round.lanes)};
-    if (!round.slots || !round.lanes) return no_memory(err);
-    for (size_t i = 0; i < n; i++) {
-        const once_request *r = requests[i];
-        if (!once_hash_is_zero(r->lane.id) && purpose != ONCE_FOR_EXTEND && !once__ids_get(&q->lanes, r->lane.id)) {
-            once_pg_lane *lane = lane_of(q, r->lane.id);
-            if (!lane) return no_memory(err);
-            round.lanes[round.n_lanes++] = lane;
-        }
-        if (once__ids_get(&q->slots, r->id)) continue;
-        once_pg_slot *slot = slot_new(q, r->id);
-        if (!slot) return no_memory(err);
-        round.slots[round.n++] = slot;
-        slot->asked = true;
-        slot->ahead = goes_ahead(q, r, purpose);
-        round.n_ahead += slot->ahead;
-        if (slot->ahead && settles && (r->remember_ms < AHEAD_KEPT_MAX / 2 || r->remember_ms == ONCE_FOREVER)) rc = guess_done(q, slot, r, err);
-        if (rc != ONCE_OK) return rc;
+    round_of round;
+    int rc = purpose == ONCE_FOR_CLAIM && shelf->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = round_begin(q, n, &round, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        rc = want_lane(q, &round, requests[i], err);
+        if (rc == ONCE_OK) rc = want_entry(q, &round, requests[i], purpose, err);
     }
-    if (q->begun && round.n == 0 && round.n_lanes == 0) return ONCE_OK;
+    if (rc != ONCE_OK || (q->begun && round.n == 0 && round.n_lanes == 0)) return rc;
     return load_round(q, &round, err);
+}
+
+static int name_claims(once_postgres *q, const once_touch *touched, size_t n, once_error *err)
+{
+    const once_request **claims = once_arena_alloc(&q->arena, (n + 1) * sizeof *claims);
+    size_t n_claims = 0;
+    if (!claims) return no_memory(err);
+    for (size_t i = 0; i < n; i++)
+        if (touched[i].kind == ONCE_TOUCH_CLAIM) claims[n_claims++] = touched[i].request;
+    return n_claims ? name_requests(q, claims, n_claims, err) : ONCE_OK;
+}
+
+static int expect_all(once_postgres *q, const once_touch *touched, size_t n, once_error *err)
+{
+    static const once_purpose purposes[] = {
+        [ONCE_TOUCH_CLAIM] = ONCE_FOR_CLAIM, [ONCE_TOUCH_ACCEPT] = ONCE_FOR_ACCEPT, [ONCE_TOUCH_KEEP] = ONCE_FOR_EXTEND};
+    round_of round = {0};
+    int rc = name_claims(q, touched, n, err);
+    if (rc == ONCE_OK) rc = round_begin(q, n, &round, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        rc = want_lane(q, &round, touched[i].request, err);
+        if (rc == ONCE_OK && touched[i].kind != ONCE_TOUCH_LANE) rc = want_entry(q, &round, touched[i].request, purposes[touched[i].kind], err);
+    }
+    q->batch = round.n || round.n_lanes; /* otherwise no effect runs in it, and BEGIN goes with what is asked first */
+    return rc == ONCE_OK && q->batch ? load_round(q, &round, err) : rc;
+}
+
+/* Nothing but BEGIN, until it is our turn, and all names are locked. */
+static int wait_for_turn(once_postgres *q, once_error *err)
+{
+    int rc;
+    do {
+        round_of none = {0};
+        once__pg_begin_anew(q);
+        q->turns.tries++;
+        if (once_patience_over(&q->pg->patience)) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop before it was our turn", q->pg->where);
+        rc = load_round(q, &none, err);
+    } while (rc != ONCE_OK && once__pg_turn_missed(q));
+    return rc;
+}
+
+int once__pg_expect(once_store *store, const once_touch *touched, size_t n, const uint64_t *locks, size_t n_locks, once_error *err)
+{
+    once_postgres *q = once__pg_of((once_shelf *)store);
+    assert(q->shelf.in_tx && !q->begun && !q->nested);
+    int rc = once__pg_turns_tell(q, err);
+    q->turns.at = SIZE_MAX;
+    q->turns.tries = 0;
+    q->locks = locks;
+    q->n_locks = n_locks;
+    if (rc == ONCE_OK) rc = expect_all(q, touched, n, err);
+    if (rc == ONCE_OK || !once__pg_turn_missed(q)) return rc;
+    rc = wait_for_turn(q, err);
+    return rc == ONCE_OK ? expect_all(q, touched, n, err) : rc;
+}
+
+static int know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err)
+{
+    once_pg_lane *lane = lane_of(q, id);
+    if (!lane) return no_memory(err);
+    *out = lane;
+    if (lane->known && lane->locked) return ONCE_OK;
+    round_of round = {.lanes = out, .n_lanes = 1};
+    return load_round(q, &round, err);
+}
+
+/* A lane is locked before its entries. Whoever comes with nothing but an id has to look first where that is; should it be elsewhere when
+ * the entry is locked, its lane is locked late. The next one of a lane was found there. */
+static int lock_lane_of(once_postgres *q, once_hash id, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *result;
+    once_pg_lane *lane;
+    if (!q->write || !q->begun || once_hash_equal(id, q->head)) return ONCE_OK;
+    once__pg_param_id(&params, id);
+    int rc = once__pg_send(q->pg, PG_LIVE_LANE, &params, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    if (rc != ONCE_OK) return rc;
+    if (PQntuples(result)) rc = know_lane(q, once__pg_id(result, 0, 0), &lane, err);
+    PQclear(result);
+    return rc;
 }
 
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
@@ -518,12 +614,14 @@ int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error 
     once_postgres *q = once__pg_of(shelf);
     once_pg_slot *slot = once__ids_get(&q->slots, id);
     if (!slot) {
+        int rc = lock_lane_of(q, id, err);
+        if (rc != ONCE_OK) return rc;
         slot = slot_new(q, id);
         if (!slot) return no_memory(err);
         slot->asked = true;
         once_pg_slot *one = slot;
         round_of round = {.slots = &one, .n = 1};
-        const int rc = load_round(q, &round, err);
+        rc = load_round(q, &round, err);
         if (rc != ONCE_OK) return rc;
     }
     *out = &slot->entry;
@@ -545,28 +643,35 @@ static int lock_free_lanes(once_postgres *q, round_of *round, once_error *err)
     return ONCE_OK;
 }
 
-int once__pg_load_free(once_postgres *q, once_hash *ids, size_t *n, once_error *err)
+/* Lanes of the entries that were not where they had been seen. */
+static int load_other_lanes(once_postgres *q, size_t n, once_error *err)
 {
-    round_of entries = {.slots = once_arena_alloc(&q->arena, (*n + 1) * sizeof *entries.slots), .locked = true};
-    round_of lanes = {.lanes = once_arena_alloc(&q->arena, (*n + 1) * sizeof *lanes.lanes)};
-    if (!entries.slots || !lanes.lanes) return no_memory(err);
-    for (size_t i = 0; i < *n; i++) {
-        if (once__ids_get(&q->slots, ids[i])) continue;
-        once_pg_slot *slot = slot_new(q, ids[i]);
-        if (!slot) return no_memory(err);
-        slot->asked = true;
-        entries.slots[entries.n++] = slot;
+    round_of lanes = {.lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *lanes.lanes)};
+    if (!lanes.lanes) return no_memory(err);
+    for (size_t i = 0; i < q->n_lanes && lanes.n_lanes < n; i++)
+        if (!q->lane_list[i]->locked) lanes.lanes[lanes.n_lanes++] = q->lane_list[i];
+    const int rc = lanes.n_lanes ? lock_free_lanes(q, &lanes, err) : ONCE_OK;
+    return rc == ONCE_OK && lanes.n_lanes ? load_round(q, &lanes, err) : rc;
+}
+
+int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, once_hash *ids, size_t *n, once_error *err)
+{
+    const size_t rows = (size_t)PQntuples(found);
+    round_of round;
+    int rc = round_begin(q, rows, &round, err);
+    round.locked = locked;
+    for (size_t i = 0; i < rows && rc == ONCE_OK; i++) {
+        const once_request at = {.id = once__pg_id(found, (int)i, 0), .lane.id = once__pg_id(found, (int)i, 1)};
+        const size_t lanes = round.n_lanes;
+        ids[i] = at.id;
+        rc = want_lane(q, &round, &at, err);
+        if (rc == ONCE_OK && round.n_lanes > lanes) round.lanes[lanes]->locked = locked;
+        if (rc == ONCE_OK) rc = want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
     }
-    int rc = entries.n ? load_round(q, &entries, err) : ONCE_OK;
-    for (size_t i = 0; i < q->n_lanes && rc == ONCE_OK; i++)
-        if (!q->lane_list[i]->locked) {
-            if (lanes.n_lanes == *n) break;
-            lanes.lanes[lanes.n_lanes++] = q->lane_list[i];
-        }
-    if (rc == ONCE_OK && lanes.n_lanes) rc = lock_free_lanes(q, &lanes, err);
-    if (rc == ONCE_OK && lanes.n_lanes) rc = load_round(q, &lanes, err);
+    if (rc == ONCE_OK && round.n) rc = load_round(q, &round, err);
+    if (rc == ONCE_OK) rc = load_other_lanes(q, rows, err);
     size_t left = 0;
-    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
+    for (size_t i = 0; i < rows && rc == ONCE_OK; i++) {
         const once_pg_slot *slot = once__ids_get(&q->slots, ids[i]);
         if (!slot->lane || slot->lane->locked) ids[left++] = ids[i];
     }
@@ -624,16 +729,6 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
 
 /* ---- lanes ---- */
 
-static int know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err)
-{
-    once_pg_lane *lane = lane_of(q, id);
-    if (!lane) return no_memory(err);
-    *out = lane;
-    if (lane->known && lane->locked) return ONCE_OK;
-    round_of round = {.lanes = out, .n_lanes = 1};
-    return load_round(q, &round, err);
-}
-
 int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *out, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
@@ -685,7 +780,7 @@ int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_err
         order = other->order;
         seen_ms = other->seen_ms;
     }
-    *out = best;
+    *out = once__pg_of(shelf)->head = best;
     return ONCE_OK;
 }
 

@@ -9,9 +9,13 @@
  * Locks. The row in once_entry is the lock of a key, the row in once_lane that of a lane. Keys that are not there yet are
  * inserted by `prefetch`: the unique index then makes a second worker wait. They are inserted in the form that they most
  * likely end in (settled, when the effect runs in this transaction), so that they need not be written twice; commit changes
- * or deletes those that ended otherwise. Lanes are locked first, then entries, both in sorted order; `take` skips what is
- * locked and never waits. What remains (the next one of a lane, found late) may deadlock; PostgreSQL notices, and the
- * transaction is repeated.
+ * or deletes those that ended otherwise.
+ *
+ * There is one order, for everybody: the turn of a consumer, then what the user has named (both postgres_turns.c), then lanes, then entries, lanes and entries sorted. A batch
+ * says at its beginning what it is about (`expect`), so that all of its rounds together keep that order. Whoever wants an entry
+ * that waits in a lane has locked the lane before; so the next one of a lane, found late, is free. `take` looks for what is due without a
+ * lock, locks the lanes of it and then the entries, skips what is locked, and never waits. Rows of the user are locked as his
+ * effects come, and there batches may deadlock: PostgreSQL notices, the transaction is repeated, and turns are taken.
  *
  * Everything is READ COMMITTED: a statement behind the locks sees what the lock's last holder committed. Only rows that are
  * themselves locked by a statement are seen fresh by it, so once_live is read by a statement behind the one that locks. */
@@ -92,9 +96,9 @@ typedef struct once_pg_names {
 enum { PG_COLUMNS = 30 }; /* as many as the widest statement has; and one for names */
 
 enum once_pg_statement {
-    PG_NOW, PG_PLAN, PG_UNPLAN,
+    PG_NOW, PG_TURN, PG_LOCKS, PG_TURNS_BEGIN, PG_PLAN, PG_PLAN_BATCH, PG_UNPLAN,
     PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
-    PG_LIVE_READ, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
+    PG_LIVE_READ, PG_LIVE_LANE, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
     PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_PUT,
     PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_CHECK, PG_NAME_GET,
     PG_DUE, PG_BY_TOKEN,
@@ -131,6 +135,15 @@ typedef struct once_pg_sweep {
     bool useful;    /* some of these could be dropped */
 } once_pg_sweep;
 
+/* Batches of a consumer after a deadlock (postgres_turns.c). */
+typedef struct once_pg_turns {
+    char *name;    /* of the fact that says until when; NULL: no consumer, no turns */
+    int64_t key;   /* of the lock */
+    size_t at;     /* which statement of the round waits for our turn, and the next one for `locks`; SIZE_MAX: none */
+    unsigned tries; /* how often this batch has waited in vain */
+    bool due;      /* a batch of ours has deadlocked, and nobody was told yet */
+} once_pg_turns;
+
 typedef struct once_postgres {
     once_shelf shelf;
     once_pg *pg;
@@ -138,10 +151,15 @@ typedef struct once_postgres {
     uint64_t connection; /* that names and all else we know is from */
     once_pg_names names;
     once_pg_sweep sweep;
+    once_pg_turns turns;
 
     /* the open transaction */
     bool open, write;
+    bool batch;  /* it is one of a consumer, and takes its turn */
+    const uint64_t *locks; /* of a batch: what it locks before all else; the caller's */
+    size_t n_locks;
     bool begun;  /* BEGIN was sent */
+    size_t now_at; /* where in the results of the round that began it the time is */
     bool nested; /* borrowed, and inside a transaction of the caller: ours is a savepoint in it */
     once_arena arena;
     once_id_table slots, lanes;
@@ -149,6 +167,7 @@ typedef struct once_postgres {
     size_t n_all, all_size;
     once_pg_lane **lane_list;
     size_t n_lanes, lanes_size;
+    once_hash head; /* of a lane, that was given out last */
     once_pg_array columns[PG_COLUMNS]; /* of what is being sent */
     once_pg_array letters[PG_LETTER_COLUMNS]; /* that commit has to write, if it has any */
     once_pg_array dropped;                    /* letters that it has to delete */
@@ -164,23 +183,26 @@ static inline once_postgres *once__pg_of(once_shelf *shelf) { return (once_postg
 
 /* BEGIN and what belongs to it, as the first statements of a round; *sent counts them, and `once__pg_begun` reads their
  * results. Nothing when it was sent before. */
-enum { PG_BEGIN_RESULTS = 3 };
+enum { PG_BEGIN_RESULTS = 5 };
 #define PG_BEGIN_WRITE "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err);
+void once__pg_begin_anew(once_postgres *q); /* nothing has happened, and nothing is known */
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err);
 int64_t once__pg_test_now(const once_postgres *q, bool *set); /* what tests say instead of the server */
+void once__pg_param_now(const once_postgres *q, once_pg_params *params); /* the same, or NULL: the server knows */
 
 /* Entries and lanes (postgres_live.c); all inside a transaction. */
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err);
+int once__pg_expect(once_store *store, const once_touch *touched, size_t n, const uint64_t *locks, size_t n_locks, once_error *err);
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
 int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err);
 int once__pg_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
 int once__pg_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
 int once__pg_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
 int once__pg_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
-/* Loads entries whose rows in once_entry are locked already, and of those in lanes only the ones whose lane can be locked at once:
- * the others are taken out of ids. */
-int once__pg_load_free(once_postgres *q, once_hash *ids, size_t *n, once_error *err);
+/* Loads what was found (rows of an id and its lane, NULL: none), whose rows in once_entry and once_lane are `locked` already or are locked
+ * now. What is in another lane by then, and that cannot be locked at once, is left out of ids. */
+int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, once_hash *ids, size_t *n, once_error *err);
 /* Sends everything that commit has to write; *sent counts the statements. */
 int once__pg_write_send(once_postgres *q, size_t *sent, once_error *err);
 void once__pg_live_clear(once_postgres *q); /* forgets the slots */
@@ -189,6 +211,13 @@ int once__pg_read_live(once_postgres *q, const PGresult *result, int row, once_a
 int once__pg_read_finished(once_postgres *q, const PGresult *result, int row, once_arena *arena, once_entry *out, once_pg_names_of *names,
                            once_error *err);
 int once__pg_name_finished(once_postgres *q, const once_pg_names_of *names, once_entry *entry, once_error *err);
+
+/* Turns (postgres_turns.c). */
+int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err);
+int once__pg_turns_tell(once_postgres *q, once_error *err);               /* between transactions: if one is due, that turns are taken from now on */
+int once__pg_plan_send(once_postgres *q, once_error *err);                /* PG_PLAN, before locks are taken */
+int once__pg_turn_send(once_postgres *q, size_t *sent, once_error *err); /* behind BEGIN: waits for our turn, if turns are taken now, and for `locks` */
+bool once__pg_turn_missed(const once_postgres *q);                       /* the last round failed because these did not come in time: again */
 
 /* Names. The first four: NULL when memory is out; number 0 until once__pg_names_resolve, which asks for all that are
  * unknown. Texts stay until the transaction ends. */

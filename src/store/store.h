@@ -124,6 +124,19 @@ typedef struct once_store_options {
     once_bytes consumer; /* for whom it is opened, as the server may show it; may be empty. Not copied */
 } once_store_options;
 
+/* What a transaction will do with a message. */
+typedef enum once_touch_kind {
+    ONCE_TOUCH_CLAIM,  /* claim its key, and settle it most likely */
+    ONCE_TOUCH_ACCEPT,
+    ONCE_TOUCH_KEEP,   /* extend or settle a claim that is there */
+    ONCE_TOUCH_LANE    /* perhaps claim its key */
+} once_touch_kind;
+
+typedef struct once_touch {
+    const once_request *request;
+    once_touch_kind kind;
+} once_touch;
+
 typedef bool once_entry_visit(void *user, const once_entry *entry); /* false ends the listing */
 typedef bool once_letter_visit(void *user, const once_letter *letter);
 typedef bool once_audit_visit(void *user, const once_audit *audit);
@@ -153,6 +166,11 @@ typedef struct once_store_ops {
                 once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
     int (*begin)(once_store *store, once_error *err);
+    /* In a transaction, before all else: a batch of a consumer, and what it will touch. A store that others write to at the same time locks
+     * it now, in one order for all: so batches do not deadlock on it, and wait for each other at most once. `locks` are names that the user
+     * has for what its effects will touch, sorted; they come before all else. After a deadlock of effects the batches of a consumer take
+     * turns for a while. NULL: nobody else writes meanwhile. On failure the transaction is rolled back. */
+    int (*expect)(once_store *store, const once_touch *touched, size_t n, const uint64_t *locks, size_t n_locks, once_error *err);
     int (*commit)(once_store *store, once_error *err);
     void (*rollback)(once_store *store);
     once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */

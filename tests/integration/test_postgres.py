@@ -509,6 +509,7 @@ def test_f48_deadlocks_are_repeated(tmp_path):
     config = 'key: "${/id}"\nlease: 5s\nbatch: {max: 10}\nhandler:\n  sql:\n    - INSERT INTO t(id) VALUES (:id)\n' \
              '    - UPDATE rows SET n = n + 1 WHERE id = :one\n    - UPDATE rows SET n = n + 1 WHERE id = :two\n'
     p = PostgresPipeline(tmp_path, config, tables)
+    p.execute(f"ALTER DATABASE {p.value('SELECT current_database()')} SET lock_timeout = '60s'")  # without it they would not wait for so long
     p.write(*[{"id": f"p{i}", "one": 1, "two": 2} for i in range(200)])
     q = PostgresPipeline(tmp_path / "q", config, url=p.url)
     q.write(*[{"id": f"q{i}", "one": 2, "two": 1} for i in range(200)])

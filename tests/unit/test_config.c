@@ -696,7 +696,7 @@ static void f67_field_that_is_like_no_other(void **state)
             "p.yaml:5: unknown field 'zzzzzz' in a statement; it knows: do, rows, else");
     refused(HEAD HANDLER "\"a\\nb\": 1\n",
             "p.yaml:6: unknown field 'a b' in a pipeline; it knows: consumer, tenant, store, store_id, source, key, fingerprint, idempotency_salt, remember, ack, "
-            "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, order, on_dead, version, gap, init, batch, workers, "
+            "time, type, handlers, handler, operation, lease, timeout, natural, unknown, drain, patience, retry, order, locks, on_dead, version, gap, init, batch, workers, "
             "message_max, result_max");
 }
 

@@ -1,0 +1,104 @@
+/* Batches of a consumer take turns after a deadlock.
+ *
+ * What a batch writes for its user is locked in the order of its messages, so two workers that update the same rows deadlock. The server
+ * notices after a second (deadlock_timeout), rolls one of them back, and they meet again: far slower than one worker alone. So whoever
+ * was rolled back, or has waited for a lock for a while and gives up, says in the store that the batches of this consumer take turns from now on, until a moment of the server's clock, and for
+ * twice as long when that did not help for long. Meanwhile each batch begins by waiting for a lock of the consumer, which ends with its
+ * transaction; a pooler in between does not matter. At all other times a batch reads one row more, and waits for nobody.
+ *
+ * Whoever waits for a lock holds a snapshot, and the server keeps all versions of a row that it might see: hot rows become long chains, and
+ * everybody slow. So nobody waits for his turn for long, but begins anew, behind the others. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/postgres_store.h"
+
+#include "base/banned.h"
+
+enum { TURNS_MS = 5000, TURNS_MAX_MS = 60000 };
+/* A batch that waits so long for a lock gives up: somebody else has the same rows or lanes, and when it is a deadlock, the server takes ten
+ * times as long to see it. Not in our turn, where nobody of ours is in the way, and not where the user has set a lock_timeout. */
+enum { IMPATIENT_MS = 100, TURN_WAIT_MS = 20, LOCKS_TRIES = 7 };
+
+int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
+{
+    static const char prefix[] = "turns/";
+    const once_scope scope = {.consumer = consumer, .operation = ONCE_BYTES("turns")};
+    q->turns.key = (int64_t)once_key_id(q->shelf.store.secret, &scope, ONCE_BYTES("turns")).a;
+    const size_t size = sizeof prefix + consumer.len;
+    q->turns.name = malloc(size);
+    if (!q->turns.name) return once_fail(err, ONCE_E_NOMEM, "out of memory for the postgres store");
+    (void)snprintf(q->turns.name, size, "%s%.*s", prefix, (int)consumer.len, consumer.data);
+    return ONCE_OK;
+}
+
+static void param_name(const once_postgres *q, once_pg_params *params)
+{
+    once__pg_param_bytes(params, (once_bytes){q->turns.name, strlen(q->turns.name)});
+}
+
+int once__pg_turns_tell(once_postgres *q, once_error *err)
+{
+    once_pg_params params = {0};
+    PGresult *results[4];
+    size_t sent = 0;
+    if (!q->turns.due) return ONCE_OK;
+    assert(!q->begun && !q->pg->borrowed);
+    param_name(q, &params);
+    once__pg_param_int8(&params, TURNS_MS);
+    once__pg_param_int8(&params, TURNS_MAX_MS);
+    once__pg_param_now(q, &params);
+    int rc = once__pg_begin_sql(q->pg, PG_BEGIN_WRITE, &sent, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_TURNS_BEGIN, &params, err);
+    if (rc == ONCE_OK) rc = once__pg_send_text(q->pg, "COMMIT", err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent + 2, err);
+    if (rc == ONCE_OK) once__pg_clear(results, sent + 2);
+    else if (once__pg_alive(q->pg) && PQtransactionStatus(q->pg->conn) == PQTRANS_INERROR) (void)once__pg_exec(q->pg, "ROLLBACK", NULL, NULL);
+    q->turns.due = rc != ONCE_OK;
+    return rc;
+}
+
+/* Names of the user. A batch that needs many of them may have to wait for several others, so it waits longer each time. */
+static int locks_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_array_begin(&q->columns[0], PG_INT8);
+    for (size_t i = 0; i < q->n_locks; i++) once__pg_put_int8(&q->columns[0], (int64_t)q->locks[i]);
+    once__pg_param_array(&params, &q->columns[0]);
+    once__pg_param_int8(&params, TURN_WAIT_MS << (q->turns.tries < LOCKS_TRIES ? q->turns.tries : LOCKS_TRIES));
+    const int rc = once__pg_send(q->pg, PG_LOCKS, &params, err);
+    *sent += rc == ONCE_OK;
+    return rc;
+}
+
+int once__pg_turn_send(once_postgres *q, size_t *sent, once_error *err)
+{
+    once_pg_params params = {0};
+    if (!q->turns.name) return ONCE_OK;
+    param_name(q, &params);
+    once__pg_param_int8(&params, q->turns.key);
+    once__pg_param_now(q, &params);
+    once__pg_param_int8(&params, TURN_WAIT_MS);
+    q->turns.at = *sent;
+    const int rc = once__pg_send(q->pg, PG_TURN, &params, err);
+    *sent += rc == ONCE_OK;
+    return rc == ONCE_OK && q->n_locks ? locks_send(q, sent, err) : rc;
+}
+
+bool once__pg_turn_missed(const once_postgres *q)
+{
+    const size_t at = q->pg->failed_at;
+    return (at == q->turns.at || (q->n_locks && at == q->turns.at + 1)) && strcmp(q->pg->failed_state, "55P03") == 0;
+}
+
+int once__pg_plan_send(once_postgres *q, once_error *err)
+{
+    once_pg_params params = {0};
+    if (!q->batch || !q->turns.name) return once__pg_send(q->pg, PG_PLAN, NULL, err);
+    param_name(q, &params);
+    once__pg_param_now(q, &params);
+    once__pg_param_int8(&params, IMPATIENT_MS);
+    return once__pg_send(q->pg, PG_PLAN_BATCH, &params, err);
+}

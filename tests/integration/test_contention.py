@@ -1,0 +1,251 @@
+"""Workers that want the same rows and lanes at the same time: nobody is blamed, nothing is done twice, and they do not deadlock for ever.
+
+Speed is measured by bench_postgres; here it is counted what happened."""
+
+import random
+
+import pytest
+
+import pgbouncer
+import postgres
+from pgpipeline import PostgresPipeline, need_postgres
+
+need_postgres()
+
+ACCOUNTS = 10
+TABLES = f"CREATE TABLE account(id int PRIMARY KEY, n bigint NOT NULL, moves bigint NOT NULL); INSERT INTO account SELECT i, 0, 0 FROM generate_series(0, {ACCOUNTS - 1}) i;"
+PAYMENTS = """
+key: "${/id}"
+retry: {attempts: 1}
+batch: {max: 32}
+handler:
+  sql:
+    - UPDATE account SET n = n - :amount, moves = moves + 1 WHERE id = :from
+    - UPDATE account SET n = n + :amount, moves = moves + 1 WHERE id = :to
+"""
+
+
+def shares(folder, config, tables, messages, workers, url=None):
+    """A pipeline for each worker, with a part of the messages, on one store."""
+    first = PostgresPipeline(str(folder / "0"), config, tables)
+    others = [PostgresPipeline(str(folder / str(i)), config, url=first.url) for i in range(1, workers)]
+    for i, p in enumerate([first, *others]):
+        p.configure(config, store=url(first.url) if url else None)
+        p.write(*messages[i::workers])
+    return [first, *others]
+
+
+def run_all(pipelines):
+    """All at once; their summaries."""
+    running = [p.start() for p in pipelines]
+    try:
+        ended = [r.end(120) for r in running]
+    finally:
+        for r in running:
+            r.__exit__()
+    for e in ended:
+        assert e.status == 0, e
+    return [e.json for e in ended]
+
+
+def total(summaries, name):
+    return sum(s[name] for s in summaries)
+
+
+def deadlocks(p):
+    p.execute("SELECT pg_stat_clear_snapshot()")
+    return p.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+
+
+def payments(n, seed):
+    rng = random.Random(seed)
+    found = []
+    for i in range(n):
+        source, target = rng.sample(range(ACCOUNTS), 2)
+        found.append({"id": str(i), "from": source, "to": target, "amount": rng.randrange(1, 100)})
+    return found
+
+
+def balances(messages):
+    """What the accounts have when each message had its effect once."""
+    n, moves = [0] * ACCOUNTS, [0] * ACCOUNTS
+    for m in messages:
+        n[m["from"]] -= m["amount"]
+        n[m["to"]] += m["amount"]
+        moves[m["from"]] += 1
+        moves[m["to"]] += 1
+    return list(zip(range(ACCOUNTS), n, moves))
+
+
+def test_f91_a_rollback_does_not_count_against_a_message_that_was_not_alone(tmp_path):
+    """The database says "deadlock" to one message whenever others are in its transaction. It has one attempt, and that is enough."""
+    p = PostgresPipeline(str(tmp_path), """
+key: "${/id}"
+retry: {attempts: 1}
+handler:
+  sql:
+    - INSERT INTO t(id) VALUES (:id)
+    - SELECT crowded() WHERE :shy = 1
+""", """CREATE TABLE t(id text, tx bigint DEFAULT txid_current());
+CREATE FUNCTION crowded() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  IF (SELECT count(*) FROM t WHERE tx = txid_current()) > 1 THEN RAISE EXCEPTION 'again' USING ERRCODE = '40P01'; END IF;
+  RETURN 1;
+END $$;""")
+    p.write(*[{"id": str(i), "shy": int(i in (3, 40, 41))} for i in range(100)])
+    summary = p.run(status=0)
+    assert (summary["done"], summary["dead"], summary["retries"]) == (100, 0, 0), summary
+    assert p.letters() == []
+    assert p.rows("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t") == [(100, 100)]
+    assert p.value("SELECT count(*) FROM once_fact WHERE name = 'turns/c'") == 1, "it is said in the store that turns are taken"
+
+
+def test_f73_f91_nor_against_one_that_was_taken_from_the_store(tmp_path):
+    p = PostgresPipeline(str(tmp_path), """
+key: "${/id}"
+ack: after_accept
+retry: {attempts: 1}
+handler:
+  sql:
+    - INSERT INTO t(id) VALUES (:id)
+    - SELECT crowded() WHERE :shy = 1
+""", """CREATE TABLE t(id text, tx bigint DEFAULT txid_current());
+CREATE FUNCTION crowded() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  IF (SELECT count(*) FROM t WHERE tx = txid_current()) > 1 THEN RAISE EXCEPTION 'again' USING ERRCODE = '40P01'; END IF;
+  RETURN 1;
+END $$;""")
+    p.write(*[{"id": str(i), "shy": int(i in (3, 7))} for i in range(50)])
+    summary = p.run(status=0)
+    assert (summary["done"], summary["dead"], summary["retries"]) == (50, 0, 0), summary
+    assert p.rows("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t") == [(50, 50)]
+
+
+def through_pooler(pooled, workers):
+    """How to reach the store, and what is to be closed then."""
+    if not pooled:
+        return None
+    try:
+        return pgbouncer.Pooler(postgres.shared(), "transaction", default_pool_size=workers + 1)
+    except postgres.Missing as why:
+        pytest.skip(f"missing: {why}")
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+def test_f91_batches_that_take_turns_do_not_overlap(tmp_path, pooled):
+    config = """
+key: "${/id}"
+batch: {max: 10}
+handler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pg_sleep(0.001)"]}
+"""
+    tables = "CREATE TABLE t(id text, tx bigint DEFAULT txid_current(), at timestamptz DEFAULT clock_timestamp());"
+    pooler = through_pooler(pooled, 3)
+    try:
+        pipelines = shares(tmp_path, config, tables, [], 3, pooler.url if pooler else None)
+        p = pipelines[0]
+        p.run(status=0)  # makes the store
+        p.execute("INSERT INTO once_fact(name, value) VALUES ('turns/c', int8send((extract(epoch FROM now()) * 1000)::bigint + 3600000) || int8send(5000))")
+        for i, each in enumerate(pipelines):
+            each.write(*[{"id": f"{i}/{n}"} for n in range(200)])
+        assert total(run_all(pipelines), "done") == 600
+        together = """WITH batch AS (SELECT tx, min(at) AS first, max(at) AS last FROM t GROUP BY tx)
+            SELECT count(*) FROM batch a JOIN batch b ON a.tx < b.tx AND a.first < b.last AND b.first < a.last"""
+        assert p.value(together) == 0
+    finally:
+        if pooler:
+            pooler.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+def test_f91_workers_on_the_same_rows(tmp_path, pooled):
+    """Each payment is one attempt, and each has its effect once. After the first deadlocks there are turns, and then hardly any more."""
+    messages, workers = payments(4000, 91), 4
+    pooler = through_pooler(pooled, workers)
+    try:
+        pipelines = shares(tmp_path, PAYMENTS, TABLES, messages, workers, pooler.url if pooler else None)
+        summaries = run_all(pipelines)
+    finally:
+        if pooler:
+            pooler.close()
+    p = pipelines[0]
+    assert total(summaries, "done") == len(messages) and total(summaries, "dead") == total(summaries, "retries") == 0, summaries
+    assert p.letters() == []
+    assert p.rows("SELECT id, n, moves FROM account ORDER BY id") == balances(messages)
+    assert deadlocks(p) <= 3 * len(pipelines), "each may have one when it begins, and when turns are over"
+
+
+def test_f91_names_of_rows_are_locked_in_one_order(tmp_path):
+    """Who names what its messages touch never waits for a row: no deadlock, and no turns are needed. Effects stay in source order."""
+    config = PAYMENTS.replace("handler:", 'locks: ["account/${/from}", "account/${/to}", "${/not there}"]\nhandler:') + \
+        "    - INSERT INTO log(worker, id) VALUES (:worker, :id)\n"
+    tables = TABLES + "CREATE TABLE log(n bigint GENERATED ALWAYS AS IDENTITY, worker int, id text);"
+    messages, workers = payments(4000, 92), 4
+    for i, m in enumerate(messages):
+        m["worker"] = i % workers
+    pipelines = shares(tmp_path, config, tables, messages, workers)
+    summaries = run_all(pipelines)
+    p = pipelines[0]
+    assert total(summaries, "done") == len(messages) and total(summaries, "dead") == total(summaries, "retries") == 0, summaries
+    assert p.rows("SELECT id, n, moves FROM account ORDER BY id") == balances(messages)
+    assert deadlocks(p) == 0 and p.value("SELECT count(*) FROM once_fact WHERE name = 'turns/c'") == 0
+    for i in range(workers):
+        assert [int(id) for id, in p.rows(f"SELECT id FROM log WHERE worker = {i} ORDER BY n")] == list(range(i, len(messages), workers))
+
+
+def test_f91_a_batch_ends_before_it_has_too_many_names(tmp_path):
+    """A server has room for some thousand locks, of all that want some."""
+    config = """
+key: "${/id}"
+locks: ["${/id}", "other ${/id}"]
+batch: {max: 4096}
+handler: {sql: ["INSERT INTO t(id) VALUES (:id)", "INSERT INTO held SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"]}
+"""
+    p = PostgresPipeline(str(tmp_path), config, "CREATE TABLE t(id text); CREATE TABLE held(n int);")
+    p.write(*[{"id": str(i)} for i in range(1000)])
+    summary = p.run(status=0)
+    assert summary["done"] == 1000
+    assert p.value("SELECT max(n) FROM held") == 256
+    p.configure(config + "ack: after_accept\n")
+    p.write(*[{"id": f"from the store {i}"} for i in range(1000)])
+    summary = p.run(status=0)
+    assert summary["done"] == 1000
+    assert p.value("SELECT max(n) FROM held") == 256
+    assert p.value("SELECT count(DISTINCT id) FROM t") == p.value("SELECT count(*) FROM t") == 2000
+
+
+@pytest.mark.parametrize("config, why", [
+    ('locks: ["${/a}"]\nhandler: {exec: [cat]}\n', "'locks' is for 'sql' in the store's own database, and no handler has that; remove it"),
+    ('handler: {exec: [cat], locks: ["${/a}"]}\n', "'locks' is for 'sql' in the store's own database; remove it"),
+    ('handler: {sql: {url: "env:OTHER", do: ["SELECT 1"]}, locks: ["${/a}"]}\n', "and this one has a 'url'; remove it"),
+    ('locks: "${/a}"\nhandler: {sql: ["SELECT 1"]}\n', "'locks' must be a list of 1 to 16 templates"),
+], ids=["no sql", "a command", "another database", "no list"])
+def test_locks_where_they_mean_nothing_are_refused(tmp_path, config, why):
+    p = PostgresPipeline(str(tmp_path), 'key: "${/id}"\n' + config)
+    ended = p.once("check", p.name)
+    assert ended.status == 2 and why in ended.err, ended
+
+
+def test_f91_lanes_with_passing_failures_do_not_deadlock(tmp_path):
+    """Lanes are locked before entries, by batches and by takes: none of our own locks is ever in a cycle."""
+    config = """
+key: "${/id}"
+order: "${/lane}"
+retry: {attempts: 100, backoff: 1ms..5ms, on: [P0001]}
+batch: {max: 64}
+handler:
+  sql:
+    - INSERT INTO t(id, lane) VALUES (:id, :lane)
+    - SELECT fail_sometimes() WHERE :bad = 1
+"""
+    tables = """CREATE TABLE t(n bigint GENERATED ALWAYS AS IDENTITY, id text, lane int); CREATE SEQUENCE tries;
+CREATE FUNCTION fail_sometimes() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  IF nextval('tries') % 2 = 1 THEN RAISE EXCEPTION 'passing'; END IF;
+  RETURN 1;
+END $$;"""
+    rng = random.Random(91)
+    messages = [{"id": str(i), "lane": rng.randrange(100), "bad": int(rng.random() < 0.05)} for i in range(3000)]
+    pipelines = shares(tmp_path, config, tables, messages, 4)
+    summaries = run_all(pipelines)
+    p = pipelines[0]
+    assert total(summaries, "dead") == 0, summaries
+    assert p.rows("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t") == [(3000, 3000)]
+    assert p.letters() == [] and p.value("SELECT count(*) FROM once_live") == 0
+    assert deadlocks(p) == 0

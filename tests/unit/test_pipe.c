@@ -28,6 +28,7 @@ typedef struct fixture {
     unsigned refused; /* transactions, by store_status */
     const char *lane; /* of all messages; NULL: none */
     uint64_t slow;    /* the effect of this message does not end; 0: none */
+    bool all_slow, keyless, same_key; /* of all messages */
     bool bounded;     /* the source has `left` messages for now */
     size_t left;
     unsigned failing; /* so many effects ask for another try */
@@ -36,6 +37,17 @@ typedef struct fixture {
     unsigned renewed; /* by themselves, not with a batch */
     once_item *held[HELD_MAX];
     size_t held_n;
+
+    /* atomic effects */
+    bool atomic;
+    uint64_t poison;  /* the server hangs up while the effect of this message runs, `hangs` times; 0: of none */
+    unsigned hangs;
+    bool at_commit;   /* it does so at the COMMIT */
+    bool hangs_now;
+    uint64_t wants_retry; /* the effect of this message asks for another try, once; 0: of none */
+    unsigned hung_alone, hung_with_others; /* so often it ran by itself, or beside others */
+    unsigned ran_alone;    /* runs of one effect since it hung up last */
+    size_t least_run;      /* effects of the smallest run */
 } fixture;
 
 static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena, void **input,
@@ -52,6 +64,43 @@ static int run_nothing(void *user, once_item *const *items, size_t n, bool caref
     return ONCE_OK;
 }
 
+static uint64_t number_of(const once_item *item)
+{
+    char digits[24] = "";
+    memcpy(digits, item->request.key.data, item->request.key.len);
+    return strtoull(digits, NULL, 10);
+}
+
+static int hang_up(fixture *f, once_error *err)
+{
+    f->hangs_now = false;
+    f->ran_alone = 0;
+    return once_fail(err, ONCE_E_UNAVAILABLE, "the server closed the connection");
+}
+
+static int run_atomic(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed, once_error *err)
+{
+    fixture *f = user;
+    (void)blame, (void)arena;
+    f->ran_alone += n == 1;
+    if (!f->least_run || n < f->least_run) f->least_run = n;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t number = number_of(items[i]);
+        items[i]->outcome = ONCE_DONE;
+        if (number == f->wants_retry) {
+            if (!careful) *failed = true;
+            items[i]->outcome = ONCE_RETRY;
+            if (careful) f->wants_retry = 0;
+        }
+        if (number != f->poison || f->hangs == 0) continue;
+        f->hangs--;
+        if (n == 1) f->hung_alone++;
+        else f->hung_with_others++;
+        f->hangs_now = true;
+    }
+    return f->hangs_now && !f->at_commit ? hang_up(f, err) : ONCE_OK;
+}
+
 static void open_pipe(fixture *f, bool finite)
 {
     const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
@@ -63,8 +112,9 @@ static void open_pipe(fixture *f, bool finite)
                                      .remember_ms = 1000000000, .retry = {.attempts = 3, .min_ms = 1, .max_ms = 2}};
     f->spec = (once_spec){.consumer = ONCE_BYTES("c"), .handlers = &f->handler, .n_handlers = 1, .batch_max = BATCH, .gap_ms = -1,
                           .drain_ms = 1000, .patience_ms = 1, .message_max = 100};
+    if (f->atomic) f->handler.effect = ONCE_EFFECT_SQL;
     assert_int_equal(once__store_open("memory:", &options, &f->store, &err), ONCE_OK);
-    once_executor_init(&f->executor, f->store, f->spec.consumer, run_nothing, NULL);
+    once_executor_init(&f->executor, f->store, f->spec.consumer, f->atomic ? run_atomic : run_nothing, f);
     assert_int_equal(once_pipe_new(&pipe_options, &f->pipe, &err), ONCE_OK);
 }
 
@@ -92,7 +142,8 @@ static void fill(fixture *f, once_batch *batch, size_t n)
     for (size_t i = 0; i < n; i++) {
         once_item *item = &batch->items[i];
         char *key = once_arena_alloc(&batch->arena, 24);
-        const once_bytes bytes = {key, (size_t)snprintf(key, 24, "%llu", (unsigned long long)++f->fetched)};
+        f->fetched++;
+        const once_bytes bytes = {key, (size_t)snprintf(key, 24, "%llu", (unsigned long long)(f->same_key ? 1 : f->fetched))};
         item->batch = batch;
         item->handler = &f->handler;
         item->input = f; /* it can run */
@@ -101,6 +152,7 @@ static void fill(fixture *f, once_batch *batch, size_t n)
         item->request = (once_request){.scope = &item->scope, .key = bytes, .id = once_key_id(f->store->secret, &item->scope, bytes),
                                        .lease_ms = f->handler.lease_ms, .remember_ms = f->handler.remember_ms, .sent_ms = ONCE_NO_TIME,
                                        .lane.gap_ms = -1, .run = 1};
+        if (f->keyless) item->request.id = (once_hash){0};
         if (f->lane) item->request.lane.id = once_lane_id(f->store->secret, &item->scope, (once_bytes){f->lane, strlen(f->lane)});
     }
 }
@@ -131,7 +183,9 @@ static bool step_store(fixture *f)
     f->renewed += action->kind == ONCE_ACT_RENEW;
     const bool refuse = f->store_status && action->kind == ONCE_ACT_BEGIN;
     f->refused += refuse;
+    if (action->kind == ONCE_ACT_BEGIN) f->hangs_now = false;
     if (refuse) action->status = once_fail(&action->error, f->store_status, "not now");
+    else if (action->kind == ONCE_ACT_COMMIT && f->hangs_now) f->store->ops->rollback(f->store), action->status = hang_up(f, &action->error);
     else once_execute_store(&f->executor, action);
     if (action->kind == ONCE_ACT_TAKE && action->status == ONCE_OK && f->lose && action->batch->n == f->lose) {
         action->status = once_fail(&action->error, ONCE_E_UNAVAILABLE, "the reply was lost");
@@ -148,6 +202,11 @@ static bool step_effects(fixture *f)
     once_item *items[BATCH];
     const size_t n = action->n;
     assert_in_range(n, 1, BATCH);
+    if (action->kind == ONCE_ACT_KILL) { /* nobody heeds it here */
+        action->status = ONCE_OK;
+        once_pipe_step(f->pipe, action, f->now_ms);
+        return true;
+    }
     assert_int_equal(action->kind, ONCE_ACT_START);
     memcpy(items, action->items, n * sizeof *items);
     action->status = ONCE_OK;
@@ -158,7 +217,7 @@ static bool step_effects(fixture *f)
         items[i]->trouble = f->trouble;
         items[i]->failure = ONCE_BYTES("no process is left");
         if (items[i]->outcome == ONCE_RETRY) items[i]->delay_ms = RETRY_MS, f->failing--;
-        if (f->slow && items[i]->ticket == f->slow) f->held[f->held_n++] = items[i];
+        if (f->all_slow || (f->slow && items[i]->ticket == f->slow)) f->held[f->held_n++] = items[i];
         else once_pipe_finished(f->pipe, &items[i], 1, f->now_ms);
     }
     return true;
@@ -323,6 +382,225 @@ static void f89_a_worker_stops_when_its_store_has_forgotten_it(void **state)
     assert_in_range(once_pipe_counts(f->pipe)->acked, acked, acked + BATCH); /* those of the last batch that was committed */
 }
 
+/* --- the number of the worker's record is compared by every commit that writes --- */
+
+static void begin_worker(fixture *f, once_worker *worker)
+{
+    once_error err = {0};
+    bool died = false;
+    once_worker_init(worker, f->store, f->spec.consumer, 1, 0);
+    assert_int_equal(once_worker_begin(worker, f->store, &died, &err), ONCE_OK);
+    f->executor.worker = worker;
+}
+
+static void forget_worker(fixture *f, const once_worker *worker)
+{
+    once_error err = {0};
+    assert_int_equal(f->store->ops->fact_set(f->store, worker->name, (once_bytes){0}, &err), ONCE_OK);
+}
+
+/* Before the next renewal by itself is due. */
+static void assert_stops_at_its_next_commit(fixture *f)
+{
+    const unsigned renewed = f->renewed;
+    once_error err = {0};
+    for (int i = 0; i < 1000 && once_pipe_status(f->pipe, &err) == ONCE_OK; i++) work(f, 1);
+    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FORGOTTEN);
+    assert_int_equal(f->renewed, renewed);
+}
+
+static void f89_an_inbox_stops_when_its_store_has_forgotten_it(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    f->all_slow = true; /* nothing is settled, and only what comes is accepted */
+    open_pipe(f, false);
+    f->spec.inbox = true;
+    begin_worker(f, &worker);
+    for (int i = 0; i < 1000 && f->held_n < SLOTS; i++) {
+        work(f, 1);
+        f->now_ms += 10; /* it is never idle */
+        test_env_pass(&f->world, 10);
+    }
+    assert_int_equal(f->held_n, SLOTS);
+    work(f, 100);
+    const uint64_t acked = f->acked;
+    assert_true(acked > 0);
+    forget_worker(f, &worker);
+    assert_stops_at_its_next_commit(f);
+    assert_in_range(f->acked, acked, acked + BATCH);
+    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+}
+
+static void f89_dead_letters_stop_when_the_store_has_forgotten_the_worker(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    f->keyless = true;
+    open_pipe(f, false);
+    begin_worker(f, &worker);
+    work(f, 100);
+    assert_true(once_pipe_counts(f->pipe)->dead > 0);
+    forget_worker(f, &worker);
+    assert_stops_at_its_next_commit(f);
+}
+
+static void f89_an_outcome_is_not_kept_by_a_store_that_has_forgotten_the_worker(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    f->bounded = true;
+    f->left = f->slow = 1;
+    open_pipe(f, false);
+    begin_worker(f, &worker);
+    while (!f->held_n) work(f, 1);
+    forget_worker(f, &worker);
+    once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
+    assert_stops_at_its_next_commit(f);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 0);
+}
+
+static void f89_nothing_starts_by_a_claim_in_a_store_that_has_forgotten_the_worker(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    f->bounded = f->all_slow = true;
+    open_pipe(f, false);
+    begin_worker(f, &worker);
+    work(f, 5);
+    forget_worker(f, &worker);
+    f->left = 1;
+    assert_stops_at_its_next_commit(f);
+    assert_int_equal(f->held_n, 0);
+}
+
+static void f100_duplicates_alone_do_not_renew(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    f->bounded = f->same_key = true;
+    open_pipe(f, false);
+    begin_worker(f, &worker);
+    const int64_t end_ms = 10 * RENEW_MS;
+    while (f->now_ms < end_ms) {
+        f->left = 1;
+        work(f, 1);
+        f->now_ms += 10;
+        test_env_pass(&f->world, 10);
+    }
+    assert_in_range(f->renewed, 8, 10);
+    assert_true(once_pipe_counts(f->pipe)->duplicates > 100);
+
+    /* Nor is a renewal slept over when there is nothing else to wait for. */
+    f->same_key = false;
+    f->all_slow = true;
+    f->left = SLOTS;
+    while (f->held_n < SLOTS) work(f, 1);
+    work(f, 20);
+    assert_in_range(once_pipe_wait_ms(f->pipe, f->now_ms), 0, RENEW_MS);
+    once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+}
+
+/* --- a server that hangs up while effects run --- */
+
+enum { FEW = 10 * BATCH, MANY = 100 * BATCH }; /* after few all is still done one by one */
+
+static const once_counts *work_off(fixture *f, size_t n)
+{
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    const uint64_t before = counts->done + counts->dead;
+    f->bounded = true;
+    f->left = n;
+    for (int i = 0; i < 100000 && counts->done + counts->dead < before + n; i++) work(f, 1);
+    assert_int_equal(counts->done + counts->dead, before + n);
+    return counts;
+}
+
+/* Twice with the others; each time alone costs it an attempt, but the last one: that is given twice. Nobody else pays for it. */
+static void who_makes_the_server_hang_up_spends_its_attempts(fixture *f, uint32_t attempts, bool at_commit)
+{
+    f->atomic = true;
+    f->poison = 3;
+    f->hangs = 1000;
+    f->at_commit = at_commit;
+    open_pipe(f, false);
+    f->handler.retry.attempts = attempts;
+    const once_counts *counts = work_off(f, FEW);
+    assert_int_equal(counts->done, FEW - 1);
+    assert_int_equal(counts->dead, 1);
+    assert_int_equal(counts->retries, attempts - 1);
+    assert_int_equal(f->hung_with_others, 2);
+    assert_int_equal(f->hung_alone, attempts + 1);
+}
+
+static void one_attempt_of_who_makes_the_server_hang_up(void **state) { who_makes_the_server_hang_up_spends_its_attempts(*state, 1, false); }
+static void two_attempts_of_who_makes_the_server_hang_up(void **state) { who_makes_the_server_hang_up_spends_its_attempts(*state, 2, false); }
+static void attempts_of_who_makes_the_server_hang_up_at_commit(void **state) { who_makes_the_server_hang_up_spends_its_attempts(*state, 2, true); }
+
+static void a_server_that_is_stopped_costs_no_message_its_only_attempt(void **state)
+{
+    fixture *f = *state;
+    f->atomic = true;
+    f->poison = 3;
+    f->hangs = 3; /* twice with the others, once alone */
+    open_pipe(f, false);
+    f->handler.retry.attempts = 1;
+    const once_counts *counts = work_off(f, MANY);
+    assert_int_equal(counts->done, MANY);
+    assert_int_equal(counts->retries, 0);
+    assert_int_equal(f->hung_alone, 1);
+}
+
+static void a_server_that_hangs_up_now_and_then_makes_nobody_a_suspect(void **state)
+{
+    fixture *f = *state;
+    f->atomic = true;
+    open_pipe(f, false);
+    for (unsigned i = 0; i < 5; i++) {
+        f->poison = f->fetched + 3;
+        f->hangs = 1;
+        const once_counts *counts = work_off(f, MANY);
+        assert_int_equal(counts->retries, 0);
+        assert_int_equal(f->hung_with_others, i + 1);
+    }
+    assert_int_equal(f->least_run, BATCH);
+}
+
+/* Alone by chance, and not claimed durably because of a suspicion: a first time is forgiven. */
+static void who_is_taken_alone_is_not_blamed_at_once(void **state)
+{
+    fixture *f = *state;
+    f->atomic = true;
+    f->wants_retry = f->poison = 3;
+    open_pipe(f, false);
+    f->bounded = true;
+    f->left = BATCH;
+    while (f->wants_retry) work(f, 1);
+    f->hangs = 1;
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    for (int i = 0; i < 10000 && counts->done < BATCH; i++) work(f, 1);
+    assert_int_equal(counts->done, BATCH);
+    assert_int_equal(f->hung_alone, 1);
+    assert_int_equal(counts->retries, 1); /* its own */
+}
+
+static void after_an_accusation_effects_run_one_by_one_and_one_hang_up_is_enough(void **state)
+{
+    fixture *f = *state;
+    f->atomic = true;
+    f->poison = BATCH;
+    f->hangs = 1000;
+    open_pipe(f, false);
+    f->handler.retry.attempts = 1;
+    work_off(f, MANY);
+    assert_in_range(f->ran_alone, 62, 64);
+    f->poison = f->fetched + 2;
+    f->hung_with_others = f->hung_alone = 0;
+    assert_int_equal(work_off(f, MANY)->dead, 2);
+    assert_int_equal(f->hung_with_others, 1);
+    assert_int_equal(f->hung_alone, 2);
+}
+
 static int64_t troubled_for(fixture *f, int64_t most_ms)
 {
     const int64_t since_ms = f->now_ms;
@@ -358,6 +636,18 @@ int main(void)
         TEST(no_more_waits_behind_a_lane_than_two_batches),
         TEST(f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself),
         TEST(f89_a_worker_stops_when_its_store_has_forgotten_it),
+        TEST(f89_an_inbox_stops_when_its_store_has_forgotten_it),
+        TEST(f89_dead_letters_stop_when_the_store_has_forgotten_the_worker),
+        TEST(f89_an_outcome_is_not_kept_by_a_store_that_has_forgotten_the_worker),
+        TEST(f89_nothing_starts_by_a_claim_in_a_store_that_has_forgotten_the_worker),
+        TEST(f100_duplicates_alone_do_not_renew),
+        TEST(one_attempt_of_who_makes_the_server_hang_up),
+        TEST(two_attempts_of_who_makes_the_server_hang_up),
+        TEST(attempts_of_who_makes_the_server_hang_up_at_commit),
+        TEST(a_server_that_is_stopped_costs_no_message_its_only_attempt),
+        TEST(a_server_that_hangs_up_now_and_then_makes_nobody_a_suspect),
+        TEST(who_is_taken_alone_is_not_blamed_at_once),
+        TEST(after_an_accusation_effects_run_one_by_one_and_one_hang_up_is_enough),
         TEST(a_source_that_fails_now_and_then_is_not_given_up),
         TEST(f46_nothing_is_fetched_while_the_store_is_away),
         TEST(f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole),

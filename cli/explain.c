@@ -3,6 +3,19 @@
 
 #include "cli.h"
 
+static void json_letters(const once_explanation *e)
+{
+    printf(",\"letters\":[");
+    for (size_t i = 0; i < e->n_letters; i++) {
+        const once_key_letter *l = &e->letters[i];
+        printf("%s{\"letter\":%llu,\"kind\":\"%s\",\"count\":%llu,\"buried_ms\":%lld,\"last_ms\":%lld,\"reason\":", i ? "," : "", (unsigned long long)l->letter,
+               l->kind, (unsigned long long)l->count, (long long)l->buried_ms, (long long)l->last_ms);
+        cli_json_string(stdout, l->reason);
+        printf("}");
+    }
+    printf("],\"all_letters\":%llu", (unsigned long long)e->all_letters);
+}
+
 static void as_json(const once_explanation *e, bool first)
 {
     printf("%s{\"tenant\":", first ? "" : ",");
@@ -37,6 +50,7 @@ static void as_json(const once_explanation *e, bool first)
         printf(",\"result\":");
         cli_json_string(stdout, e->result);
     }
+    json_letters(e);
     printf("}");
 }
 
@@ -140,6 +154,20 @@ static void tell_reason(const once_explanation *e)
     if (e->reason.len && !(last && same(last->reason, e->reason))) say("  Reason: ", e->reason, ".\n");
 }
 
+static void tell_letters(const once_explanation *e)
+{
+    char time[40];
+    if (e->all_letters > e->n_letters)
+        printf("  %llu dead letters have this key; the last %zu of them:\n", (unsigned long long)e->all_letters, e->n_letters);
+    for (size_t i = 0; i < e->n_letters; i++) {
+        const once_key_letter *l = &e->letters[i];
+        printf("  %s letter %llu has this key: %s", strcmp(e->state, "absent") == 0 ? "But dead" : "Dead", (unsigned long long)l->letter, l->kind);
+        if (l->count > 1) printf(", delivered %llu times, last %s", (unsigned long long)l->count, cli_when(l->last_ms, time));
+        if (l->reason.len && !same(l->reason, e->reason)) say("; ", l->reason, "");
+        printf(".\n");
+    }
+}
+
 static void as_text(const once_explanation *e)
 {
     char time[40];
@@ -153,13 +181,14 @@ static void as_text(const once_explanation *e)
     for (size_t i = 0; i < sizeof sentences / sizeof *sentences && !source_has_it; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
     if (strcmp(e->state, "absent") == 0) {
-        if (e->reason.len) say("  But ", e->reason, ".\n");
+        tell_letters(e);
         return;
     }
     printf("  Its idempotency key is %s.\n", e->idempotency_key);
     tell_first(e);
     tell_attempts(e);
     tell_reason(e);
+    tell_letters(e);
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");
     else if (e->expires_ms != ONCE_NO_TIME) printf("  Forgotten after %s%s.\n", cli_when(e->expires_ms, time), source_has_it ? ", unless it comes before" : "");

@@ -130,7 +130,7 @@ ONCE_API int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes p
     X(forced, true, "goes back to work although its key is finished, or the message too old")                         \
     X(duplicate, true, "the same message is finished already: suppressed")                                            \
     X(waiting, true, "the same message is at work already")                                                           \
-    X(stale, true, "a newer version came first: recorded as stale")                                                   \
+    X(stale, false, "a newer version came first, or is at work: it would not run")                                    \
     X(conflict, false, "its key or its version was used by another message")                                          \
     X(too_old, false, "older than what is remembered")                                                                \
     X(no_handler, false, "nobody handles its type")                                                                   \
@@ -153,7 +153,7 @@ typedef struct once_replayed {
     uint64_t letter;
     once_replay_verdict verdict;
     once_bytes key, type, place, point; /* may be empty */
-    once_bytes reason; /* no_handler, still_dead: why; otherwise why it had died */
+    once_bytes reason; /* no_handler, still_dead, and what its lane says (stale, conflict, duplicate): why; otherwise why it had died */
     char idempotency_key[33]; /* that its effects are given; empty: it has no key */
 } once_replayed;
 
@@ -171,7 +171,7 @@ typedef struct once_replay_options {
      * The body that it replaces is kept in the audit. NULL: none. */
     const once_bytes *body;
     bool dry_run; /* judge everything, change nothing */
-    bool force;   /* also what is finished or too old; never what somebody works on */
+    bool force;   /* also what is finished or too old; never what somebody works on, nor what a newer version of its lane has overtaken */
     uint32_t rate; /* letters a second that may go back to work; 0: no limit */
     void (*visit)(void *user, const once_replayed *letter); /* each one, after it is durable; may be NULL */
     once_replay_progress *progress;                         /* may be NULL */
@@ -185,7 +185,7 @@ typedef struct once_replay_counts {
 
 /* Dead letters back to work: the next run, or one that is running, takes them. Letters move in small transactions, so it may
  * be ended anywhere and started again. A dry run judges with the same code, and takes it back. Memory does not grow with the
- * number of letters; a dry run of more than one transaction keeps 48 to 96 bytes of each in a temporary file. */
+ * number of letters; a dry run of more than one transaction keeps 32 to 64 bytes of each in a temporary file. */
 ONCE_API int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err);
 
 /* The letters are given up: their bodies are dropped, and the keys that died with them are rejected. `found[i]`: there was

@@ -108,6 +108,15 @@ ONCE_API int once_pipeline_check(once_pipeline *pipeline, once_finding *report, 
 /* Reads the whole store and compares it with its checksums. ONCE_E_CORRUPT when something is damaged; each part is told as a warning. */
 ONCE_API int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err);
 
+/* A dead letter of a key. */
+typedef struct once_key_letter {
+    uint64_t letter;  /* its id */
+    const char *kind; /* as in once_listed */
+    uint64_t count;   /* deliveries, as in once_listed */
+    int64_t buried_ms, last_ms; /* the first of these, and the last */
+    once_bytes reason;
+} once_key_letter;
+
 /* What the store knows of a key, for `explain`. Times in milliseconds UTC, ONCE_NO_TIME when they do not apply. */
 typedef struct once_explanation {
     once_scope scope;
@@ -125,6 +134,9 @@ typedef struct once_explanation {
     const once_attempt *attempts; /* that have ended and are kept, oldest first: the last ten or so */
     size_t n_attempts;
     char idempotency_key[33]; /* that its effects are given; empty when it is absent */
+    const once_key_letter *letters; /* with this key and operation (absent: any operation), oldest first: the last 20 */
+    size_t n_letters;
+    uint64_t all_letters; /* so many there are */
 } once_explanation;
 
 /* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the pipeline that

@@ -1164,6 +1164,38 @@ int once_entry_revive(once_entry *entry, const once_lane *lane, const once_reque
     return ONCE_ENTRY_CHANGED;
 }
 
+/* A newer version that is at work, or may have had its effect, makes it stale when it settles. Which of those that are there is at work the
+ * lane does not say, so any newer one counts. */
+static bool may_be_overtaken(const once_lane *lane, int64_t order) { return lane->claimed && lane->tail > order; }
+
+void once_entry_outlook(const once_entry *entry, once_lane *lane, const once_request *r, once_decision *out)
+{
+    const bool dead = entry->state == ONCE_STATE_DEAD, versioned = dead ? entry->versioned : r->lane.versioned;
+    const int64_t order = dead ? entry->order : r->lane.version;
+    *out = (once_decision){.answer = ONCE_ANSWER_RUN};
+    if (!lane || !versioned) return;
+    const bool own = entry->state != ONCE_STATE_ABSENT && once_hash_equal(lane->by, entry->id); /* as lane_answer_to_known */
+    switch (lane_answer(lane, false, own || (dead ? entry->natural : r->natural), true, order, -1)) {
+    case ONCE_ANSWER_STALE:
+        out->answer = ONCE_ANSWER_STALE;
+        out->reason = say_settled(lane, "");
+        return;
+    case ONCE_ANSWER_DUPLICATE:
+        if (judge_equal(lane, r->id, r->scope, r->fingerprint) == ONCE_ANSWER_CONFLICT) {
+            refuse(lane, r->scope, out);
+            return;
+        }
+        out->answer = ONCE_ANSWER_DUPLICATE;
+        out->reason = say_settled(lane, "");
+        out->lane = true;
+        return;
+    default: break;
+    }
+    if (!may_be_overtaken(lane, order)) return;
+    out->answer = ONCE_ANSWER_STALE;
+    out->reason = ONCE_BYTES("a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
+}
+
 int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms)
 {
     const bool waits = waits_for_missing(lane, entry);

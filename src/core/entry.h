@@ -308,6 +308,10 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
  * earlier than it was promised before, unless it is natural now. A lane that has gone past its version still makes it stale. */
 int once_entry_revive(once_entry *entry, const once_lane *lane, const once_request *request, const once_message *message,
                       int64_t now_ms);
+/* What its lane would make of a message that comes back from its letter, whatever became of its key. A dead entry keeps its place, otherwise
+ * that of the request counts. RUN: the lane lets it in, now or when it is its turn. STALE: a newer version has settled, or is at work, or
+ * nobody knows how that ended. DUPLICATE, CONFLICT: its version was settled, by whom and with what the reason says. */
+void once_entry_outlook(const once_entry *entry, once_lane *lane, const once_request *request, once_decision *out);
 /* The entry of a lane that may be next after another one left it: due now when nothing holds it back any more. */
 int once_entry_wake(once_entry *entry, once_lane *lane, int64_t now_ms);
 /* The last entry of a lane has left it: what was kept because others waited is kept as long as the entry is. */

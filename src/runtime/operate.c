@@ -344,7 +344,7 @@ static bool list_entry(void *user, const once_entry *e)
     return !l->over;
 }
 
-static const char *kind_of(const once_letter *letter)
+const char *once__letter_kind(const once_letter *letter)
 {
     if (letter->kind == ONCE_ANSWER_DEAD && letter->key.len == 0) return "malformed";
     return once_answer_name(letter->kind);
@@ -365,7 +365,7 @@ static bool list_letter(void *user, const once_letter *letter)
     once_listed item = {
         .state = "dead",
         .letter = letter->id,
-        .kind = kind_of(letter),
+        .kind = once__letter_kind(letter),
         .scope = letter->scope,
         .key = letter->key,
         .type = letter->message.type,
@@ -528,6 +528,7 @@ static int come_again(replaying *r, once_item *item, once_replayed *out, once_er
     int rc = r->store->ops->accept(r->store, &request, &message, 1, &decision, &r->batch.arena, err);
     if (rc != ONCE_OK) return rc;
     out->verdict = verdict_of(decision.answer);
+    if (decision.answer == ONCE_ANSWER_DUPLICATE && decision.outcome == ONCE_STALE) out->verdict = ONCE_REPLAY_stale; /* that is no effect */
     if (decision.answer == ONCE_ANSWER_DEAD) out->reason = ONCE_BYTES("its key has another dead letter");
     if (decision.answer != ONCE_ANSWER_TOO_OLD || !r->options->force) return ONCE_OK;
     item->request.sent_ms = ONCE_NO_TIME;
@@ -545,9 +546,7 @@ static int look_behind_another(const replaying *r, const once_said *mine, once_r
     const int rc = r->said.n ? once__said_find(&r->said, mine->id, &other, err) : ONCE_OK;
     *behind = rc == ONCE_OK && other.id;
     if (!*behind) return rc;
-    if (other.stale && r->options->force) out->verdict = ONCE_REPLAY_forced;
-    else if (mine->print && other.print && mine->print != other.print) out->verdict = ONCE_REPLAY_conflict;
-    else out->verdict = other.stale ? ONCE_REPLAY_duplicate : ONCE_REPLAY_waiting;
+    out->verdict = mine->print && other.print && mine->print != other.print ? ONCE_REPLAY_conflict : ONCE_REPLAY_waiting;
     return rc;
 }
 
@@ -561,11 +560,25 @@ static bool has_the_key(const once_letter *letter, const once_item *item)
 /* It died with its entry: back to work, with its own message or with the one that was given for it. */
 static int back_to_work(replaying *r, const once_letter *letter, const once_item *item, once_replayed *out, bool *ended, once_error *err)
 {
-    out->verdict = ONCE_REPLAY_run;
     if (!r->options->body) return r->store->ops->exhume(r->store, letter->id, ended, err);
     const int rc = r->store->ops->correct(r->store, letter->id, &item->request, &item->message, ended, err);
     if (rc == ONCE_OK && !*ended) out->verdict = ONCE_REPLAY_other_key;
     return rc;
+}
+
+/* Whether the lane would end it without a run. Then it must not leave: nobody would have its body any more. Not asked of a key that somebody
+ * works on or that has its outcome, which decide by themselves. */
+static int look_at_lane(replaying *r, const once_item *item, const once_entry *entry, bool back, bool again, once_replayed *out, once_error *err)
+{
+    once_decision lane;
+    const bool versioned = back ? entry->versioned : item->request.lane.versioned;
+    out->verdict = back ? ONCE_REPLAY_run : ONCE_REPLAY_forced;
+    if (!versioned || (!back && !again && entry->state != ONCE_STATE_ABSENT)) return ONCE_OK;
+    const int rc = r->store->ops->outlook(r->store, &item->request, &lane, &r->batch.arena, err);
+    if (rc != ONCE_OK || lane.answer == ONCE_ANSWER_RUN) return rc;
+    out->verdict = verdict_of(lane.answer);
+    out->reason = lane.reason;
+    return ONCE_OK;
 }
 
 /* Judges the letter and moves it, without ending the letter itself unless *ended. */
@@ -602,15 +615,16 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     if (rc != ONCE_OK) return rc;
     if (entry.state != ONCE_STATE_ABSENT)
         once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key, out->idempotency_key);
-    if (once__letter_is_of(letter, &entry)) return back_to_work(r, letter, item, out, ended, err);
-    if (r->options->force && once_state_finished(entry.state)) {
-        bool done;
-        rc = r->store->ops->revive(r->store, &item->request, &item->message, &done, err);
-        out->verdict = ONCE_REPLAY_forced;
-        assert(rc != ONCE_OK || done);
-        return rc;
-    }
-    return come_again(r, item, out, err);
+    const bool back = once__letter_is_of(letter, &entry), again = r->options->force && once_state_finished(entry.state);
+    rc = look_at_lane(r, item, &entry, back, again, out, err);
+    if (rc != ONCE_OK || out->verdict == ONCE_REPLAY_stale || out->verdict == ONCE_REPLAY_conflict) return rc;
+    if (back) return back_to_work(r, letter, item, out, ended, err); /* also a duplicate: whoever takes it records that */
+    if (!again) return come_again(r, item, out, err);
+    if (out->verdict == ONCE_REPLAY_duplicate) return ONCE_OK;
+    bool done;
+    rc = r->store->ops->revive(r->store, &item->request, &item->message, &done, err);
+    assert(rc != ONCE_OK || done);
+    return rc;
 }
 
 static int replay_one(replaying *r, uint64_t id, once_error *err)
@@ -633,6 +647,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     r->read_bytes += letter.message.body.len + letter.message.headers.len;
     r->read_n++;
     rc = move(r, &letter, out, &ended, err);
+    if (!ended && out->verdict != ONCE_REPLAY_run && out->verdict != ONCE_REPLAY_forced) r->would[r->n - 1].id = 0; /* nothing waits by that */
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
     if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
     const bool forced = out->verdict == ONCE_REPLAY_forced, body = r->options->body != NULL;
@@ -650,10 +665,7 @@ static int remember_said(replaying *r, once_error *err)
 {
     int rc = r->said.size ? ONCE_OK : once__said_open(&r->said, r->total, err);
     for (size_t i = 0; i < r->n && rc == ONCE_OK; i++) {
-        const once_replay_verdict verdict = r->results[i].verdict;
-        if (!r->would[i].id || (verdict != ONCE_REPLAY_run && verdict != ONCE_REPLAY_forced && verdict != ONCE_REPLAY_stale)) continue;
-        r->would[i].stale = verdict == ONCE_REPLAY_stale;
-        rc = once__said_put(&r->said, &r->would[i], err);
+        if (r->would[i].id) rc = once__said_put(&r->said, &r->would[i], err);
     }
     return rc;
 }

@@ -593,7 +593,42 @@ static int explain_lane(once_store *store, once_entry *entry, once_arena *arena,
     return ONCE_OK;
 }
 
-static void explain_entry(const once_keying *keying, const once_entry *entry, once_bytes shown, once_explain_visit *visit, void *user)
+/* The letters of a key. Nothing finds them by it, so all letters of the consumer are read. */
+typedef struct letters_of_key {
+    once_scope scope;
+    bool any_operation;
+    once_bytes key;
+    once_arena *arena;
+    once_key_letter at[20]; /* the last ones, oldest first */
+    size_t n;
+    uint64_t all;
+    bool failed;
+} letters_of_key;
+
+static bool same_bytes(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+static bool note_letter(void *user, const once_letter *letter)
+{
+    letters_of_key *s = user;
+    if (!same_bytes(letter->key, s->key) || !same_bytes(letter->scope.tenant, s->scope.tenant)) return true;
+    if (!s->any_operation && !same_bytes(letter->scope.operation, s->scope.operation)) return true;
+    if (s->n == sizeof s->at / sizeof *s->at) memmove(s->at, s->at + 1, --s->n * sizeof *s->at);
+    once_key_letter *kept = &s->at[s->n++];
+    *kept = (once_key_letter){.letter = letter->id, .kind = once__letter_kind(letter), .count = letter->count, .buried_ms = letter->buried_ms,
+                              .last_ms = letter->last_ms};
+    s->all++;
+    s->failed = !once_arena_copy(s->arena, letter->reason, &kept->reason);
+    return !s->failed;
+}
+
+static int find_letters(once_store *store, letters_of_key *s, once_error *err)
+{
+    const int rc = store->ops->letters(store, s->scope.consumer, 0, note_letter, s, err);
+    return rc == ONCE_OK && s->failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for a letter") : rc;
+}
+
+static void explain_entry(const once_keying *keying, const once_entry *entry, once_bytes shown, const letters_of_key *letters,
+                          once_explain_visit *visit, void *user)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
@@ -617,30 +652,13 @@ static void explain_entry(const once_keying *keying, const once_entry *entry, on
         .worker = entry->worker,
         .attempts = attempts,
         .n_attempts = n,
+        .letters = letters->at,
+        .n_letters = letters->n,
+        .all_letters = letters->all,
     };
     if (entry->state != ONCE_STATE_ABSENT)
         once_outward_key(keying, &entry->scope, shown, entry->id, entry->old_key, explanation.idempotency_key);
     visit(user, &explanation);
-}
-
-typedef struct letter_of_key {
-    once_scope scope;
-    once_bytes key;
-    once_arena *arena;
-    uint64_t id; /* of the last one; 0: none */
-    once_bytes reason;
-    bool failed;
-} letter_of_key;
-
-static bool same_bytes(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
-
-static bool is_of_key(void *user, const once_letter *letter)
-{
-    letter_of_key *s = user;
-    if (!same_bytes(letter->key, s->key) || !same_bytes(letter->scope.tenant, s->scope.tenant)) return true;
-    s->id = letter->id;
-    s->failed = !once_arena_copy(s->arena, letter->reason, &s->reason);
-    return !s->failed;
 }
 
 /* No entry knows the key. A letter may: of a message that was refused before it could have one (too old, below the first version). */
@@ -648,17 +666,17 @@ static int explain_letter_or_nothing(once_store *store, const once_keying *keyin
                                      once_explain_visit *visit, void *user, once_error *err)
 {
     char reason[400];
-    letter_of_key s = {.scope = scope, .key = key, .arena = arena};
+    letters_of_key s = {.scope = scope, .any_operation = true, .key = key, .arena = arena};
     once_entry absent = {.scope = scope, .key = key};
-    const int rc = store->ops->letters(store, scope.consumer, 0, is_of_key, &s, err);
+    const int rc = find_letters(store, &s, err);
     if (rc != ONCE_OK) return rc;
-    if (s.failed) return once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
-    if (s.id) {
-        const int n = snprintf(reason, sizeof reason, "dead letter %llu has this key: %.*s", (unsigned long long)s.id,
-                               s.reason.len < 300 ? (int)s.reason.len : 300, s.reason.data ? s.reason.data : "");
+    if (s.n) {
+        const once_key_letter *last = &s.at[s.n - 1];
+        const int n = snprintf(reason, sizeof reason, "dead letter %llu has this key: %.*s", (unsigned long long)last->letter,
+                               last->reason.len < 300 ? (int)last->reason.len : 300, last->reason.data ? last->reason.data : "");
         absent.reason = (once_bytes){reason, (size_t)n};
     }
-    explain_entry(keying, &absent, key, visit, user);
+    explain_entry(keying, &absent, key, &s, visit, user);
     return ONCE_OK;
 }
 
@@ -688,7 +706,9 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         entry.scope = scope; /* finished entries may keep less than they were made with */
         entry.key = key;
         if (entry.state == ONCE_STATE_WAITING || entry.state == ONCE_STATE_DEAD) rc = explain_lane(store, &entry, &arena, err);
-        if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, visit, user);
+        letters_of_key letters = {.scope = scope, .key = shown, .arena = &arena};
+        if (rc == ONCE_OK) rc = find_letters(store, &letters, err);
+        if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, &letters, visit, user);
         known++;
     }
     if (rc == ONCE_OK && known == 0) rc = explain_letter_or_nothing(store, &keying, (once_scope){tenant, spec->consumer, {0}}, shown, &arena, visit, user, err);

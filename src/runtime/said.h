@@ -6,10 +6,9 @@
 #include "once/error.h"
 #include "once/types.h"
 
-typedef struct once_said {
+typedef struct once_said { /* a key that would be waiting */
     uint64_t id;    /* half of the entry's, which is a keyed hash, so half is enough; 0: nothing was said */
     uint64_t print; /* half of the fingerprint; 0: it has none */
-    uint64_t stale; /* 1: it would be recorded as stale; 0: it would be waiting */
 } once_said;
 
 typedef struct once_said_table {

@@ -641,6 +641,32 @@ int once__engine_look(once_store *store, const once_request *request, once_decis
     return verb_end(shelf, rc, err);
 }
 
+/* An entry with a lane that its state does not ask for. */
+static int take_lane(once_shelf *shelf, once_hash id, once_hash lane, seat *at, once_error *err)
+{
+    at->lane_id = lane;
+    if (once_hash_is_zero(lane)) return ONCE_OK;
+    at->lane = &at->lane_view;
+    return shelf->shelf->lane(shelf, lane, id, at->lane, err);
+}
+
+int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    int rc = verb_begin(shelf, false, err);
+    if (rc != ONCE_OK) return rc;
+    seat at;
+    rc = load_entry(shelf, request->id, &at, err);
+    if (rc == ONCE_OK) rc = take_lane(shelf, request->id, at.state == ONCE_STATE_DEAD ? at.entry->lane : request->lane.id, &at, err);
+    if (rc == ONCE_OK) {
+        once_entry seen = *at.entry;
+        seen.state = at.state;
+        once_entry_outlook(&seen, at.lane, request, out);
+        rc = own_words(&seen, out, arena, err);
+    }
+    return verb_end(shelf, rc, err);
+}
+
 int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
@@ -762,12 +788,9 @@ int once__engine_revive(once_store *store, const once_request *request, const on
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
-    seat at = {.lane_id = request->lane.id}; /* a finished entry need not know its lane any more */
+    seat at;
     rc = load_entry(shelf, request->id, &at, err);
-    if (rc == ONCE_OK && !once_hash_is_zero(at.lane_id)) {
-        at.lane = &at.lane_view;
-        rc = shelf->shelf->lane(shelf, at.lane_id, request->id, at.lane, err);
-    }
+    if (rc == ONCE_OK) rc = take_lane(shelf, request->id, request->lane.id, &at, err); /* a finished entry need not know its own any more */
     if (rc == ONCE_OK) {
         const int changed = once_entry_revive(at.entry, at.lane, request, message, shelf->now_ms);
         *done = changed != ONCE_UNCHANGED;

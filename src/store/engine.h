@@ -106,6 +106,7 @@ int once__engine_revive(once_store *store, const once_request *request, const on
 int once__engine_time(once_store *store, once_store_time *out, once_error *err);
 int once__engine_audit(once_store *store, const once_audit *audit, once_error *err);
 int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
+int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
 int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
 
 /* Whether an entry of a lane goes before another one. */

@@ -690,6 +690,7 @@ const once_store_ops once__store_memory = {
     .sweep = mem_sweep,
     .get = once__engine_get,
     .look = once__engine_look,
+    .outlook = once__engine_outlook,
     .why = once__engine_why,
     .list = mem_list,
     .letters = mem_letters,

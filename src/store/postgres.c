@@ -1460,6 +1460,7 @@ const once_store_ops once__store_postgres = {
     .sweep = pg_sweep,
     .get = once__engine_get,
     .look = once__engine_look,
+    .outlook = once__engine_outlook,
     .why = once__engine_why,
     .list = pg_list,
     .letters = pg_letters,

@@ -1253,6 +1253,7 @@ const once_store_ops once__store_sqlite = {
     .sweep = sqlite_sweep,
     .get = once__engine_get,
     .look = once__engine_look,
+    .outlook = once__engine_outlook,
     .why = once__engine_why,
     .list = sqlite_list,
     .letters = sqlite_letters,

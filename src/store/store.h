@@ -203,6 +203,9 @@ typedef struct once_store_ops {
     int (*get)(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err); /* ABSENT if none */
     /* What a delivery would get now; nothing is written. */
     int (*look)(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
+    /* What its lane would make of a message that comes back from its letter (once_entry_outlook); nothing is written. In the transaction that
+     * brings it back. */
+    int (*outlook)(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
     /* In words, what of its lane an entry waits for, or that its lane waits for it; empty: nothing. */
     int (*why)(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
     int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);

@@ -426,6 +426,51 @@ static void f86_an_equal_version_waits_for_the_first_and_is_judged_then(fixture 
     assert_true(letter.message.body.len > 0); /* nothing of it is lost */
 }
 
+static once_decision do_outlook(fixture *f, const once_request *r)
+{
+    once_decision d;
+    assert_ok(f, f->store->ops->outlook(f->store, r, &d, &f->arena, &f->err));
+    return d;
+}
+
+/* Before a message comes back from its letter, whatever became of its key. */
+static void f34_a_lane_says_what_it_would_make_of_a_letter(fixture *f)
+{
+    const once_request one = accept_lane(f, "1", 1, -1), two = accept_lane(f, "2", 2, -1), three = accept_lane(f, "3", 3, -1);
+    assert_string_equal(work(f, ONCE_DEAD), "123");
+    assert_answer(do_outlook(f, &one), RUN);
+    once_letter letters[3];
+    assert_int_equal(list_letters(f, letters, 3), 3);
+    assert_true(do_exhume(f, letters[2].id));
+    assert_answer(do_outlook(f, &one), RUN); /* the newer one waits, and would go behind it */
+    const once_taken t = take_one(f);
+    assert_bytes(t.request.key, "3");
+    once_decision d = do_outlook(f, &one);
+    assert_answer(d, STALE);
+    assert_bytes(d.reason, "a newer version of its lane is at work, or nobody knows how that ended; ask again when it has settled");
+    do_settle(f, &t.request, ONCE_DONE);
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    once_request elsewhere = ask_lane(f, "1", "other", 9, -1);
+    d = do_outlook(f, &elsewhere); /* a dead one keeps its place */
+    assert_answer(d, STALE);
+    assert_bytes(d.reason, "version 3 of this lane was settled by key '3'");
+    assert_answer(do_outlook(f, &two), STALE);
+    assert_state(f, two, DEAD); /* nothing was written */
+    assert_answer(do_outlook(f, &three), RUN); /* the one that settled the version runs once more when it is forced to */
+    const once_request equal = ask_lane(f, "4", "lane", 3, -1), newer = ask_lane(f, "5", "lane", 4, -1), free = ask_lane(f, "6", "other", -1, -1);
+    once_request other = ask_lane(f, "7", "lane", 3, -1);
+    other.fingerprint = (once_hash){3, 4};
+    d = do_outlook(f, &equal);
+    assert_answer(d, DUPLICATE);
+    assert_true(d.lane);
+    d = do_outlook(f, &other);
+    assert_answer(d, CONFLICT);
+    assert_bytes(d.reason, "version 3 of this lane was settled by key '3' with other content");
+    assert_answer(do_outlook(f, &newer), RUN);
+    assert_answer(do_outlook(f, &free), RUN);
+    assert_state(f, equal, ABSENT);
+}
+
 /* --- f33: a dead one that blocks --- */
 
 static once_request accept_blocking_version(fixture *f, const char *key, int64_t version)
@@ -771,6 +816,7 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(f86_a_first_version_that_does_not_come_is_given_up, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f86_an_equal_version_under_another_key_is_recorded, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f86_an_equal_version_waits_for_the_first_and_is_judged_then, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f34_a_lane_says_what_it_would_make_of_a_letter, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f33_a_dead_one_that_blocks_holds_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f33_a_blocked_lane_does_not_expire, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f33_a_lane_waits_for_all_its_dead_that_block, ONCE_STORE_LANES | ONCE_STORE_OWNS),

@@ -572,6 +572,11 @@ static void step_look(run *r)
         if (!compare_status(r, "look", rc, err)) return;
     }
     compare_decisions(r, "look", 0, &decisions[0], &decisions[1]);
+    {
+        BOTH(store->ops->outlook(store, &q, &decisions[s], &r->sides[s].arena, &err[s]))
+        if (!compare_status(r, "outlook", rc, err)) return;
+    }
+    compare_decisions(r, "outlook", 0, &decisions[0], &decisions[1]);
     BOTH(store->ops->why(store, q.id, &words[s], &r->sides[s].arena, &err[s]))
     if (!compare_status(r, "why", rc, err)) return;
     if (!equal_bytes(words[0], words[1]))

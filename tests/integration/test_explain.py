@@ -171,6 +171,7 @@ def test_dead_and_replayed(tmp_path):
         "  Attempt 1 ended TIME as retry: exit status 75: greylisted.",
         f"  Attempt 2, by {second}, ended TIME as dead: exit status 65: no such account?[31m.",
         "  2 failures are counted.",
+        "  Dead letter 1 has this key: dead.",
         "  It is not forgotten before somebody replays or discards its letter.",
     ]
     (letter,) = p.once("list", "--dead", "--json", p.name).json["messages"]

@@ -1,6 +1,7 @@
 """Lanes: one at a time per value, in order, by version, with gaps."""
 
 import json
+import os
 import re
 
 from harness import Pipeline, counts, until
@@ -144,6 +145,115 @@ def test_f86_nobody_says_that_the_key_of_a_version_conflict_was_used(tmp_path):
     p.write({"id": "one", **SAME}, {"id": "two", **SAME, "x": "twice"})
     assert re.search(r"conflicts +1  of the dead: same key or version, other message\n", p.once("run", "p.yaml").out)
     assert "conflict: its key or its version was used by another message" in p.once("replay", "--dry-run", "--all", "p.yaml").out
+
+
+# ---- letters of versions that are over ----
+
+def replayed(p, *arguments):
+    """What a dry run says of each letter; then the replay itself, which must say the same."""
+    said = []
+    for dry in (["--dry-run"], []):
+        ended = p.once("replay", "--json", *dry, *arguments, p.name, "--all")
+        assert ended.status in (0, 1), ended
+        said.append([(letter["verdict"], letter["leaves"]) for letter in ended.json["letters"]])
+        assert ended.status == (0 if all(leaves for _, leaves in said[0]) else 1), ended
+    assert said[0] == said[1], said
+    return said[1]
+
+
+STRICT = '{do: "INSERT INTO log(x) SELECT :x WHERE :{/needs?} IS NULL OR EXISTS (SELECT 1 FROM gate WHERE id = :{/needs?})", rows: 1, else: dead}'
+
+
+def test_f34_a_letter_that_a_newer_version_overtook_stays(tmp_path):
+    """Nothing would run, and nobody would have its body any more."""
+    p = pipeline(tmp_path, 'version: "${/v}"\n', STRICT)
+    p.write({"id": "k1", "lane": "a", "v": 1, "x": "one", "needs": "key"}, *numbered("a", 2), {"id": "b3", "lane": "b", "v": 3, "x": "b3", "needs": "key"})
+    counts(p.run(status=1), received=3, done=1, dead=2)
+    p.write()
+    p.execute("INSERT INTO gate VALUES ('key')")
+    assert replayed(p) == [("stale", False), ("run", True)]
+    counts(p.run(status=1), resumed=1, done=1)
+    assert ran(p) == ["a2", "b3"] and len(p.bodies()) == 1 and b'"one"' in p.bodies()[0]
+    assert replayed(p, "--force") == [("stale", False)], "an older version never runs after a newer one"
+    text = p.once("replay", "p.yaml", "--all")
+    assert "stale: a newer version came first, or is at work: it would not run" in text.out, text
+    assert "(version 2 of this lane was settled by key 'a2')" in text.out, text
+    assert p.explain("k1")[0]["state"] == "dead"
+    assert p.once("discard", "p.yaml", "1").status == 0
+    counts(p.run(status=0))
+    assert p.explain("k1")[0]["state"] == "rejected" and ran(p) == ["a2", "b3"]
+
+
+def test_f34_a_forced_replay_of_a_finished_key_that_a_newer_version_overtook(tmp_path):
+    p = pipeline(tmp_path, CONTENT)
+    p.write({"id": "k1", "lane": "a", "v": 1, "x": "one"}, {"id": "k1", "lane": "a", "v": 1, "x": "corrected"}, *numbered("a", 2))
+    counts(p.run(status=1), received=3, done=2, dead=1, conflicts=1)
+    p.write()
+    assert replayed(p) == [("conflict", False)]
+    assert replayed(p, "--force") == [("stale", False)], "it said forced, and the run made it stale"
+    counts(p.run(status=1))
+    assert p.explain("k1")[0]["state"] == "done" and ran(p) == ["one", "a2"] and len(p.bodies()) == 1
+
+
+def test_f34_f86_a_dead_one_whose_version_another_key_settled(tmp_path):
+    p = pipeline(tmp_path, CONTENT, STRICT)
+    p.write({"id": "k1", "lane": "a", "v": 1, "x": "one", "needs": "key"}, {"id": "k2", "lane": "a", "v": 1, "x": "two"},
+            {"id": "k3", "lane": "b", "v": 1, "x": "one", "needs": "key"}, {"id": "k4", "lane": "b", "v": 1, "x": "one"})
+    counts(p.run(status=1), received=4, done=2, dead=2)
+    p.write()
+    assert replayed(p) == [("conflict", False), ("duplicate", True)]
+    counts(p.run(status=1), resumed=1, duplicates=1)
+    assert p.explain("k3")[0]["state"] == "already" and p.explain("k1")[0]["state"] == "dead" and len(p.bodies()) == 1
+    assert sorted(ran(p)) == ["one", "two"]
+
+
+def test_f34_f86_a_version_conflict_that_is_stale_by_now_is_no_duplicate(tmp_path):
+    p = pipeline(tmp_path, CONTENT)
+    p.write({"id": "k1", "lane": "a", "v": 1, "x": "A"}, {"id": "k2", "lane": "a", "v": 1, "x": "B"})
+    counts(p.run(status=1), received=2, done=1, dead=1, conflicts=1)
+    p.append({"id": "k3", "lane": "a", "v": 2, "x": "C"})
+    counts(p.run(status=1), received=3, done=1, duplicates=2)
+    text = p.once("explain", "p.yaml", "k2").out
+    assert "But dead letter 1 has this key: conflict, delivered 2 times, last 20" in text, text
+    counts(p.run(status=1), received=3, duplicates=2, stale=1)
+    (entry,) = p.explain("k2")
+    assert entry["state"] == "stale" and entry["all_letters"] == 1
+    assert [(l["letter"], l["kind"], l["count"], l["reason"]) for l in entry["letters"]] == [
+        (1, "conflict", 2, "version 1 of this lane was settled by key 'k1' with other content")]
+    text = p.once("explain", "p.yaml", "k2").out
+    assert "  Dead letter 1 has this key: conflict, delivered 2 times, last 20" in text, text
+    assert "; version 1 of this lane was settled by key 'k1' with other content.\n" in text, text
+    assert p.explain("k1")[0]["letters"] == [], "it is not the letter of the key that settled the version"
+    assert replayed(p) == [("stale", False)], "B never ran"
+    assert replayed(p, "--force") == [("stale", False)]
+    assert ran(p) == ["A", "C"] and len(p.bodies()) == 1
+
+
+def test_f34_a_letter_of_a_key_that_nobody_knows_leaves_nothing_when_it_is_stale(tmp_path):
+    """Replayed before the message comes again: the letter stays, and no entry is made for it."""
+    p = pipeline(tmp_path, CONTENT)
+    p.write({"id": "k1", "lane": "a", "v": 1, "x": "A"}, {"id": "k2", "lane": "a", "v": 1, "x": "B"}, {"id": "k2", "lane": "a", "v": 1, "x": "B2"},
+            {"id": "k3", "lane": "a", "v": 2, "x": "C"})
+    counts(p.run(status=1), received=4, done=2, dead=2, conflicts=2)
+    assert replayed(p) == [("stale", False), ("stale", False)]
+    (entry,) = p.explain("k2")
+    assert entry["state"] == "absent" and [l["letter"] for l in entry["letters"]] == [1, 2]
+
+
+def test_f34_a_letter_waits_while_a_newer_version_is_at_work(tmp_path):
+    """It would go back to work, and be stale when the newer one has settled."""
+    p = pipeline(tmp_path, 'version: "${/v}"\n', STRICT)
+    p.configure('key: "${/id}"\norder: "${/lane}"\nversion: "${/v}"\nhandler: {exec: [sh, run.sh, "${/x}"]}\nlease: 60s\n')
+    with open(tmp_path / "run.sh", "w", encoding="utf-8") as script:
+        script.write('case "$1" in first) exit 65;; esac\necho > began\nwhile [ ! -e go ]; do sleep 0.02; done\n')
+    p.write({"id": "k1", "lane": "a", "v": 1, "x": "first"}, {"id": "k2", "lane": "a", "v": 2, "x": "second"})
+    with p.start() as running:
+        until(lambda: os.path.exists(tmp_path / "began"), what="the newer version is at work")
+        assert replayed(p) == [("stale", False)]
+        assert "a newer version of its lane is at work" in p.once("replay", "p.yaml", "--all").out
+        open(tmp_path / "go", "w", encoding="utf-8").close()
+        counts(running.end().json, received=2, done=1, dead=1)
+    assert len(p.bodies()) == 1
 
 
 def test_f86_an_equal_version_waits_for_the_first_one(tmp_path):
@@ -314,9 +424,11 @@ def test_f28_a_gap_is_given_up_once_for_all_behind_it(tmp_path):
     counts(summary, received=5, done=4, dead=1)
     assert ran(p) == ["a1", "a5", "a6", "a7"]
     assert p.letters() == [(2, "versions 2 to 3 did not come within 1s; this one was not run, those behind it go on")]
-    assert p.once("replay", "p.yaml", "--all").status == 0
+    assert replayed(p) == [("stale", False)], "its letter stays"
     p.write()
-    counts(p.run(status=0), resumed=1, stale=1)
+    counts(p.run(status=1))
+    assert p.once("discard", "p.yaml", "1").status == 0
+    counts(p.run(status=0))
 
 
 def test_f28_time_without_a_run_is_not_waited(tmp_path):

@@ -1247,6 +1247,64 @@ static void f86_an_equal_version_is_judged(void **state)
         }
 }
 
+/* What becomes of a message that a person brings back, by the rules that really do it. */
+static once_answer bring_back(once_entry e, once_lane lane, once_request q)
+{
+    once_decision d;
+    if (e.state == ONCE_STATE_DEAD) (void)once_entry_exhume(&e, &lane, NOW, &body);
+    else if (e.state == ONCE_STATE_ABSENT) {
+        (void)once_entry_accept(&e, &lane, &q, &body, NOW, &d);
+        if (d.answer != ONCE_ANSWER_WAITING) return d.answer;
+    } else (void)once_entry_revive(&e, &lane, &q, &body, NOW);
+    (void)once_entry_take(&e, &lane, yours, LEASE, NOW, &d);
+    return d.answer;
+}
+
+static void f34_the_outlook_of_a_message_that_comes_back(void **state)
+{
+    (void)state;
+    static const once_state states[] = {ONCE_STATE_ABSENT, ONCE_STATE_DEAD, ONCE_STATE_DONE, ONCE_STATE_STALE};
+    unsigned seen[ONCE_ANSWERS] = {0};
+    for (unsigned i = 0; i < 4 * 3 * 2 * 2 * 2 * 2; i++) {
+        const once_state before = states[i % 4];
+        const int64_t version = 6 + i / 4 % 3;
+        once_lane lane = lane_at(-1);
+        once_entry e = entry_in(before, before == ONCE_STATE_DEAD ? ONCE_NEVER : NOW + REMEMBER);
+        once_request q = lane_request(mine, version, -1);
+        q.natural = i / 12 % 2;
+        q.fingerprint = i / 24 % 2 ? print_b : print_a;
+        if (before == ONCE_STATE_DEAD) {
+            e.lane = q.lane.id;
+            e.versioned = true;
+            e.order = version;
+            e.natural = q.natural;
+            e.fingerprint = q.fingerprint;
+        }
+        if (i / 96 % 2) settled_by(&lane, 7, i / 48 % 2 ? id : other_id, print_a, scope.operation);
+        once_decision d;
+        once_entry_outlook(&e, &lane, &q, &d);
+        assert_int_equal(d.answer, bring_back(e, lane, q));
+        seen[d.answer]++;
+        if (d.answer != ONCE_ANSWER_RUN) {
+            assert_true(d.reason.len > 0);
+            assert_int_equal(d.lane, d.answer != ONCE_ANSWER_STALE);
+            continue;
+        }
+        lane.claimed = true; /* which of them is at work is not known */
+        lane.head = 1;
+        lane.tail = version;
+        once_entry_outlook(&e, &lane, &q, &d);
+        assert_int_equal(d.answer, ONCE_ANSWER_RUN); /* after an older one or an equal one */
+        lane.tail = version + 1;
+        once_entry_outlook(&e, &lane, &q, &d);
+        assert_int_equal(d.answer, ONCE_ANSWER_STALE);
+        lane.claimed = false;
+        once_entry_outlook(&e, &lane, &q, &d);
+        assert_int_equal(d.answer, ONCE_ANSWER_RUN); /* it waits, and the older one goes first */
+    }
+    assert_true(seen[ONCE_ANSWER_RUN] && seen[ONCE_ANSWER_STALE] && seen[ONCE_ANSWER_DUPLICATE] && seen[ONCE_ANSWER_CONFLICT]);
+}
+
 /* A key is any bytes. */
 static void a_reason_is_plain_text(void **state)
 {
@@ -2110,6 +2168,7 @@ int main(void)
         cmocka_unit_test(f28_a_replayed_one_does_not_wait_again),
         cmocka_unit_test(f28_a_wrong_version_does_not_end_its_lane),
         cmocka_unit_test(f86_an_equal_version_is_judged),
+        cmocka_unit_test(f34_the_outlook_of_a_message_that_comes_back),
         cmocka_unit_test(a_reason_is_plain_text),
         cmocka_unit_test(a_long_key_is_cut_between_characters),
         cmocka_unit_test(f86_a_long_operation_is_the_same_one),

@@ -79,7 +79,8 @@ def aside(folder, config, consumer):
 def left_in(pooler, database):
     """What the sessions of the pool keep of us."""
     connection = pq.Connection(pooler.url(database))
-    return connection.rows("SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),"
+    return connection.rows("SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
+                           " WHERE locktype = 'advisory' AND datname = current_database()),"
                            " (SELECT count(*) FROM pg_settings WHERE source = 'session' AND name NOT IN ('application_name', 'client_encoding'))")
 
 
@@ -189,7 +190,7 @@ handler: {sql: ["INSERT INTO s SELECT :id, current_setting('lock_timeout'), curr
         p.configure(config, store=pooler.url(direct))
         p.write(*some(3, "n"))
         counts(p.run(status=0), received=3, done=3)
-        assert psql(direct, "SELECT DISTINCT lock, idle, sync FROM s WHERE id LIKE 'n%'") == "100ms|30s|on\n"
+        assert psql(direct, "SELECT DISTINCT lock, idle, sync FROM s WHERE id LIKE 'n%'") == "0|30s|on\n"
 
 
 def key_data(pid):
@@ -265,13 +266,13 @@ def test_f88_whoever_waits_for_a_lock_behind_a_pooler_is_not_taken_for_lost(tmp_
         counts(p.run(status=0), received=1, done=1)
         p.write({"id": "second"})
         with Session(direct, "BEGIN; LOCK TABLE once_entry IN EXCLUSIVE MODE"):
-            until(lambda: psql(direct, "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND locktype = 'relation' AND granted") != "0\n",
+            until(lambda: psql(direct, "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND relation = 'once_entry'::regclass AND granted") != "0\n",
                   what="the lock")
             running = p.start()
-            until(lambda: psql(direct, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == "1\n", what="somebody who waits")
-            pid = psql(direct, "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            until(lambda: psql(direct, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == "1\n", what="somebody who waits")
+            pid = psql(direct, "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
             time.sleep(4)
-            assert psql(direct, "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == pid, "it waits as it did"
+            assert psql(direct, "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == pid, "it waits as it did"
         ended = running.end()
         assert ended.status == 0 and "store_failed" not in ended.err, ended
     assert psql(direct, "SELECT count(*) FROM t") == "2\n"

@@ -1384,7 +1384,7 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
     pipe->take_again = false;
     /* Lanes that are behind come first: what the source brings meanwhile would only stand behind them. */
     if (!pipe->took_last) pipe->takes_left = TAKES_IN_A_ROW;
-    pipe->takes_left = pipe->spec->order && !pipe->spec->inbox && pipe->takes_left && batch->n >= pipe->batch_max / 8 ? pipe->takes_left - 1 : 0;
+    pipe->takes_left = pipe->spec->order && !pipe->spec->inbox && pipe->takes_left && batch->n >= pipe->batch_max / 64 ? pipe->takes_left - 1 : 0;
     pipe->took_last = true;
     pipe->next = NEXT_CHOOSE;
     if (batch->n == 0) {

@@ -20,7 +20,7 @@
 enum { TURNS_MS = 5000, TURNS_MAX_MS = 60000 };
 /* A batch that waits so long for a lock gives up: somebody else has the same rows or lanes, and when it is a deadlock, the server takes ten
  * times as long to see it. Not in our turn, where nobody of ours is in the way, and not where the user has set a lock_timeout. */
-enum { IMPATIENT_MS = 100, TURN_WAIT_MS = 20, LOCKS_TRIES = 7 };
+enum { IMPATIENT_MS = 100, TURN_WAIT_MS = 20, LOCKS_TRIES = 16, LOCKS_LONGER = 7 };
 
 int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
 {
@@ -60,14 +60,15 @@ int once__pg_turns_tell(once_postgres *q, once_error *err)
     return rc;
 }
 
-/* Names of the user. A batch that needs many of them may have to wait for several others, so it waits longer each time. */
+/* Names of the user. A batch that needs many of them may have to wait for several others, so in the end it waits longer. */
 static int locks_send(once_postgres *q, size_t *sent, once_error *err)
 {
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_INT8);
     for (size_t i = 0; i < q->n_locks; i++) once__pg_put_int8(&q->columns[0], (int64_t)q->locks[i]);
     once__pg_param_array(&params, &q->columns[0]);
-    once__pg_param_int8(&params, TURN_WAIT_MS << (q->turns.tries < LOCKS_TRIES ? q->turns.tries : LOCKS_TRIES));
+    const unsigned longer = q->turns.tries / LOCKS_TRIES;
+    once__pg_param_int8(&params, (int64_t)TURN_WAIT_MS << (longer < LOCKS_LONGER ? longer : LOCKS_LONGER));
     const int rc = once__pg_send(q->pg, PG_LOCKS, &params, err);
     *sent += rc == ONCE_OK;
     return rc;

@@ -190,7 +190,7 @@ handler: {sql: ["INSERT INTO s SELECT :id, current_setting('lock_timeout'), curr
         p.configure(config, store=pooler.url(direct))
         p.write(*some(3, "n"))
         counts(p.run(status=0), received=3, done=3)
-        assert psql(direct, "SELECT DISTINCT lock, idle, sync FROM s WHERE id LIKE 'n%'") == "0|30s|on\n"
+        assert psql(direct, "SELECT DISTINCT lock, idle, sync FROM s WHERE id LIKE 'n%'") == "100ms|30s|on\n"
 
 
 def key_data(pid):

@@ -591,10 +591,13 @@ static int mem_fact_set(once_store *store, const char *name, once_bytes value, o
 
 static int mem_fact_count(once_store *store, const char *name, uint64_t least, once_bytes value, once_error *err)
 {
-    const memory_store *m = (const memory_store *)store;
+    memory_store *m = (memory_store *)store;
     const size_t i = find_fact(m, name);
     assert(m->shelf.in_tx);
-    if (!once__fact_may_follow(i < m->facts.n ? m->facts.at[i]->value : (once_bytes){0}, least)) return once__store_forgot(err);
+    if (!once__fact_may_follow(i < m->facts.n ? m->facts.at[i]->value : (once_bytes){0}, least)) {
+        m->shelf.broken = true;
+        return once__store_forgot(err);
+    }
     return mem_fact_set(store, name, value, err);
 }
 

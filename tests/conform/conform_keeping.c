@@ -331,6 +331,41 @@ static void f100_workers_are_alive_as_long_as_they_renew(fixture *f)
     assert_int_equal(workers_of(f, "c").n, 0);
 }
 
+static void f100_each_death_is_noticed_whoever_lives(fixture *f)
+{
+    bool died;
+    new_worker(f, 11, &died);
+    pass(f, ONCE_WORKER_LEASE_MS / 2);
+    new_worker(f, 22, &died);
+    pass(f, ONCE_WORKER_LEASE_MS / 2);
+    once_worker third = new_worker(f, 33, &died);
+    assert_true(died); /* the first one, although the second one began after it and lives */
+    assert_int_equal(workers_of(f, "c").alive, 2);
+    pass(f, ONCE_WORKER_LEASE_MS / 4);
+    assert_ok(f, renew(f, &third));
+    pass(f, ONCE_WORKER_LEASE_MS / 4);
+    new_worker(f, 44, &died);
+    assert_true(died); /* the second one: seen last before the first death was noticed, and late only since */
+    new_worker(f, 55, &died);
+    assert_false(died);
+}
+
+/* A worker is not late while its claims may still be good. */
+static void f100_a_worker_has_the_longest_lease_of_its_claims(fixture *f)
+{
+    once_worker worker;
+    bool died = false;
+    once_worker_init(&worker, f->store, text("c"), 11, 3 * ONCE_WORKER_LEASE_MS);
+    assert_ok(f, once_worker_begin(&worker, f->store, &died, &f->err));
+    pass(f, 3 * ONCE_WORKER_LEASE_MS - 1);
+    new_worker(f, 22, &died);
+    assert_false(died);
+    assert_int_equal(workers_of(f, "c").alive, 2);
+    pass(f, 1);
+    new_worker(f, 33, &died);
+    assert_true(died);
+}
+
 static void f100_a_process_that_is_not_there_is_dead_at_once(fixture *f)
 {
     bool died;
@@ -372,6 +407,25 @@ static void f89_a_worker_whose_record_went_back_stops(fixture *f)
     assert_int_equal(renew(f, &worker), ONCE_E_FORGOTTEN);
     assert_ok(f, f->store->ops->fact_set(f->store, worker.name, (once_bytes){0}, &f->err));
     assert_int_equal(renew(f, &worker), ONCE_E_FORGOTTEN);
+}
+
+static void f89_nothing_is_committed_beside_a_record_that_went_back(fixture *f)
+{
+    bool died;
+    once_worker worker = new_worker(f, 11, &died);
+    assert_ok(f, renew(f, &worker));
+    const once_request r = ask(f, "k");
+    assert_ok(f, f->store->ops->fact_set(f->store, worker.name, (once_bytes){0}, &f->err));
+    reopen_if_kept(f);
+    do_begin(f);
+    assert_answer(do_claim(f, &r), RUN);
+    assert_true(do_settle(f, &r, ONCE_DONE));
+    int rc = once_worker_renew(&worker, f->store, &f->err); /* some tell now, others at the commit */
+    assert_true(rc == ONCE_OK || rc == ONCE_E_FORGOTTEN);
+    const int committed = f->store->ops->commit(f->store, &f->err);
+    assert_int_not_equal(committed, ONCE_OK);
+    assert_true(rc == ONCE_E_FORGOTTEN || committed == ONCE_E_FORGOTTEN);
+    assert_state(f, r, ABSENT);
 }
 
 static void dead_workers_are_dropped_after_a_day(fixture *f)
@@ -944,6 +998,9 @@ const conform_test conform_keeping[] = {
     CONFORM(f100_workers_are_alive_as_long_as_they_renew),
     CONFORM(f100_a_process_that_is_not_there_is_dead_at_once),
     CONFORM(f89_a_worker_whose_record_went_back_stops),
+    CONFORM(f89_nothing_is_committed_beside_a_record_that_went_back),
+    CONFORM(f100_each_death_is_noticed_whoever_lives),
+    CONFORM(f100_a_worker_has_the_longest_lease_of_its_claims),
     CONFORM(dead_workers_are_dropped_after_a_day),
     CONFORM_WITH(asked_between_claim_and_settle_in_one_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(bury_in_a_transaction, ONCE_STORE_TX),

@@ -11,6 +11,7 @@ need_postgres()
 
 TABLES = """
 CREATE TABLE t(id bigint);
+CREATE SEQUENCE tries;
 CREATE FUNCTION harm(how text) RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
   IF how = 'crash' THEN
@@ -18,6 +19,10 @@ BEGIN
   ELSIF how = 'terminate' THEN
     PERFORM pg_terminate_backend(pg_backend_pid());
     PERFORM pg_sleep(1);
+  ELSIF how LIKE 'once %' THEN
+    IF nextval('tries') <= 2 THEN -- presumed done, and then on its own
+      RAISE EXCEPTION 'made up' USING ERRCODE = substr(how, 6);
+    END IF;
   ELSIF how <> '' THEN
     RAISE EXCEPTION 'made up' USING ERRCODE = how;
   END IF;
@@ -77,6 +82,25 @@ def test_f92_an_internal_error_of_a_statement_is_that_messages_failure(tmp_path,
     (_, reason), = p.letters()
     assert "made up" in reason, reason
     assert p.run(status=1)["duplicates"] == 60
+
+
+def test_f92_an_internal_error_that_passes_costs_one_try(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG.replace("batch: {max: 50}", "batch: {max: 1}"), TABLES)
+    p.write(*some(10, m5="once XX000"))
+    ended = p.run()
+    assert ended["done"] == 10 and ended["dead"] == 0 and ended["retries"] == 1, ended
+    assert sorted(i for i, in p.rows("SELECT id FROM t")) == list(range(10))
+
+
+@pytest.mark.parametrize("state", ["53100", "XX001", "XX002"])
+def test_f92_a_full_disk_or_damage_is_nobodys_failure(tmp_path, state):
+    """Whichever statement has met it: all would. The run gives up, and the message is still to be done."""
+    p = PostgresPipeline(tmp_path, CONFIG + "patience: 1ms\n", TABLES)
+    p.write(*some(10, m5=state))
+    ended = p.try_run()
+    assert ended.status not in (0, 1), ended
+    assert not p.letters()
+    assert (5,) not in p.rows("SELECT id FROM t")
 
 
 def test_f92_a_server_that_is_stopped_blames_nobody(tmp_path):

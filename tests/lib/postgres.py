@@ -63,6 +63,14 @@ def children_of(parent):
     return found
 
 
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 class Server:
     def __init__(self, port=None, **settings):
         """With a port it also listens on 127.0.0.1."""
@@ -134,6 +142,9 @@ class Server:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+            deadline = time.monotonic() + 60
+            while any(is_running(pid) for pid in children) and time.monotonic() < deadline:  # their memory blocks the next start
+                time.sleep(0.01)
         for name in ("postmaster.pid",):
             path = os.path.join(self.data, name)
             if os.path.exists(path):

@@ -116,6 +116,9 @@ def test_f98_facts_of_an_old_store_are_found(tmp_path):
     ended = once("run", "--json", "pipeline.yaml", cwd=folder)
     assert ended.status == 1 and "unclean" in ended.err, ended  # the run mark
     counts(ended.json, received=1, done=1)  # the cursor, and no question
+    ended = once("run", "--json", "pipeline.yaml", cwd=folder)
+    assert "unclean" not in ended.err, ended  # the mark is noticed once
+    counts(ended.json, received=0)
     (folder / "handler.sh").write_text("true\n")
     ended = once("run", "--json", "other.yaml", cwd=folder)
     assert ended.json["received"] == 13, ended

@@ -131,6 +131,17 @@ def test_f03_a_deferred_trigger_is_asked_by_commit(tmp_path):
     exactly_once(p, 19)
 
 
+def test_f89_a_division_by_zero_in_a_commit_is_its_messages_own(tmp_path):
+    """The store divides by zero itself, to notice that it was set back."""
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)", "UPDATE total SET n = n + 1"]}\n', TABLES + """
+        CREATE FUNCTION divide() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM 1 / (NEW.amount - 7); RETURN NULL; END';
+        CREATE CONSTRAINT TRIGGER late AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION divide()""")
+    p.write(*[{"id": f"m{i}", "amount": i} for i in range(20)])
+    counts(p.run(status=1), received=20, done=19, dead=1)
+    assert "division by zero" in reasons(p)[0]
+    exactly_once(p, 19)
+
+
 UNIQUE = 'key: "${/id}"\nhandler: {sql: ["UPDATE total SET n = n + 1", "INSERT INTO t(id, amount) VALUES (:id, :amount)"]%s}\n'
 
 

@@ -320,11 +320,44 @@ static void f55_check_deep_notices_every_row_and_column(void **state)
     assert_true(tried > 80);
 }
 
+static bool count_fact(void *user, once_bytes name, once_bytes value)
+{
+    (void)name, (void)value;
+    ++*(size_t *)user;
+    return true;
+}
+
+/* Whether other workers are alive is read from all facts of a kind at once. */
+static void f55_f100_a_damaged_record_of_a_worker_is_noticed(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    once_store *store = NULL;
+    once_error err = {0};
+    sqlite3 *db;
+    good(open_at(path, &small, &store, &err), &err);
+    good(store->ops->fact_set(store, "worker/1/2", ONCE_BYTES("a record"), &err), &err);
+    good(store->ops->fact_set(store, "worker/1/3", ONCE_BYTES("a record"), &err), &err);
+    good(store->ops->facts(store, "worker/1/", count_fact, &n, &err), &err);
+    assert_int_equal(n, 2);
+    once__store_close(store);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "UPDATE once_fact SET value = CAST('b record' AS BLOB) WHERE name = 'worker/1/3'", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_changes(db), 1);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    store = NULL;
+    good(open_at(path, &small, &store, &err), &err);
+    assert_int_equal(store->ops->facts(store, "worker/1/", count_fact, &n, &err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(err.text, "worker/1/3"));
+    once__store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(f55_flipped_bytes_never_make_a_key_new, setup, teardown),
         cmocka_unit_test_setup_teardown(f55_check_deep_notices_every_row_and_column, setup, teardown),
+        cmocka_unit_test_setup_teardown(f55_f100_a_damaged_record_of_a_worker_is_noticed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

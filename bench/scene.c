@@ -192,10 +192,12 @@ void scene_execute(const char *database, const char *sql)
 void scene_once(const char *label, const char *const *arguments, int status, const char *watched, uint64_t unit, uint64_t total,
                 process_result *result)
 {
-    const char *argv[ARGUMENTS_MAX] = {command};
-    for (size_t i = 0; arguments[i]; i++) {
-        assert(i + 2 < ARGUMENTS_MAX);
-        argv[i + 1] = arguments[i];
+    const char *argv[ARGUMENTS_MAX] = {command, arguments[0]};
+    const bool runs = strcmp(arguments[0], "run") == 0;
+    if (runs) argv[2] = "--new-store"; /* stores are made anew from round to round, under pipelines that were known */
+    for (size_t i = 1; arguments[i]; i++) {
+        assert(i + 3 < ARGUMENTS_MAX);
+        argv[i + 1 + runs] = arguments[i];
     }
     sync(); /* what went before is not to be paid by what comes now */
     process_exec(label, (char *const *)(uintptr_t)argv, scene_path("said.json"), watched, unit, total, result);

@@ -306,6 +306,36 @@ def test_f100_workers_side_by_side(tmp_path):
     assert p.once("status", "--json", p.name).json["workers"] == []
 
 
+def test_f100_what_workers_hold_and_have_done(tmp_path):
+    def workers():
+        return p.once("status", "--json", p.name).json["workers"]
+
+    wait = tmp_path / "wait"
+    p = Pipeline(tmp_path, f'key: "${{/id}}"\nhandler: {{exec: [sh, -c, "while test -e {wait}; do sleep 0.02; done"]}}\nlease: 60s\n',
+                 source="{path: in.ndjson, follow: true}")
+    p.write(*some(20))
+    with p.start() as first:
+        until(lambda: p.is_running() and [w["done"] for w in workers()] == [20], what="the first is done")
+        before, = workers()
+        assert before["holds"] == 0, before
+        wait.write_text("")
+        p.append(*some(1, 20))
+        until(lambda: workers()[0]["holds"] == 1, what="it holds one")
+        now, = workers()
+        assert now["done"] == 20 and now["begun_ms"] == before["begun_ms"] and now["seen_ms"] >= before["seen_ms"], (before, now)
+        with p.start() as second:
+            until(lambda: len(workers()) == 2, what="the second runs")
+            assert [w["holds"] for w in workers()] == [1, 0]  # by their begin
+            wait.unlink()
+            until(lambda: [w["done"] for w in workers()] == [21, 0], what="the last one is settled by who ran it")
+            assert [w["holds"] for w in workers()] == [0, 0]
+            assert workers()[0]["begun_ms"] == before["begun_ms"]
+            second.send(signal.SIGTERM)
+            assert second.end().status == 0
+        first.send(signal.SIGTERM)
+        assert first.end().status == 0
+
+
 def test_f68_stderr_blocked(tmp_path):
     p = with_something_to_log(tmp_path)
     reader, writer = os.pipe()

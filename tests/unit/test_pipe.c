@@ -458,6 +458,7 @@ static void f89_an_outcome_is_not_kept_by_a_store_that_has_forgotten_the_worker(
     once_pipe_finished(f->pipe, f->held, 1, f->now_ms);
     assert_stops_at_its_next_commit(f);
     assert_int_equal(once_pipe_counts(f->pipe)->done, 0);
+    assert_int_equal(worker.done, 0); /* nor does its record say so, should it ever be written */
 }
 
 static void f89_nothing_starts_by_a_claim_in_a_store_that_has_forgotten_the_worker(void **state)
@@ -474,6 +475,16 @@ static void f89_nothing_starts_by_a_claim_in_a_store_that_has_forgotten_the_work
     assert_int_equal(f->held_n, 0);
 }
 
+static void deliver_until(fixture *f, int64_t end_ms)
+{
+    while (f->now_ms < end_ms) {
+        f->left = 1;
+        work(f, 1);
+        f->now_ms += 10;
+        test_env_pass(&f->world, 10);
+    }
+}
+
 static void f100_duplicates_alone_do_not_renew(void **state)
 {
     fixture *f = *state;
@@ -481,13 +492,7 @@ static void f100_duplicates_alone_do_not_renew(void **state)
     f->bounded = f->same_key = true;
     open_pipe(f, false);
     begin_worker(f, &worker);
-    const int64_t end_ms = 10 * RENEW_MS;
-    while (f->now_ms < end_ms) {
-        f->left = 1;
-        work(f, 1);
-        f->now_ms += 10;
-        test_env_pass(&f->world, 10);
-    }
+    deliver_until(f, 10 * RENEW_MS);
     assert_in_range(f->renewed, 8, 10);
     assert_true(once_pipe_counts(f->pipe)->duplicates > 100);
 
@@ -499,6 +504,20 @@ static void f100_duplicates_alone_do_not_renew(void **state)
     work(f, 20);
     assert_in_range(once_pipe_wait_ms(f->pipe, f->now_ms), 0, RENEW_MS);
     once_pipe_finished(f->pipe, f->held, f->held_n, f->now_ms);
+}
+
+static void f100_a_rate_is_that_of_a_second_at_least(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    f->bounded = true;
+    open_pipe(f, false);
+    begin_worker(f, &worker);
+    deliver_until(f, 900);
+    assert_true(worker.done > 5);
+    assert_int_equal(worker.rate, 0);
+    deliver_until(f, 5000);
+    assert_in_range(worker.rate, worker.done / 10, worker.done / 3);
 }
 
 /* --- a server that hangs up while effects run --- */
@@ -641,6 +660,7 @@ int main(void)
         TEST(f89_an_outcome_is_not_kept_by_a_store_that_has_forgotten_the_worker),
         TEST(f89_nothing_starts_by_a_claim_in_a_store_that_has_forgotten_the_worker),
         TEST(f100_duplicates_alone_do_not_renew),
+        TEST(f100_a_rate_is_that_of_a_second_at_least),
         TEST(one_attempt_of_who_makes_the_server_hang_up),
         TEST(two_attempts_of_who_makes_the_server_hang_up),
         TEST(attempts_of_who_makes_the_server_hang_up_at_commit),

@@ -336,6 +336,18 @@ def test_f100_what_workers_hold_and_have_done(tmp_path):
         assert first.end().status == 0
 
 
+def test_f100_a_worker_is_not_late_before_its_longest_claim(tmp_path):
+    handlers = "".join(f'  {name}: {{exec: ["true"], lease: {lease}}}\n' for name, lease in (("a", "40s"), ("b", "20m"), ("c", "50s")))
+    p = Pipeline(tmp_path, 'key: "${/id}"\ntype: "${/type}"\nhandlers:\n' + handlers, source="{path: in.ndjson, follow: true}")
+    p.write()
+    with p.start() as running:
+        until(p.is_running, what="it runs")
+        (record,), = p.rows("SELECT value FROM once_fact WHERE name LIKE 'worker/%'")
+        assert int.from_bytes(record[16:24], "big") == 20 * 60 * 1000  # the third number, see store/worker.c
+        running.send(signal.SIGTERM)
+        assert running.end().status == 0
+
+
 def test_f68_stderr_blocked(tmp_path):
     p = with_something_to_log(tmp_path)
     reader, writer = os.pipe()

@@ -45,6 +45,7 @@ typedef struct fixture {
     bool at_commit;   /* it does so at the COMMIT */
     bool hangs_now;
     uint64_t wants_retry; /* the effect of this message asks for another try, once; 0: of none */
+    unsigned asking;       /* so many effects do, whichever */
     unsigned hung_alone, hung_with_others; /* so often it ran by itself, or beside others */
     unsigned ran_alone;    /* runs of one effect since it hung up last */
     size_t least_run;      /* effects of the smallest run */
@@ -87,10 +88,11 @@ static int run_atomic(void *user, once_item *const *items, size_t n, bool carefu
     for (size_t i = 0; i < n; i++) {
         const uint64_t number = number_of(items[i]);
         items[i]->outcome = ONCE_DONE;
-        if (number == f->wants_retry) {
+        if (number == f->wants_retry || f->asking) {
             if (!careful) *failed = true;
             items[i]->outcome = ONCE_RETRY;
-            if (careful) f->wants_retry = 0;
+            if (careful && f->asking) f->asking--;
+            else if (careful) f->wants_retry = 0;
         }
         if (number != f->poison || f->hangs == 0) continue;
         f->hangs--;
@@ -603,6 +605,32 @@ static void who_is_taken_alone_is_not_blamed_at_once(void **state)
     assert_int_equal(counts->retries, 1); /* its own */
 }
 
+static void who_is_put_back_does_not_wait(void **state)
+{
+    fixture *f = *state;
+    const once_counts *counts;
+    f->atomic = f->bounded = true;
+    f->left = f->asking = 2;
+    open_pipe(f, false);
+    counts = once_pipe_counts(f->pipe);
+    f->handler.retry = (once_retry){.attempts = 9, .min_ms = 1000000, .max_ms = 1000000};
+    for (int i = 0; i < 1000 && counts->waiting < 2; i++) work(f, 1);
+    assert_int_equal(counts->waiting, 2);
+    f->now_ms += 1000000; /* both are due, and ask again in a transaction that is not committed, twice */
+    test_env_pass(&f->world, 1000000);
+    f->asking = 4;
+    f->poison = 1;
+    f->hangs = 2;
+    f->at_commit = true;
+    for (int i = 0; i < 10000 && f->hangs; i++) work(f, 1);
+    assert_int_equal(f->hung_with_others, 2);
+    const int64_t since_ms = f->now_ms;
+    for (int i = 0; i < 100000 && counts->done < 2; i++) work(f, 1);
+    assert_int_equal(counts->done, 2);
+    assert_int_equal(counts->retries, 2);
+    assert_in_range(f->now_ms - since_ms, 0, 20000);
+}
+
 static void after_an_accusation_effects_run_one_by_one_and_one_hang_up_is_enough(void **state)
 {
     fixture *f = *state;
@@ -667,6 +695,7 @@ int main(void)
         TEST(a_server_that_is_stopped_costs_no_message_its_only_attempt),
         TEST(a_server_that_hangs_up_now_and_then_makes_nobody_a_suspect),
         TEST(who_is_taken_alone_is_not_blamed_at_once),
+        TEST(who_is_put_back_does_not_wait),
         TEST(after_an_accusation_effects_run_one_by_one_and_one_hang_up_is_enough),
         TEST(a_source_that_fails_now_and_then_is_not_given_up),
         TEST(f46_nothing_is_fetched_while_the_store_is_away),

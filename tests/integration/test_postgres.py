@@ -142,6 +142,21 @@ def test_f89_a_division_by_zero_in_a_commit_is_its_messages_own(tmp_path):
     exactly_once(p, 19)
 
 
+def test_f89_a_record_that_cannot_be_written_is_not_one_that_went_back(tmp_path):
+    """A failure of that very statement that passes: the batch is tried again."""
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)", "UPDATE total SET n = n + 1"]}\nbatch: {max: 5}\n',
+                         TABLES + "CREATE SEQUENCE renewals")
+    p.write({"id": "first", "amount": 1})
+    p.run()
+    p.sql.rows("""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN IF nextval(''renewals'') = 2 THEN RAISE EXCEPTION ''not now'' USING ERRCODE = ''40001''; END IF; RETURN NEW; END';
+        CREATE TRIGGER refuses BEFORE UPDATE ON once_fact FOR EACH ROW WHEN (substr(NEW.name, 1, 7) = 'worker/') EXECUTE FUNCTION refuse()""")
+    p.write(*[{"id": f"m{i}", "amount": i} for i in range(50)])
+    counts(p.run(), received=50, done=50)
+    assert p.value("SELECT last_value FROM renewals") > 5, "it was refused once, and went on"
+    exactly_once(p, 51)
+
+
 UNIQUE = 'key: "${/id}"\nhandler: {sql: ["UPDATE total SET n = n + 1", "INSERT INTO t(id, amount) VALUES (:id, :amount)"]%s}\n'
 
 

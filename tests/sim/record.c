@@ -622,6 +622,8 @@ static void replaced(sim_world *world, const sim_note *note)
                                                    : NULL;
     if (why) sim_violation(world, "key %d: replaced by message %d, but %s", note->key, note->message, why);
     bury_replaced(world, k, note);
+    /* It had become a letter itself, in a commit whose reply was lost: asked again, it ends otherwise, and nobody counts that letter. */
+    world->unheard += world->messages[note->message].letters > 0;
     k->winner = variant;
     k->replaced = true;
     k->owned = false; /* with accept, it is in a moment */

@@ -32,6 +32,16 @@ def fail_over(p, pair):
     p.sql = pq.Connection(p.url)
 
 
+def forget_the_second_hundred(p, pair):
+    """The first hundred messages are kept by both servers, the second by the one that is killed."""
+    until(lambda: len(ids(p)) == 100, what="what both have")
+    pair.replica.catch_up()
+    pair.replica.fall_behind()
+    p.append(*some(100, 100))
+    until(lambda: len(ids(p)) == 200, what="what one has")
+    fail_over(p, pair)
+
+
 @pytest.mark.parametrize("synchronous", [True, False])
 def test_f89_a_failover_that_forgets_nothing_is_gone_through(tmp_path, synchronous):
     """A new timeline alone is no reason to stop."""
@@ -56,12 +66,7 @@ def test_f89_commits_that_a_failover_forgot_are_noticed(tmp_path):
         p = pipeline(tmp_path, pair, source=FOLLOW)
         p.write(*some(100))
         with p.start() as worker:
-            until(lambda: len(ids(p)) == 100, what="what both have")
-            pair.replica.catch_up()
-            pair.replica.fall_behind()
-            p.append(*some(100, 100))
-            until(lambda: len(ids(p)) == 200, what="what one has")
-            fail_over(p, pair)
+            forget_the_second_hundred(p, pair)
             assert ids(p) == list(range(100))
             p.append(*some(100, 200))
             ended = worker.end(60)  # it stops by itself
@@ -78,12 +83,7 @@ def test_f89_an_idle_worker_notices(tmp_path):
         p = pipeline(tmp_path, pair, source=FOLLOW)
         p.write(*some(100))
         with p.start() as worker:
-            until(lambda: len(ids(p)) == 100, what="what both have")
-            pair.replica.catch_up()
-            pair.replica.fall_behind()
-            p.append(*some(100, 100))
-            until(lambda: len(ids(p)) == 200, what="what one has")
-            fail_over(p, pair)
+            forget_the_second_hundred(p, pair)
             ended = worker.end(60)
         assert ended.status == 3 and "has forgotten commits" in ended.err, ended
         assert ids(p) == list(range(100))

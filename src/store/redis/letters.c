@@ -182,14 +182,8 @@ static once_hash entry_of(const once_redis *r, const once_letter *letter)
     return once_key_id(r->shelf.store.secret, &letter->scope, letter->key);
 }
 
-int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)
+int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err)
 {
-    once_redis *r = once__redis_of(shelf);
-    once_hash *entries = once_arena_alloc(&r->arena, (n + 1) * sizeof *entries);
-    size_t n_entries = 0;
-    r->ahead.n = r->ahead_at = 0;
-    if (!entries) return once__redis_nomem(err);
-    if (n == 0) return ONCE_OK;
     once__redis_pipe_clear(&r->pipe);
     once__redis_command(&r->pipe, n + 1);
     once__redis_text(&r->pipe, "MGET");
@@ -198,7 +192,18 @@ int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, 
         const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)ids[i]);
         once__redis_put_key(r, "L", number, (size_t)len);
     }
-    const int rc = once__redis_ask(r, err);
+    return once__redis_ask(r, err);
+}
+
+int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_hash *entries = once_arena_alloc(&r->arena, (n + 1) * sizeof *entries);
+    size_t n_entries = 0;
+    r->ahead.n = r->ahead_at = 0;
+    if (!entries) return once__redis_nomem(err);
+    if (n == 0) return ONCE_OK;
+    const int rc = once__redis_ask_letters(r, ids, n, err);
     if (rc != ONCE_OK) return rc;
     if (r->pipe.replies[0]->elements != n) return once__redis_damaged(r, "a reply", err);
     for (size_t i = 0; i < n; i++) {

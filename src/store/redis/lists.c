@@ -414,26 +414,12 @@ static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size
     return ONCE_OK;
 }
 
-/* Their values, in the pipe's first reply. */
-static int ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err)
-{
-    once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, n + 1);
-    once__redis_text(&r->pipe, "MGET");
-    for (size_t i = 0; i < n; i++) {
-        char number[24];
-        const int len = snprintf(number, sizeof number, "%llu", (unsigned long long)ids[i]);
-        once__redis_put_key(r, "L", number, (size_t)len);
-    }
-    return once__redis_ask(r, err);
-}
-
 /* Shows a page of letters; the visitor may use the store, so they are copied. Their size is in `bytes`. */
 static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_letter_visit *visit, void *user, bool *ended, size_t *bytes, once_error *err)
 {
     once_arena arena = {0};
     once_letter *letters = once_arena_new(&arena, once_letter, n);
-    int rc = letters ? ask_letters(r, ids, n, err) : once__redis_nomem(err);
+    int rc = letters ? once__redis_ask_letters(r, ids, n, err) : once__redis_nomem(err);
     *bytes = 0;
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_letter letter;

@@ -353,6 +353,8 @@ int once__redis_replaced(once_redis *r, once_error *err);
 int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
 int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err);
 int once__redis_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
+/* The values of letters, in the first reply of the pipe. */
+int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err);
 int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
 int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
 int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err);

@@ -37,6 +37,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "source/beside.h"
 #include "source/lines.h"
 #include "source/place.h"
 #include "source/source.h"
@@ -171,15 +172,16 @@ static DIR *folder_of(const file_source *f)
     return dir;
 }
 
-/* A regular file of the folder, which is not the one that the path names; -1: it is none, or cannot be read. */
+/* A regular file of the folder, which is not the one that the path names; -1: it is none, cannot be read, or is to be left
+ * alone: a store may lie in the folder, too. */
 static int open_other(const file_source *f, DIR *dir, const char *name, struct stat *st)
 {
     if (strcmp(name, name_in_path(f->path)) == 0) return -1;
-    const int fd = openat(dirfd(dir), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    if (fd >= 0 && (fstat(fd, st) != 0 || !S_ISREG(st->st_mode))) {
-        close(fd);
-        return -1;
-    }
+    const int at = openat(dirfd(dir), name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    if (at < 0) return -1;
+    const bool fine = fstat(at, st) == 0 && S_ISREG(st->st_mode) && !once_may_be_locked(name, st);
+    const int fd = fine ? once_reopen(at) : -1;
+    close(at);
     return fd;
 }
 
@@ -382,6 +384,7 @@ static int check_kind(file_source *f, int fd, once_error *err)
     struct stat st;
     if (fstat(fd, &st) != 0) return bad_file(f, ONCE_E_IO, "cannot stat", errno, err);
     if (S_ISDIR(st.st_mode)) return once_fail(err, ONCE_E_CONFIG, "source '%s' is a directory; name a file", f->path);
+    if (once_is_database(fd)) return once_fail(err, ONCE_E_CONFIG, "source '%s' is an SQLite database; name a file with one message per line", f->path);
     f->regular = S_ISREG(st.st_mode);
     return ONCE_OK;
 }

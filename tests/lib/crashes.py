@@ -115,6 +115,8 @@ class Workload:
         for number, line in enumerate(self.lines, 1):
             if encode(line) in corrected:
                 self.same_letter[number] = corrected[encode(line)]
+        # It may be a letter while a try of the first may have done something, and come again and take the place when that has come to nothing.
+        self.may_be_two = set(corrected.values())
         self.received = len(self.lines)
         self.conflicts = self.received - self.duplicates - len(seen) - sum(isinstance(line, str) for line in self.lines)
 
@@ -143,7 +145,11 @@ class Workload:
         """Everything took effect once, and what cannot is a letter."""
         self.check_now()
         assert {id for (id,) in self.p.rows("SELECT id FROM payments")} == set(self.expected), "lost effects"
-        assert sorted(self.same_letter.get(line, line) for line, _ in self.p.letters()) == self.dead_lines
+        letters = sorted(self.same_letter.get(line, line) for line, _ in self.p.letters())
+        for line in self.may_be_two:
+            if letters.count(line) == 2:
+                letters.remove(line)
+        assert letters == self.dead_lines, (set(letters) ^ set(self.dead_lines), self.p.letters())
         assert self.p.value(f"SELECT count(*) FROM {self.unfinished} WHERE state <> 4") == 0, "something is left"
         order = [id for (id,) in self.p.rows("SELECT id FROM payments ORDER BY n")]
         for lane in {line["lane"] for line in self.lines if isinstance(line, dict)}:

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -607,6 +608,65 @@ static void f84_what_a_replaced_file_had_and_was_not_read_comes_first(void **sta
     expect_place(f, 0, "/2");
 }
 
+/* As SQLite has it; told by another process, because one's own locks are in nobody's way. */
+static int lock_whole(const char *path)
+{
+    const int fd = open(path, O_RDWR | O_CREAT, 0600);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_SETLK, &whole), 0);
+    return fd;
+}
+
+static bool is_locked(const char *path)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        _exit(fcntl(open(path, O_RDWR), F_SETLK, &whole) == 0 ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WEXITSTATUS(status) == 1;
+}
+
+/* By name, by inode, and by what is in them, files of the folder are looked at; a store among them keeps its locks. */
+static void f84_a_store_beside_the_source_keeps_its_locks(void **state)
+{
+    static const char *const names[] = {".db", ".1", ".db-shm", ".db-wal"};
+    fixture *f = *state;
+    once_error err;
+    char cursor[ONCE_PLACES_TEXT + 1];
+    int fds[4];
+    f->spec.source.follow = true;
+    write_file(f, "w", "H\nA1\n", 5);
+    assert_int_equal(start_at(f, "", "", &err), ONCE_OK);
+    fetch_all(f, 2);
+    cursor_behind(f, 1, cursor);
+    for (size_t i = 0; i < 4; i++) fds[i] = lock_whole(other_name(f, names[i]));
+    assert_int_equal(rename(f->path, other_name(f, ".gone")), 0); /* its inode is looked for in the folder */
+    write_file(f, "w", "C1\n", 3);
+    assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK);
+    unlink(other_name(f, ".gone"));
+    fetch_all(f, 1);
+    unlink(f->path); /* and now the copies are looked at */
+    assert_int_equal(start_at(f, cursor, cursor, &err), ONCE_OK);
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(is_locked(other_name(f, names[i])));
+        close(fds[i]);
+        unlink(other_name(f, names[i]));
+    }
+}
+
+static void f84_a_database_is_no_source(void **state)
+{
+    fixture *f = *state;
+    once_error err;
+    write_file(f, "w", "SQLite format 3\0rest", 20);
+    assert_int_equal(once_source_file.open(&f->spec, &f->env, &f->source, &err), ONCE_E_CONFIG);
+    assert_non_null(strstr(err.text, "is an SQLite database"));
+}
+
 static void f84_a_followed_file_is_waited_for(void **state)
 {
     fixture *f = *state;
@@ -738,6 +798,8 @@ int main(void)
         TEST(f84_a_finite_run_reads_the_rest_of_the_rotated_file_first),
         TEST(f84_a_rotated_file_is_found_by_its_inode_before_copies),
         TEST(f84_what_a_replaced_file_had_and_was_not_read_comes_first),
+        TEST(f84_a_store_beside_the_source_keeps_its_locks),
+        TEST(f84_a_database_is_no_source),
         TEST(f84_a_followed_file_is_waited_for),
         TEST(f84_a_path_that_cannot_be_read_is_said_once),
         TEST(f84_a_followed_pipe_without_a_writer_is_not_waited_for_in_open),

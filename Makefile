@@ -16,6 +16,10 @@ check: ## every test, with both compilers and the sanitizers
 	@tools/setup check
 	@/usr/bin/python3 tools/check
 
+check-all: ## the same, every test in the plain and in the sanitized build
+	@tools/setup check
+	@/usr/bin/python3 tools/check --all
+
 sim: ## the simulator alone
 	@tools/setup check
 	@/usr/bin/python3 tools/check --only sim
@@ -52,4 +56,4 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
 
-.PHONY: all demo check sim fuzz bench bench-full soak coverage install clean help
+.PHONY: all demo check check-all sim fuzz bench bench-full soak coverage install clean help

@@ -34,7 +34,7 @@ def check(monkeypatch):
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("once_check", loader))
     monkeypatch.setitem(sys.modules, "once_check", module)
     loader.exec_module(module)
-    module.options = types.SimpleNamespace(coverage=False, fast=True, only=None, list=False, fuzz_seconds=1)
+    module.options = types.SimpleNamespace(coverage=False, fast=True, all=False, only=None, list=False, fuzz_seconds=1)
     module.signal = types.SimpleNamespace(**{**vars(module.signal), "signal": lambda *_: None})  # ours stay
     module.run_build = lambda name: module.Report(f"build/{name}", [module.Test("build", "passed")], "", 0.0)
     module.start_servers = lambda stages: None

@@ -63,6 +63,7 @@ typedef struct once_exec_spec {
     const once_exec_variable *env; /* besides the fixed ones */
     size_t n_env;
     const once_outcome *exits; /* what each of the 256 exit codes means; NULL: once_exec_exit_usual */
+    bool unsafe;        /* a field of the message may stand where commands expect a program */
     bool stream;        /* a kept process that speaks one JSON line per message */
     uint32_t window;    /* stream: messages in flight in one process */
     uint32_t processes; /* stream: how many are kept */

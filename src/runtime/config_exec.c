@@ -35,43 +35,6 @@ static word_list words_of(once_bytes line, bool more)
     return list;
 }
 
-static bool is_interpreter(once_bytes command)
-{
-    static const char *const names[] = {"sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "python", "python3", "perl", "ruby", "node"};
-    const char *slash = memrchr(command.data, '/', command.len);
-    if (slash) command = (once_bytes){slash + 1, command.len - (size_t)(slash + 1 - command.data)};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (once__is_text(command, names[i])) return true;
-    return false;
-}
-
-/* "-c", "-ec", "-e": the program itself is the next argument. */
-static bool announces_program(once_bytes argument)
-{
-    if (argument.len < 2 || argument.data[0] != '-' || argument.data[1] == '-') return false;
-    return memchr(argument.data, 'c', argument.len) || memchr(argument.data, 'e', argument.len);
-}
-
-/* A field of a message inside a program is code that a stranger wrote. The program (or its file) is the first argument, or the one
- * behind an option that announces it; what comes behind the program is for the program. */
-static bool check_interpreter(once_config *config, const once_node *list, const once_template *const *argv)
-{
-    if (!is_interpreter(list->first->text)) return true;
-    const once_node *before = list->first;
-    size_t i = 1;
-    for (const once_node *item = before->next; item; before = item, item = item->next, i++) {
-        const bool literal = once_template_is_literal(argv[i]);
-        if ((literal && item->text.data[0] == '-') || (i > 1 && !announces_program(before->text))) continue;
-        if (literal) return true;
-        once_config_wrong(config, ONCE_E_CONFIG, item->line,
-                          "'exec' would run a field of the message as a program of '%s'; write the program without placeholders and "
-                          "pass the field behind it, as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"]",
-                          once_config_show(list->first->text).text);
-        return false;
-    }
-    return true;
-}
-
 static bool check_command(once_config *config, const once_node *list, const once_template *command)
 {
     const once_node *item = list->first;
@@ -127,7 +90,7 @@ bool once__config_exec(once_config *config, const once_config_field *field, cons
         argv[n] = read_argument(config, field, item);
         ok = argv[n++] && ok;
     }
-    if (!ok || !check_command(config, node, argv[0]) || !check_interpreter(config, node, argv)) return false;
+    if (!ok || !check_command(config, node, argv[0])) return false;
     exec->argv = argv;
     exec->n = n;
     return true;
@@ -302,8 +265,11 @@ const char once__config_commands[] =
     "value are nothing but bytes of one argument. A command without a `/` is looked up in `PATH`. Placeholders are filled with the\n"
     "values as they are, without the escapes of keys. A value at the beginning of an argument that begins with `-` would turn into\n"
     "an option, and makes a dead letter: write `--order=${/order_id}`. A field inside a program (`sh -c`, `python3 -c`...) would run\n"
-    "as code and is refused: pass it behind the program, as in `[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]`. Other users of the\n"
-    "machine can see the arguments of a command; the body and `env` they cannot.\n"
+    "as code and is refused: pass it behind the program, as in `[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]`. It is refused behind `-c`,\n"
+    "`-e`, `-E`, `-p`, `--eval`, `-exec` and their like wherever they stand, because `env`, `timeout`, `xargs`, `find` and many others run what\n"
+    "follows; `unsafe_arguments: true` allows it where these options mean something else. This is a guard against mistakes: a command of\n"
+    "your own that evaluates its arguments is not noticed. `once check` names each argument that carries text of a message. Other users\n"
+    "of the machine can see the arguments of a command; the body and `env` they cannot.\n"
     "\n"
     "With `mode: message` a process is started for each message. The body is its standard input, what it writes to standard output is\n"
     "the result that duplicates get (up to `result_max`), what it writes to standard error is shown to people as the reason when it\n"

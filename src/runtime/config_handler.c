@@ -76,6 +76,7 @@ static const struct {
     {"window", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"processes", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"env", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
+    {"unsafe_arguments", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"exit", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
     {"natural", ON(DEAD), "has no meaning with 'dead'"},
     {"unknown", ON(DEAD), "has no meaning with 'dead'"},
@@ -117,6 +118,14 @@ static void check_stream(once_config *config, const once_node *node, const once_
         if (found)
             once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' is for 'mode: stream'; add that, or remove it", of_stream[i]);
     }
+}
+
+static void check_exec(once_config *config, const once_node *node, const once__handler *handler)
+{
+    const once_node *exec = once_node_member(node, "exec");
+    check_stream(config, node, handler);
+    if (!handler->spec.exec.unsafe && handler->spec.exec.n > 0 && handler->mode != ONCE__MODE_STREAM)
+        (void)once__config_check_arguments(config, exec, &handler->spec.exec);
 }
 
 static bool is_here(once_bytes url) /* the store is in our own process */
@@ -177,7 +186,7 @@ static void read_handler(once_config *config, const once_node *root, const once_
     config->inherit = false;
     if (find_effect(config, node, h)) {
         check_fit(config, node, h);
-        if (h->effect == ONCE_EFFECT_EXEC) check_stream(config, node, &handler);
+        if (h->effect == ONCE_EFFECT_EXEC) check_exec(config, node, &handler);
         if (once_handler_external(h)) check_lease(config, root, node, pipeline->spec.store_url, h);
     }
     if (!h->key && !once_node_member(node, "key") && !once_node_member(root, "key"))

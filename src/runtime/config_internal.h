@@ -44,6 +44,7 @@ bool once__config_reference(once_config *config, const char *what, const once_no
 once_config_reader once__config_exec, once__config_env, once__config_exit;
 
 /* `exec` where one process serves many messages. */
+bool once__config_check_arguments(once_config *config, const once_node *exec, const once_exec_spec *spec); /* config_arguments.c */
 void once__config_check_stream(once_config *config, const once_node *exec, const once_exec_spec *spec);
 
 /* The section of the reference about commands. */

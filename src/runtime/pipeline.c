@@ -47,14 +47,29 @@ void once_pipeline_free(once_pipeline *pipeline)
     free(pipeline);
 }
 
-/* A password in it, or in the variable that libpq reads. A password file is libpq's own. */
-static bool url_has_secret(const char *url)
+/* Something in it is not shown. */
+static bool url_has_password(const char *url)
 {
     once_buf shown;
     once_buf_init(&shown, SIZE_MAX / 4);
     const bool hidden = !once__store_show(url, &shown) || strcmp(shown.data, url) != 0;
     once_buf_release(&shown);
-    return hidden || (strncmp(url, "postgres", 8) == 0 && getenv("PGPASSWORD"));
+    return hidden;
+}
+
+/* A password in it, or in the variable that libpq reads. A password file is libpq's own. */
+static bool url_has_secret(const char *url) { return url_has_password(url) || (strncmp(url, "postgres", 8) == 0 && getenv("PGPASSWORD")); }
+
+bool once__file_has_password(const once_pipeline *pipeline)
+{
+    bool has = url_has_password(pipeline->store_url);
+    for (size_t i = 0; i < pipeline->spec->n_handlers && !has; i++) {
+        const once_bytes url = pipeline->spec->handlers[i].sql_url;
+        char *text = url.len && !once_exec_is_reference(url) ? strndup(url.data, url.len) : NULL;
+        has = text && url_has_password(text);
+        free(text);
+    }
+    return has;
 }
 
 static bool handler_has_secret(const once_handler_spec *h)
@@ -505,6 +520,7 @@ static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *re
     find_lanes(pipeline->spec, report, user);
     find_retention(pipeline->spec, report, user);
     find_source(pipeline->spec, parts, report, user);
+    once__find_exposure(pipeline, report, user);
     if (!(parts->store->ops->bits & ONCE_STORE_LANES) && pipeline->spec->order)
         return once_fail(err, ONCE_E_CONFIG, "%.*s: 'order' needs a store with lanes", (int)pipeline->spec->file.len, pipeline->spec->file.data);
     return ONCE_OK;

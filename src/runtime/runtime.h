@@ -78,6 +78,10 @@ int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, o
 int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err);
 /* Whether a template that tells messages apart has ${coordinates}. */
 bool once__uses_coordinates(const once_spec *spec);
+bool once__file_has_password(const once_pipeline *pipeline); /* written out, not as a reference */
+
+/* exposure.c: for `once check`, what others may change, read or put among the arguments of commands. */
+void once__find_exposure(const once_pipeline *pipeline, once_finding *report, void *user);
 /* Compares the time of the store, the wall clock and the newest messages (clock.c): for `check`, and in one sentence when the time of
  * the store is in doubt. */
 int once__clock_check(once_pipeline *pipeline, once_store *store, once_finding *report, void *user, once_error *err);

@@ -477,29 +477,62 @@ static void f67_exec_is_a_list_and_not_a_command_line(void **state)
 static void f78_a_field_of_the_message_is_no_program(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {
-        "[sh, -c, \"charge ${/id}\"]", "[/bin/bash, -ec, \"charge ${/id}\", x]",  "[bash, -o, pipefail, -c, \"${/script}\"]",
-        "[sh, \"${/script}\"]",        "[python3, -c, \"print('${/id}')\"]",        "[perl, -ne, \"${/id}\"]",
-        "[sh, -e, -c, \"charge ${/id}\"]", "[sh, \"-c${/id}\"]",
+    static const struct { const char *exec, *runner; } wrong[] = {
+        {"[sh, -c, \"charge ${/id}\"]", "sh"},
+        {"[/bin/bash, -ec, \"charge ${/id}\", x]", "/bin/bash"},
+        {"[bash, -o, pipefail, -c, \"${/script}\"]", "bash"},
+        {"[sh, \"${/script}\"]", "sh"},
+        {"[python3, -c, \"print('${/id}')\"]", "python3"},
+        {"[perl, -ne, \"${/id}\"]", "perl"},
+        {"[sh, -e, -c, \"charge ${/id}\"]", "sh"},
+        {"[sh, \"-c${/id}\"]", "sh"},
+        {"[env, sh, -c, \"${/x}\"]", "sh"},
+        {"[env, -i, A=1, sh, \"${/x}\"]", "sh"},
+        {"[env, \"${/x}\"]", "env"},
+        {"[timeout, \"5\", bash, -lc, \"${/x}\"]", "bash"},
+        {"[nice, -n, \"5\", \"${/x}\"]", "nice"},
+        {"[xargs, -n1, sh, -c, \"${/x}\"]", "sh"},
+        {"[find, /tmp, -name, a, -exec, \"${/x}\", ;]", "find"},
+        {"[find, /tmp, -exec, sh, -c, \"${/x}\", ;]", "sh"},
+        {"[su, nobody, -c, \"${/x}\"]", "su"},
+        {"[ssh, host, \"charge ${/x}\"]", "ssh"},
+        {"[python3.11, -c, \"${/x}\"]", "python3.11"},
+        {"[/usr/bin/perl5.36, -E, \"${/x}\"]", "/usr/bin/perl5.36"},
+        {"[node, --eval, \"${/x}\"]", "node"},
+        {"[node, \"--eval=${/x}\"]", "node"},
+        {"[node, -p, \"${/x}\"]", "node"},
+        {"[./mine, --eval, \"${/x}\"]", "./mine"},
+        {"[./mine, a, -e, \"${/x}\"]", "./mine"},
+        {"[./mine, \"-c${/x}\"]", "./mine"},
+        {"[awk, \"${/x}\", file]", "awk"},
+        {"[grep, -c, \"${/id}\"]", "grep"},
+        {"[python3, charge.py, -e, \"${/id}\"]", "python3"},
     };
-    static const char *const shells[] = {"sh", "/bin/bash", "bash", "sh", "python3", "perl", "sh", "sh"};
-    char text[400], expected[400];
+    char text[400], expected[500];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: %s\n", wrong[i]);
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: %s\n", wrong[i].exec);
         (void)snprintf(expected, sizeof expected,
                        "p.yaml:6: 'exec' would run a field of the message as a program of '%s'; write the program without placeholders and pass the "
-                       "field behind it, as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"]",
-                       shells[i]);
+                       "field behind it, as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or say 'unsafe_arguments: true' when that is not so",
+                       wrong[i].runner);
         refused_once(text, expected);
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: %s\n  unsafe_arguments: true\n", wrong[i].exec);
+        once_arena arena = {0};
+        (void)loaded(&arena, text);
+        once_arena_release(&arena);
     }
-    once_arena arena = {0};
-    (void)loaded(&arena, HEAD "handler: {exec: [sh, -c, 'charge \"$1\"', sh, \"${/id}\"]}\n");
-    (void)loaded(&arena, HEAD "handler: {exec: [python3, charge.py, \"${/id}\", \"--to=${/to}\"]}\n");
-    (void)loaded(&arena, HEAD "handler: {exec: [python3, charge.py, -e, \"${/id}\"]}\n");
-    (void)loaded(&arena, HEAD "handler: {exec: [sh, -e, charge.sh, \"${/id}\"]}\n");
-    (void)loaded(&arena, HEAD "handler: {exec: [sh, -c, 'charge \"$@\"', sh, -c, \"${/id}\"]}\n");
-    (void)loaded(&arena, HEAD "handler: {exec: [grep, -c, \"${/id}\"]}\n");
-    once_arena_release(&arena);
+    refused_once(HEAD "handler:\n  callback: a\n  unsafe_arguments: true\n", "p.yaml:7: 'unsafe_arguments' is for 'exec'; remove it");
+    static const char *const fine[] = {
+        "[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[python3, charge.py, \"${/id}\", \"--to=${/to}\"]", "[sh, -e, charge.sh, \"${/id}\"]",
+        "[env, A=1, sh, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[timeout, 5s, ./charge, \"${/id}\"]", "[nice, ./charge, -account, \"${/id}\"]",
+        "[./charge, --price, \"${/id}\", -x, \"${/to}\"]", "[find, /tmp, -name, \"${/id}\"]", "[java, -jar, charge.jar, \"${/id}\"]",
+    };
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        once_arena arena = {0};
+        (void)snprintf(text, sizeof text, HEAD "handler: {exec: %s}\n", fine[i]);
+        (void)loaded(&arena, text);
+        once_arena_release(&arena);
+    }
 }
 
 static void f67_streams(void **state)

@@ -1,0 +1,92 @@
+/* What a pipeline shows to others, or lets them reach: files that others may change or read, and text of messages among the arguments
+ * of commands. For `once check`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+
+#include "base/banned.h"
+
+typedef struct exposure {
+    once_finding *report;
+    void *user;
+} exposure;
+
+static void warn(const exposure *x, const char *topic, const char *path, mode_t mode, const char *what)
+{
+    char text[700];
+    (void)snprintf(text, sizeof text, "'%.300s' (mode %04o) %s", path, (unsigned)(mode & 07777), what);
+    x->report(x->user, topic, text, true);
+}
+
+/* A file in a folder that others may write to can be replaced by them, unless the folder protects what is not theirs. */
+static void look_at_folder(const exposure *x, const char *topic, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+    struct stat st;
+    if (folder && stat(folder, &st) == 0 && (st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX))
+        warn(x, topic, folder, st.st_mode, "is a folder in which everybody may replace files; say chmod o-w");
+    free(folder);
+}
+
+static void look_at_pipeline(const exposure *x, const char *path, bool secret)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return;
+    if (st.st_uid != geteuid() && st.st_uid != 0) warn(x, "pipeline", path, st.st_mode, "belongs to another user, who decides what runs here");
+    if (st.st_mode & (S_IWGRP | S_IWOTH)) warn(x, "pipeline", path, st.st_mode, "may be changed by others, who decide then what runs here; say chmod go-w");
+    if (secret && (st.st_mode & (S_IRGRP | S_IROTH)))
+        warn(x, "pipeline", path, st.st_mode, "may be read by others, and there is a password in it; say chmod go-r, or write a reference: env:NAME or file:PATH");
+    look_at_folder(x, "pipeline", path);
+}
+
+static void look_at_secret(const exposure *x, once_bytes reference)
+{
+    struct stat st;
+    if (reference.len <= 5 || memcmp(reference.data, "file:", 5) != 0) return;
+    char *path = strndup(reference.data + 5, reference.len - 5);
+    if (path && stat(path, &st) == 0) {
+        if (st.st_mode & (S_IRGRP | S_IROTH)) warn(x, "secret", path, st.st_mode, "may be read by others; say chmod go-r");
+        if (st.st_mode & (S_IWGRP | S_IWOTH)) warn(x, "secret", path, st.st_mode, "may be changed by others; say chmod go-w");
+        look_at_folder(x, "secret", path);
+    }
+    free(path);
+}
+
+/* "password=file:PATH" of a URL. */
+static void look_at_url(const exposure *x, const char *url)
+{
+    const char *at = strstr(url, "password=file:");
+    if (at) look_at_secret(x, (once_bytes){at + 9, strcspn(at + 9, "&")});
+}
+
+static void look_at_handler(const exposure *x, const once_handler_spec *h)
+{
+    char topic[120], text[700];
+    const once_bytes name = h->type.len ? h->type : ONCE_BYTES("(all)");
+    (void)snprintf(topic, sizeof topic, "handler %.*s", name.len < 80 ? (int)name.len : 80, name.data);
+    for (size_t i = 0; i < h->exec.n_env; i++) look_at_secret(x, h->exec.env[i].value);
+    look_at_secret(x, h->sql_url);
+    for (size_t i = 0; i < h->exec.n; i++) {
+        const once_bytes argument = once_template_text(h->exec.argv[i]);
+        if (once_template_is_literal(h->exec.argv[i])) continue;
+        (void)snprintf(text, sizeof text, "argument %zu, '%.*s', carries text of the message: the command must not take it for a program, a path or an option, and"
+                       " other users of the machine can see it; standard input is safer", i, argument.len < 200 ? (int)argument.len : 200, argument.data);
+        x->report(x->user, topic, text, true);
+    }
+}
+
+void once__find_exposure(const once_pipeline *pipeline, once_finding *report, void *user)
+{
+    const exposure x = {report, user};
+    const once_spec *spec = pipeline->spec;
+    char *path = strndup(spec->file.data, spec->file.len);
+    if (path) look_at_pipeline(&x, path, once__file_has_password(pipeline));
+    free(path);
+    look_at_secret(&x, spec->salt);
+    look_at_url(&x, pipeline->store_url);
+    for (size_t i = 0; i < spec->n_handlers; i++) look_at_handler(&x, &spec->handlers[i]);
+}

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#define ONCE_BOM "\xef\xbb\xbf" /* what some editors put before the first character of a text */
+
 static inline bool once_ascii_is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 static inline char once_ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 static inline bool once_ascii_is_letter(char c) { return once_ascii_lower(c) >= 'a' && once_ascii_lower(c) <= 'z'; }

@@ -89,6 +89,20 @@ static int refuse_word(const char *word, size_t len, once_error *err)
     return ONCE_OK;
 }
 
+/* Settings of the session by way of a function. */
+static int refuse_setting(once_error *err)
+{
+    return once_fail(err, ONCE_E_CONFIG, "'set_config' is not allowed in an effect: the connection's settings are once's; put SET into a function of your own");
+}
+
+/* U&"\006fnce_entry" would be a name of ours that nobody sees. */
+static int refuse_escaped_name(once_error *err)
+{
+    return once_fail(err, ONCE_E_CONFIG, "names with escapes (U&\"...\") are not allowed in an effect; write the name as it is");
+}
+
+static bool is_set_config(const char *word, size_t len) { return once_ascii_is(word, len, "set_config"); }
+
 static int refuse_ours(const char *word, size_t len, once_error *err)
 {
     return once_fail(err, ONCE_E_CONFIG, "'%.*s' belongs to once; use other names than 'once_...'", (int)(len < 60 ? len : 60), word);
@@ -104,6 +118,10 @@ static int scan(scanner *s, size_t *statements, once_error *err)
         const size_t left = (size_t)(s->end - s->at);
         if (once_ascii_is_space(c)) {
             copy(s, s->at + 1);
+            continue;
+        }
+        if (!begun && left >= 3 && memcmp(s->at, ONCE_BOM, 3) == 0) {
+            copy(s, s->at + 3);
             continue;
         }
         if (c == ';') {
@@ -130,6 +148,8 @@ static int scan(scanner *s, size_t *statements, once_error *err)
             const int rc = first ? refuse_word(s->at, len, err) : ONCE_OK;
             if (rc != ONCE_OK) return rc;
             if (is_ours(s->at, len)) return refuse_ours(s->at, len, err);
+            if (is_set_config(s->at, len)) return refuse_setting(err);
+            if (len == 1 && (c == 'u' || c == 'U') && s->end - end >= 2 && end[0] == '&' && end[1] == '"') return refuse_escaped_name(err);
             const bool escapes = len == 1 && (c == 'e' || c == 'E') && end < s->end && *end == '\'';
             copy(s, end);
             if (escapes) copy(s, quoted_end(s, true));
@@ -137,6 +157,7 @@ static int scan(scanner *s, size_t *statements, once_error *err)
             copy(s, quoted_end(s, false));
         } else if (c == '"') {
             const char *end = quoted_end(s, false);
+            if (end - s->at > 2 && is_set_config(s->at + 1, (size_t)(end - s->at - 2))) return refuse_setting(err);
             if (is_ours(s->at + 1, (size_t)(end - s->at - 1))) return refuse_ours(s->at + 1, (size_t)(end - s->at - 2), err);
             copy(s, end);
         } else if (c == '$' && dollar_end(s)) {
@@ -266,6 +287,8 @@ static int look_for_deferrable(once_pg *pg, once_error *err)
 static int keep_types(once_pg_stmt *stmt, const PGresult *described, once_error *err)
 {
     const int n = PQnparams(described);
+    if (stmt->types && n != stmt->stmt.params) /* the server reads strings differently now (standard_conforming_strings) */
+        return once_fail(err, ONCE_E_CONFIG, "the database found %d parameters in a statement, and finds %d since it was connected to again", stmt->stmt.params, n);
     unsigned *types = calloc((size_t)n + 1, sizeof *types);
     if (!types) return no_memory(err);
     for (int i = 0; i < n; i++) types[i] = PQparamtype(described, i);

@@ -319,7 +319,8 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     }
     db->busy_ms = options->busy_ms;
     sqlite3_busy_handler(db->handle, on_busy, db);
-    code = sqlite3_set_authorizer(db->handle, authorize, db);
+    code = sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL); /* no statement can damage the file, whatever gets past the authorizer */
+    if (code == SQLITE_OK) code = sqlite3_set_authorizer(db->handle, authorize, db);
     if (code == SQLITE_OK && !options->readonly && sqlite3_db_readonly(db->handle, "main") == 1) code = SQLITE_READONLY;
     if (code != SQLITE_OK) {
         int status = fail_at(path, code, sqlite3_errmsg(db->handle), err);

@@ -271,13 +271,28 @@ static int check_first_word(once_bytes word, once_error *err)
     return ONCE_OK;
 }
 
+/* E'it\'s': PostgreSQL's string in which a backslash takes the next character with it. SQLite has none. */
+static int read_escaped(lexer *lex, once_error *err)
+{
+    for (size_t at = lex->at + 1; at < lex->text.len; at++) {
+        if (lex->text.data[at] == '\\') {
+            at++;
+        } else if (lex->text.data[at] == '\'') {
+            copy_to(lex, at + 1);
+            return ONCE_OK;
+        }
+    }
+    return once_fail(err, ONCE_E_USAGE, "string that begins with E' has no end; close it with '");
+}
+
 static int read_word(lexer *lex, bool first, once_error *err)
 {
     size_t end = lex->at;
     while (end < lex->text.len && is_word(lex->text.data[end])) end++;
-    int rc = first ? check_first_word(slice(lex, lex->at, end), err) : ONCE_OK;
+    const once_bytes word = slice(lex, lex->at, end);
+    const int rc = first ? check_first_word(word, err) : ONCE_OK;
     copy_to(lex, end);
-    return rc;
+    return rc == ONCE_OK && once_ascii_is(word.data, word.len, "e") && peek(lex, 0) == '\'' ? read_escaped(lex, err) : rc;
 }
 
 static int read_token(lexer *lex, once_error *err)
@@ -310,7 +325,9 @@ static int read_token(lexer *lex, once_error *err)
 static int read_next(lexer *lex, once_error *err)
 {
     char c = peek(lex, 0);
-    if (c == '-' && peek(lex, 1) == '-') {
+    if (!lex->begun && lex->text.len - lex->at >= 3 && memcmp(lex->text.data + lex->at, ONCE_BOM, 3) == 0) {
+        lex->at += 3;
+    } else if (c == '-' && peek(lex, 1) == '-') {
         skip_line(lex);
     } else if (c == '/' && peek(lex, 1) == '*') {
         return skip_comment(lex, err);

@@ -11,6 +11,16 @@
 
 /* --- the statements --- */
 
+/* Where strings and comments end is read by us and by the database; if that differs, a value would be bound to nothing, or nothing to
+ * a parameter. */
+static int compare_params(const once_sql_statement *statement, const once_stmt *prepared, once_error *err)
+{
+    const int theirs = once_stmt_params(prepared);
+    if ((size_t)theirs == statement->n) return ONCE_OK;
+    return once_fail(err, ONCE_E_CONFIG, "the database finds %d parameter%s in the statement, and once finds %zu; look at quotes, backslashes and comments in it",
+                     theirs, theirs == 1 ? "" : "s", statement->n);
+}
+
 int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out, once_error *err)
 {
     once_stmt **statements = calloc(handler->n_statements, sizeof *statements);
@@ -18,7 +28,8 @@ int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_
     for (size_t i = 0; i < handler->n_statements; i++) {
         const once_sql_statement *statement = &handler->statements[i];
         once_error why;
-        const int rc = once_db_prepare(db, statement->sql, &statements[i], &why);
+        int rc = once_db_prepare(db, statement->sql, &statements[i], &why);
+        if (rc == ONCE_OK) rc = compare_params(statement, statements[i], &why);
         if (rc == ONCE_OK) continue;
         once_sql_close(handler, statements);
         return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line, why.text);

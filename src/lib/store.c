@@ -12,7 +12,7 @@
 
 #include "base/banned.h"
 
-enum { LEASE_MS = 30000, ATTEMPTS = 12, BACKOFF_MIN_MS = 200, BACKOFF_MAX_MS = 60000, RESULT_MAX = 64 << 10 };
+enum { LEASE_MS = 30000, ATTEMPTS = 12, BACKOFF_MIN_MS = 200, BACKOFF_MAX_MS = 60000, RESULT_MAX = 64 << 10, RESULT_MOST = 1 << 30 };
 #define REMEMBER_MS (INT64_C(7) * 24 * 3600 * 1000)
 
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a delivery"); }
@@ -112,6 +112,7 @@ int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
     if (!t.backoff_max_ms) t.backoff_max_ms = t.backoff_min_ms > BACKOFF_MAX_MS ? t.backoff_min_ms : BACKOFF_MAX_MS;
     if (t.backoff_min_ms > t.backoff_max_ms) return once_fail(err, ONCE_E_USAGE, "backoff_min_ms is above backoff_max_ms");
     if (!t.result_max) t.result_max = RESULT_MAX;
+    if (t.result_max > RESULT_MOST) return once_fail(err, ONCE_E_USAGE, "result_max is above 1 GiB");
     if (t.idempotency_salt.len && !once_salt_fits(t.idempotency_salt))
         return once_fail(err, ONCE_E_USAGE, "idempotency_salt is shorter than %u bytes, or only white space", ONCE_SALT_MIN);
     *out = t;
@@ -144,6 +145,17 @@ static int fingerprint(once_secret secret, once_bytes content, once_request *r, 
     return ONCE_OK;
 }
 
+static bool points_nowhere(once_bytes bytes) { return bytes.len > 0 && !bytes.data; }
+
+/* Lengths without bytes. */
+static int check_bytes(const once_scope *scope, const once_delivery *d, once_error *err)
+{
+    const once_bytes all[] = {scope->consumer, scope->tenant, scope->operation, d->key, d->body, d->content, d->type, d->headers, d->place, d->point};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (points_nowhere(all[i])) return once_fail(err, ONCE_E_USAGE, "a scope or a delivery has bytes with a length and no address");
+    return ONCE_OK;
+}
+
 int once__plan_make(const once_store *store, const once_scope *scope, const once_delivery *delivery, once_arena *arena,
                     once_plan *out, once_error *err)
 {
@@ -151,6 +163,7 @@ int once__plan_make(const once_store *store, const once_scope *scope, const once
     if (!scope || !delivery) return once_fail(err, ONCE_E_USAGE, "a scope and a delivery are needed");
     int rc = read_sized("once_delivery", delivery, delivery->size, &d, sizeof d, err);
     *out = (once_plan){.scope = *scope};
+    if (rc == ONCE_OK) rc = check_bytes(scope, &d, err);
     if (rc == ONCE_OK) rc = once__terms_read(d.terms, &out->terms, err);
     if (rc != ONCE_OK) return rc;
     if (scope->consumer.len == 0) return once_fail(err, ONCE_E_USAGE, "the scope has no consumer");
@@ -263,6 +276,7 @@ int once_claim(once_store *store, const once_scope *scope, const once_delivery *
 {
     once_arena arena = {0};
     if (!store || (n && (!deliveries || !tickets))) return once_fail(err, ONCE_E_USAGE, "once_claim needs a store, deliveries and tickets");
+    if (n == 0) return ONCE_OK;
     const int rc = claim_in(store, scope, deliveries, n, tickets, &arena, err);
     once_arena_release(&arena);
     return rc;
@@ -272,6 +286,7 @@ int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t
 {
     if (!store || (n && (!tickets || !ours))) return once_fail(err, ONCE_E_USAGE, "once_extend needs a store, tickets and a place for answers");
     if (lease_ms <= 0) return once_fail(err, ONCE_E_USAGE, "a lease must be longer than 0 ms");
+    if (n == 0) return ONCE_OK;
     once_arena arena = {0};
     once_request *requests = once_arena_new(&arena, once_request, n);
     const once_request **pointers = once_arena_alloc(&arena, n * sizeof *pointers);
@@ -306,6 +321,8 @@ static int read_ending(const once_ticket *ticket, const once_ending *ending, onc
         return once_fail(err, ONCE_E_USAGE, "a ticket that did not answer RUN cannot be settled");
     if ((unsigned)ending->outcome >= ONCE_OUTCOMES || ending->delay_ms < 0)
         return once_fail(err, ONCE_E_USAGE, "an ending with an unknown outcome or a negative delay");
+    if (points_nowhere(ending->result) || points_nowhere(ending->reason))
+        return once_fail(err, ONCE_E_USAGE, "an ending has bytes with a length and no address");
     *out = (once_settlement){.outcome = ending->outcome,
                              .result = ending->result,
                              .reason = ending->reason,
@@ -324,6 +341,7 @@ int once_settle(once_store *store, const once_ticket *tickets, const once_ending
 {
     if (!store || (n && (!tickets || !endings || !applied)))
         return once_fail(err, ONCE_E_USAGE, "once_settle needs a store, tickets, endings and a place for answers");
+    if (n == 0) return ONCE_OK;
     once_arena arena = {0};
     once_request *requests = once_arena_new(&arena, once_request, n);
     once_settlement *settlements = once_arena_new(&arena, once_settlement, n);

@@ -208,6 +208,18 @@ def test_f78_statements_that_are_not_the_users(tmp_path, sql, word):
     assert ended.status == 2 and word.lower() in ended.err.lower(), ended
 
 
+def test_f78_parameters_in_strings_and_comments_are_none(tmp_path):
+    """Ours and the server's reading of a statement are compared before the first message: it was an abort at the first one."""
+    p = PostgresPipeline(tmp_path, "key: \"${/id}\"\nhandler:\n  sql:\n    - INSERT INTO notes VALUES (:id, E'it\\'s :v o\\'clock')\n", "CREATE TABLE notes(id text, what text)")
+    p.write({"id": "1"})
+    counts(p.run(status=0), received=1, done=1)
+    assert p.rows("SELECT id, what FROM notes") == [("1", "it's :v o'clock")]
+    p.configure("key: \"${/id}\"\nhandler:\n  sql:\n    - INSERT INTO notes VALUES (:id, '') /* a /* nested */ :v */\n")
+    for verb in ("check", "run"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 2 and "the database finds 1 parameter in the statement, and once finds 2" in ended.err, ended
+
+
 def test_a_script_that_would_commit_is_refused(tmp_path):
     p = PostgresPipeline(tmp_path, CONFIG + "init: \"CREATE TABLE x(n int); COMMIT; DROP TABLE total\"\n", TABLES)
     ended = p.once("check", p.name)

@@ -123,6 +123,9 @@ static void f78_no_back_doors(void **state)
     once_arena arena = {0};
     assert_int_equal(store->ops->fact_get(store, "x", &value, &arena, &err), ONCE_OK); /* the store is unharmed */
     once_arena_release(&arena);
+    int defensive = 0;
+    sqlite3_db_config(((once_sqlite_db *)db)->handle, SQLITE_DBCONFIG_DEFENSIVE, -1, &defensive);
+    assert_int_equal(defensive, 1);
 }
 
 /* Runs one statement with the values in a transaction of its own. */

@@ -1295,9 +1295,43 @@ static void f21_wrong_use_is_refused(void **state)
     f->terms.lease_ms = -1;
     assert_int_equal(once_handle(f->store, &f->scope, &d, charge, &g, &v, &f->err), ONCE_E_USAGE);
     f->terms.lease_ms = 0;
+    f->terms.result_max = SIZE_MAX;
+    assert_int_equal(once_handle(f->store, &f->scope, &d, charge, &g, &v, &f->err), ONCE_E_USAGE);
+    f->terms.result_max = 0;
+    once_bytes *const places[] = {&d.key, &d.body, &d.content, &d.type, &d.headers, &d.place, &d.point, &f->scope.tenant, &f->scope.operation};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const once_bytes was = *places[i];
+        *places[i] = (once_bytes){NULL, 5};
+        assert_int_equal(once_handle(f->store, &f->scope, &d, charge, &g, &v, &f->err), ONCE_E_USAGE);
+        *places[i] = was;
+    }
+    assert_int_equal(once_handle(f->store, NULL, &d, charge, &g, &v, &f->err), ONCE_E_USAGE);
+    assert_int_equal(once_handle(f->store, &f->scope, NULL, charge, &g, &v, &f->err), ONCE_E_USAGE);
     f->scope.consumer.len = 0;
     assert_int_equal(once_handle(f->store, &f->scope, &d, charge, &g, &v, NULL), ONCE_E_USAGE);
     assert_int_equal(g.calls, 0);
+}
+
+/* Nothing to do is fine, whatever the addresses are; something to do at no address is not. */
+static void f21_no_items_at_no_address(void **state)
+{
+    fixture *f = *state;
+    bool flag = false;
+    open_real(f);
+    once_delivery d = delivery(f, "p1", "x");
+    once_ticket ticket = {0};
+    assert_int_equal(once_extend(f->store, NULL, 0, 1000, NULL, &f->err), ONCE_OK);
+    assert_int_equal(once_settle(f->store, NULL, NULL, 0, NULL, &f->err), ONCE_OK);
+    assert_int_equal(once_claim(f->store, &f->scope, NULL, 0, NULL, &f->err), ONCE_OK);
+    assert_int_equal(once_extend(f->store, NULL, 1, 1000, &flag, &f->err), ONCE_E_USAGE);
+    assert_int_equal(once_settle(f->store, NULL, NULL, 1, &flag, &f->err), ONCE_E_USAGE);
+    assert_int_equal(once_claim(f->store, &f->scope, &d, 1, NULL, &f->err), ONCE_E_USAGE);
+    assert_int_equal(once_claim(f->store, NULL, &d, 1, &ticket, &f->err), ONCE_E_USAGE);
+    assert_int_equal(once_claim(f->store, &f->scope, &d, 1, &ticket, &f->err), ONCE_OK);
+    assert_int_equal(once_settle(f->store, &ticket, &(once_ending){.outcome = ONCE_DONE, .result = {NULL, 3}}, 1, &flag, &f->err), ONCE_E_USAGE);
+    assert_int_equal(once_settle(f->store, &ticket, &(once_ending){.outcome = ONCE_DONE}, 1, &flag, &f->err), ONCE_OK);
+    assert_true(flag);
+    once_ticket_release(&ticket, 1);
 }
 
 int main(void)
@@ -1339,6 +1373,7 @@ int main(void)
         TEST(f76_chaos_of_a_failing_store_and_a_failing_effect_is_one_success),
         TEST(f82_the_idempotency_key_is_not_the_stores),
         TEST(f21_wrong_use_is_refused),
+        TEST(f21_no_items_at_no_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

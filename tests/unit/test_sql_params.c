@@ -117,6 +117,12 @@ static void quotes_and_comments_stay(void **state)
     becomes("SELECT x'00', :a /* ' */, :b", "SELECT x'00', ?1 /* ' */, ?2", "/a /b");
     becomes("SELECT a-:a--:b\n,:c", "SELECT a-?1--:b\n,?2", "/a /c");
     unchanged("SELECT foo$1, a$b, 1 - -1, a / b, a * b, json -> '$.a' ->> 0");
+    unchanged("SELECT E'it\\'s :v o\\'clock', e'\\\\'");
+    becomes("SELECT E'it\\'s :v', :a", "SELECT E'it\\'s :v', ?1", "/a");
+    becomes("SELECT e, 'x\\', :a", "SELECT e, 'x\\', ?1", "/a");
+    becomes("\xef\xbb\xbfSELECT :a", "SELECT ?1", "/a");
+    refused("SELECT E'it\\'", "string that begins with E' has no end; close it with '");
+    refused("\xef\xbb\xbf" "COMMIT", "statement cannot be 'COMMIT': transaction and connection belong to once; remove it");
     unchanged("SELECT a @ b");
     unchanged("SELECT a # b");
 }

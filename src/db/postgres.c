@@ -142,6 +142,18 @@ static bool cut_schema(char *url, char out[ONCE_PG_NAME])
     return n > 0 && out[n] == '\0';
 }
 
+/* A password with '@' or '/' in it, written as it is, ends up in the host, the port or the database: whatever libpq says then shows it. */
+static bool is_misread(const PQconninfoOption *options)
+{
+    bool misread = false;
+    for (; options->keyword; options++) {
+        const char *value = options->val ? options->val : "";
+        if (strcmp(options->keyword, "port") == 0) misread |= value[strspn(value, "0123456789,")] != '\0';
+        if (strcmp(options->keyword, "host") == 0 || strcmp(options->keyword, "dbname") == 0) misread |= strchr(value, '@') != NULL;
+    }
+    return misread;
+}
+
 int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out, once_error *err)
 {
     once_pg *pg = calloc(1, sizeof *pg);
@@ -177,7 +189,12 @@ int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, onc
         once__pg_free(pg);
         return ONCE_E_CONFIG;
     }
+    const bool misread = is_misread(options);
     PQconninfoFree(options);
+    if (misread) {
+        once__pg_free(pg);
+        return once_fail(err, ONCE_E_CONFIG, "'postgres:...' cannot be read; write '@', ':' and '/' in a user or password as %%40, %%3A and %%2F, and a number as port");
+    }
     *out = pg;
     return ONCE_OK;
 }

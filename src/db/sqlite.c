@@ -12,7 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+
+#include "base/errno_text.h"
 
 #include "base/banned.h"
 
@@ -248,6 +251,16 @@ static int authorize(void *self, int action, const char *a, const char *b, const
 
 /* ---- connection ---- */
 
+static bool has_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+    struct stat st;
+    const bool has = folder && stat(folder, &st) == 0 && S_ISDIR(st.st_mode);
+    free(folder);
+    return has;
+}
+
 static int open_failed(const char *path, sqlite3 *handle, int code, const once_sqlite_options *options, once_error *err)
 {
     int no = handle ? sqlite3_system_errno(handle) : 0;
@@ -263,8 +276,10 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
         return once_fail(err, ONCE_E_CONFIG, "file '%s': is a folder; name a file in it", path);
     if (no == ENOENT && !options->create)
         return once_fail(err, ONCE_E_NO_STORE, "file '%s': does not exist; check the path, or let `once run` make it", path);
-    if (no == ENOENT || no == ENOTDIR)
+    if ((no == ENOENT || no == ENOTDIR) && !has_folder(path))
         return once_fail(err, ONCE_E_CONFIG, "file '%s': its folder does not exist; make the folder first", path);
+    if (no == ENOENT || no == ENOTDIR)
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': cannot be made in its folder: %s; name another one", path, once_errno_text(no));
     return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': cannot be opened; check the path and the permissions", path);
 }
 

@@ -132,12 +132,11 @@ static bool check_store(once_config *config, int line, once_bytes url, size_t co
             once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; did you mean '%s:'?", once_config_show(name).text,
                               near);
         else
-            once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; write sqlite:PATH or memory",
-                              once_config_show(name).text);
+            once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; write %s", once_config_show(name).text, once__store_kinds());
         return false;
     }
     if (!once__store_find(name.data, name.len)) {
-        once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; use sqlite:PATH", schemes[i]);
+        once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; write %s", schemes[i], once__store_kinds());
         return false;
     }
     if (once__is_text(name, "memory") && rest.len > 0) {
@@ -158,6 +157,10 @@ static bool read_store(once_config *config, const once_config_field *field, cons
     if (!once_config_scalar(config, field, node, &url)) return false;
     if (once__is_text(url, "memory")) url = ONCE_BYTES("memory:"); /* whose colon YAML takes only in quotes */
     const char *colon = url.len > 0 ? memchr(url.data, ':', url.len) : NULL;
+    if (!colon && (memchr(url.data, '@', url.len) || memchr(url.data, '=', url.len))) { /* a password may be in it */
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store' must be a URL; write 'store: postgres://USER@HOST:PORT/DATABASE'");
+        return false;
+    }
     if (!colon) {
         once_config_shown shown = once_config_show(url);
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store' must be a URL, not '%s'; write 'store: sqlite:%s'", shown.text,

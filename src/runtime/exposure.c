@@ -56,6 +56,15 @@ static void look_at_secret(const exposure *x, once_bytes reference)
     free(path);
 }
 
+/* Bodies and results are in it. One that was made by us is ours alone; one that was there before may be anybody's. */
+static void look_at_store(const exposure *x, const char *url)
+{
+    struct stat st;
+    if (strncmp(url, "sqlite:", 7) != 0 || stat(url + 7, &st) != 0) return;
+    if (st.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
+        warn(x, "store", url + 7, st.st_mode, "may be read or changed by others, and has bodies of messages in it; say chmod go-rw");
+}
+
 /* "password=file:PATH" of a URL. */
 static void look_at_url(const exposure *x, const char *url)
 {
@@ -88,5 +97,6 @@ void once__find_exposure(const once_pipeline *pipeline, once_finding *report, vo
     free(path);
     look_at_secret(&x, spec->salt);
     look_at_url(&x, pipeline->store_url);
+    look_at_store(&x, pipeline->store_url);
     for (size_t i = 0; i < spec->n_handlers; i++) look_at_handler(&x, &spec->handlers[i]);
 }

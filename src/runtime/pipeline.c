@@ -332,14 +332,14 @@ static void find_store(const once_pipeline *pipeline, once_store *store, once_fi
     char settings[400];
     once_buf_init(&text, 1000);
     once__store_show(pipeline->store_url, &text);
-    once_buf_puts(&text, ":");
+    if (strcmp(pipeline->store_url, "memory:") != 0) once_buf_puts(&text, ":");
     for (size_t i = 0; i < sizeof store_bits / sizeof *store_bits; i++)
         if (store->ops->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
     if (text.len) text.data[text.len - 1] = 0;
     report(user, "store", text.data ? text.data : "", false);
     if (once__keeps(store)) find_identity(pipeline, store, report, user);
     if (!(store->ops->bits & ONCE_STORE_DURABLE))
-        report(user, "store", "nothing is kept: after a restart every message is new again; use 'sqlite:PATH' for real work", true);
+        report(user, "store", "nothing is kept: after a restart every message is new again; use a store that lasts for real work", true);
     if (store->ops->describe) {
         store->ops->describe(store, settings, sizeof settings);
         report(user, "store", settings, false);
@@ -349,10 +349,10 @@ static void find_store(const once_pipeline *pipeline, once_store *store, once_fi
 }
 
 /* "fenced: never lost; ...": the mode of a handler, and what it means. */
-static void promise_of(const once_spec *spec, const once_handler_spec *h, char *out, size_t size)
+static void promise_of(const once_spec *spec, const once_handler_spec *h, bool durable, char *out, size_t size)
 {
     const bool external = once_handler_external(h);
-    const char *kept = external ? "never lost" : "effect and outcome commit in one transaction";
+    const char *kept = !durable ? "everything is forgotten with the process" : external ? "never lost" : "effect and outcome commit in one transaction";
     const char *end = "";
     if (h->natural)
         kept = spec->version ? "only the version of its lane is remembered: an older one is stale, an equal one runs again"
@@ -448,7 +448,7 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
         if (h->effect == ONCE_EFFECT_DEAD) {
             snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len, h->dead_reason.data);
         } else {
-            promise_of(spec, h, promise, sizeof promise);
+            promise_of(spec, h, parts->store->ops->bits & ONCE_STORE_DURABLE, promise, sizeof promise);
             describe_external(h, external, sizeof external);
             snprintf(text, sizeof text, "%s; %soperation %.*s, key %.*s, %s%s%slease %s, %s", promise, external,
                      (int)h->operation.len, h->operation.data, key.len < 120 ? (int)key.len : 120, key.data,

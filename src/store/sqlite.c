@@ -11,6 +11,7 @@
  * for itself); when a transaction begins and the mark is not the one that memory was filled or written with, nothing in
  * memory is trusted any more. Two connections with the same N only make each other read more often. */
 #include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1180,13 +1181,17 @@ int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options
 
 /* Bodies and results are nobody else's to read. SQLite gives its other files the mode of this one. When it is there
  * already, or cannot be made, SQLite is the one to say so. */
-static void make_private(const once_env *env, const char *path)
+static int make_private(const once_env *env, const char *path, once_error *err)
 {
-    if (strcmp(path, ":memory:") == 0) return;
+    struct stat st;
+    if (strcmp(path, ":memory:") == 0) return ONCE_OK;
     const int fd = env->open(env->self, path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd < 0) return;
+    if (fd < 0 && errno == EEXIST && stat(path, &st) != 0 && errno == ENOENT)
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': is a symbolic link to nothing; name the file that is to be made, or remove the link", path);
+    if (fd < 0) return ONCE_OK;
     (void)fchmod(fd, 0600); /* the umask may have taken even that */
     env->close(env->self, fd);
+    return ONCE_OK;
 }
 
 int once__sqlite_store_open(const char *path, const once_store_options *options, const once_settled_limits *limits,
@@ -1202,8 +1207,8 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
                                      .readonly = options->readonly,
                                      .vfs = options->sqlite_vfs,
                                      .busy_ms = options->busy_ms ? options->busy_ms : BUSY_MS_DEFAULT};
-    if (how.create && !how.readonly && !how.vfs) make_private(q->shelf.store.env, path);
-    int rc = once__sqlite_open(path, &how, &q->db, err);
+    int rc = how.create && !how.readonly && !how.vfs ? make_private(q->shelf.store.env, path, err) : ONCE_OK;
+    if (rc == ONCE_OK) rc = once__sqlite_open(path, &how, &q->db, err);
     if (rc == ONCE_OK) once__sqlite_watch(q->db, options->patience);
     if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, q->shelf.store.env, options->readonly, how.busy_ms, err);
     if (rc == ONCE_OK && once__sum_register(q->db->handle) != SQLITE_OK) rc = once__sqlite_fail(q->db, SQLITE_NOMEM, err);

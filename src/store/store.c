@@ -21,6 +21,18 @@ static const once_store_ops *const drivers[] = {
 #endif
 };
 
+const char *once__store_kinds(void)
+{
+    return "sqlite:PATH, "
+#ifdef ONCE_WITH_POSTGRES
+           "postgres://HOST/DATABASE, "
+#endif
+#ifdef ONCE_WITH_REDIS
+           "redis://HOST, "
+#endif
+           "or memory for a try";
+}
+
 /* Known from the documentation, so the answer should not be "unknown". */
 static const char *const elsewhere[] = {"ledger", "postgres", "postgresql", "redis", "rediss", "dynamodb"};
 
@@ -41,13 +53,15 @@ const once_store_ops *once__store_find(const char *scheme, size_t len)
 int once__store_open(const char *url, const once_store_options *options, once_store **out, once_error *err)
 {
     const size_t len = strcspn(url, ":");
+    if (url[len] != ':' && (strchr(url, '@') || strchr(url, '='))) /* a password may be in it */
+        return once_fail(err, ONCE_E_USAGE, "the store has no scheme; write %s", once__store_kinds());
     if (url[len] != ':') return once_fail(err, ONCE_E_USAGE, "store '%s' has no scheme; write 'sqlite:%s'", url, url);
     const once_store_ops *ops = once__store_find(url, len);
     if (ops) return ops->open(url + len + 1, options, out, err);
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strlen(elsewhere[i]) == len && memcmp(elsewhere[i], url, len) == 0)
-            return once_fail(err, ONCE_E_UNSUPPORTED, "stores of kind '%s:' are not in this build; 'sqlite:PATH' is", elsewhere[i]);
-    return once_fail(err, ONCE_E_USAGE, "unknown store '%.*s:'; 'sqlite:PATH' is the usual one", (int)len, url);
+            return once_fail(err, ONCE_E_UNSUPPORTED, "stores of kind '%s:' are not in this build; write %s", elsewhere[i], once__store_kinds());
+    return once_fail(err, ONCE_E_USAGE, "unknown store '%.*s:'; write %s", len < 40 ? (int)len : 40, url, once__store_kinds());
 }
 
 void once__store_sign(once_store *store)

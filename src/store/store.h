@@ -251,6 +251,7 @@ int once__store_open(const char *url, const once_store_options *options, once_st
 void once__store_sign(once_store *store);
 /* The URL as it may be shown: a password in it is not. */
 bool once__store_show(const char *url, once_buf *out);
+const char *once__store_kinds(void); /* how the stores of this build are written, for whoever wrote something else */
 const once_store_ops *once__store_find(const char *scheme, size_t len);
 const once_store_ops *const *once__store_list(size_t *n);
 /* Whether the letter is of the death that the entry is in, and not of one before it was forgotten and made anew. */

@@ -1,4 +1,4 @@
-"""What `once check` says about files that others may change or read, and about text of messages among arguments."""
+"""Files that others may change or read, text of messages among arguments, and passwords in what is said."""
 
 import os
 
@@ -70,3 +70,54 @@ def test_text_of_a_message_among_the_arguments(tmp_path):
     p = commands(tmp_path / "without", arguments=", plain")
     p.write()
     assert said(p, "handler (all)") == []
+
+
+def test_a_store_that_others_may_read(tmp_path):
+    p = commands(tmp_path)
+    p.write()
+    p.execute("CREATE TABLE was_here(n)")
+    os.chmod(p.database, 0o644)
+    assert "'store.db' (mode 0644) may be read or changed by others" in said(p, "store")[0]
+    os.chmod(p.database, 0o600)
+    assert said(p, "store") == []
+
+
+def test_f97_a_store_is_not_made_behind_a_link_to_nothing(tmp_path):
+    p = commands(tmp_path)
+    p.write({"id": 1})
+    os.symlink("elsewhere.db", p.database)
+    before = os.umask(0)
+    try:
+        for verb in ("check", "run"):
+            ended = p.once(verb, p.name)
+            assert ended.status == 2 and "is a symbolic link to nothing" in ended.err, ended
+    finally:
+        os.umask(before)
+    assert not os.path.exists(tmp_path / "elsewhere.db")
+
+
+@pytest.mark.parametrize("url", ["postgres://u:p@hunter2@h/db", "postgres://u:hunter2/x@h/db", "postgres://u:hunter2@h:x/db", "host=h password=hunter2",
+                                 "postgres:user=u password=hunter2", "redis:///0?password=hunter2", "mysql://u:hunter2@h/db", "u:hunter2@h/db"])
+@pytest.mark.parametrize("verb", ["check", "run", "status"])
+def test_a_password_is_not_shown_wherever_it_stands(tmp_path, url, verb):
+    p = commands(tmp_path)
+    p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store=f'"{url}"')
+    ended = p.once(verb, p.name)
+    assert ended.status == 2 and "hunter2" not in ended.out + ended.err, ended
+
+
+@pytest.mark.parametrize("store,told", [("mysql://h/db", "unknown store 'mysql:'; write sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or memory"),
+                                        ("sqlite:/proc/x.db", "cannot be made in its folder: No such file"),
+                                        ("sqlite:/nowhere/at/all.db", "its folder does not exist; make the folder first")])
+def test_a_store_that_cannot_be(tmp_path, store, told):
+    p = commands(tmp_path)
+    p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store=f'"{store}"')
+    ended = p.once("check", p.name)
+    assert ended.status == 2 and told in ended.err, ended
+
+
+def test_the_memory_store_promises_nothing(tmp_path):
+    p = commands(tmp_path)
+    p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store="memory")
+    ended = p.once("check", p.name)
+    assert ended.status == 0 and "never lost" not in ended.out and "everything is forgotten with the process" in ended.out, ended

@@ -918,7 +918,9 @@ static void f67_bad_references(void **state)
     refused("consumer: p\nstore: sqlit:x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:2: unknown store 'sqlit:'; did you mean 'sqlite:'?");
     refused("consumer: p\nstore: ftp://x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
-            "p.yaml:2: unknown store 'ftp:'; write sqlite:PATH or memory");
+            "p.yaml:2: unknown store 'ftp:'; write sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or memory for a try");
+    refused_once("consumer: c\nstore: 'host=h password=hunter2'\nsource: {file: {path: in}}\nkey: \"${/id}\"\nhandler: {exec: [a]}\n",
+                 "p.yaml:2: 'store' must be a URL; write 'store: postgres://USER@HOST:PORT/DATABASE'");
     refused("consumer: p\nstore: memory:x\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER,
             "p.yaml:2: 'memory:' takes nothing behind the colon; write 'store: memory'");
 }
@@ -1077,7 +1079,7 @@ static void f67_parts_that_come_later_are_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof stores / sizeof *stores; i++) {
         if (once__store_find(stores[i], strcspn(stores[i], ":"))) continue; /* this build has it */
         (void)snprintf(text, sizeof text, "consumer: p\nstore: %s\nsource: {file: {path: x}}\nkey: \"${/id}\"\n" HANDLER, stores[i]);
-        (void)snprintf(expected, sizeof expected, "p.yaml:2: '%.*s:' stores are not in this build; use sqlite:PATH",
+        (void)snprintf(expected, sizeof expected, "p.yaml:2: '%.*s:' stores are not in this build; write sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or memory for a try",
                        (int)strcspn(stores[i], ":"), stores[i]);
         not_here(text, expected);
     }

@@ -115,16 +115,6 @@ void cli_how_long(char *out, size_t len, double s)
     else snprintf(out, len, "%.1fh", s / 3600);
 }
 
-void cli_print_safe(once_bytes text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        const unsigned char at = (unsigned char)text.data[i], next = i + 1 < text.len ? (unsigned char)text.data[i + 1] : 0;
-        const bool c1 = at == 0xc2 && next >= 0x80 && next < 0xa0; /* U+0080 to U+009F */
-        putchar(at < 0x20 || at == 0x7f || c1 ? '?' : at);
-        i += c1;
-    }
-}
-
 once_bytes cli_bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
 
 bool cli_letter_ids(char **args, int n, uint64_t *out)
@@ -164,31 +154,53 @@ void cli_stop_on_signals(once_pipeline *pipeline)
     sigaction(SIGINT, &action, NULL);
 }
 
-/* --- JSON --- */
+/* --- text of strangers --- */
 
 /* Length of the valid UTF-8 sequence at `at`; 0: none. */
-static size_t utf8(const unsigned char *at, size_t left)
+static size_t utf8(const unsigned char *at, size_t left, unsigned *code)
 {
     const size_t n = at[0] < 0x80 ? 1 : (at[0] & 0xe0) == 0xc0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : (at[0] & 0xf8) == 0xf0 ? 4 : 0;
     if (n == 0 || n > left) return 0;
-    unsigned code = n == 1 ? at[0] : at[0] & (0xffu >> (n + 1));
+    *code = n == 1 ? at[0] : at[0] & (0xffu >> (n + 1));
     for (size_t i = 1; i < n; i++) {
         if ((at[i] & 0xc0) != 0x80) return 0;
-        code = code << 6 | (at[i] & 0x3fu);
+        *code = *code << 6 | (at[i] & 0x3fu);
     }
     static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    return code < smallest[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
+    return *code < smallest[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
 }
+
+/* Moves a terminal, or turns the direction of a line. */
+static bool steers(unsigned code)
+{
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
+void cli_print_safe(once_bytes text)
+{
+    for (size_t i = 0; i < text.len;) {
+        const unsigned char *at = (const unsigned char *)text.data + i;
+        unsigned code = 0;
+        const size_t n = utf8(at, text.len - i, &code);
+        if (n == 0 || steers(code)) putchar('?');
+        else fwrite(at, 1, n, stdout);
+        i += n ? n : 1;
+    }
+}
+
+/* --- JSON --- */
 
 void cli_json_string(FILE *out, once_bytes text)
 {
     fputc('"', out);
     for (size_t i = 0; i < text.len;) {
         const unsigned char *at = (const unsigned char *)text.data + i;
-        const size_t n = utf8(at, text.len - i);
+        unsigned code = 0;
+        const size_t n = utf8(at, text.len - i, &code);
         if (n == 0) fputs("\\ufffd", out);
         else if (*at == '"' || *at == '\\') fprintf(out, "\\%c", *at);
-        else if (*at < 0x20) fprintf(out, "\\u%04x", *at);
+        else if (steers(code)) fprintf(out, "\\u%04x", code);
         else fwrite(at, 1, n, out);
         i += n ? n : 1;
     }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain.h"
+
 #include "base/banned.h"
 
 #define FIRST_CAPACITY 64
@@ -121,23 +123,25 @@ int once_utf8_sequence(const unsigned char *at, size_t left)
     return length;
 }
 
-/* U+0080 to U+009F are control characters as well: legal in JSON, and not good for terminals. `at` is well-formed. */
-static bool is_c1(const unsigned char *at) { return at[0] == 0xc2 && at[1] < 0xa0; }
+/* What steers a terminal is legal in JSON, and not good for people who read it there. */
+static bool needs_escape(const unsigned char *at, int length) { return *at == '"' || *at == '\\' || once_steers(at, length); }
 
-static bool needs_escape(const unsigned char *at)
+static unsigned code_of(const unsigned char *at, int length)
 {
-    return *at < 0x20 || *at == '"' || *at == '\\' || *at == 0x7f || is_c1(at);
+    if (length == 1) return at[0];
+    if (length == 2) return (at[0] & 0x1fu) << 6 | (at[1] & 0x3fu);
+    return (at[0] & 0xfu) << 12 | (at[1] & 0x3fu) << 6 | (at[2] & 0x3fu); /* none that is escaped has four */
 }
 
-static bool append_escape(once_buf *buf, unsigned char byte)
+static bool append_escape(once_buf *buf, unsigned code)
 {
-    switch (byte) {
+    switch (code) {
     case '"': return once_buf_puts(buf, "\\\"");
     case '\\': return once_buf_puts(buf, "\\\\");
     case '\n': return once_buf_puts(buf, "\\n");
     case '\r': return once_buf_puts(buf, "\\r");
     case '\t': return once_buf_puts(buf, "\\t");
-    default: return once_buf_printf(buf, "\\u%04x", byte);
+    default: return once_buf_printf(buf, "\\u%04x", code);
     }
 }
 
@@ -149,13 +153,13 @@ bool once_buf_json(once_buf *buf, once_bytes text)
     size_t at = 0, plain = 0; /* text[plain, at) can be copied as it is */
     while (at < text.len) {
         int length = once_utf8_sequence(data + at, text.len - at);
-        if (length > 0 && !needs_escape(data + at)) {
+        if (length > 0 && !needs_escape(data + at, length)) {
             at += (size_t)length;
             continue;
         }
         once_buf_append(buf, data + plain, at - plain);
         if (length > 0) {
-            append_escape(buf, length == 1 ? data[at] : data[at + 1]);
+            append_escape(buf, code_of(data + at, length));
             at += (size_t)length;
         } else {
             once_buf_puts(buf, "\xef\xbf\xbd");

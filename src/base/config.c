@@ -9,6 +9,7 @@
 
 #include "base/duration.h"
 #include "base/json.h"
+#include "base/plain.h"
 
 #include "base/banned.h"
 
@@ -76,11 +77,10 @@ once_config_shown once_config_show(once_bytes text)
     once_config_shown shown;
     size_t len = text.len < 60 ? text.len : 60;
     while (len > 0 && len < text.len && ((unsigned char)text.data[len] & 0xc0) == 0x80) len--; /* whole characters */
-    for (size_t i = 0; i < len; i++) {
-        unsigned char byte = (unsigned char)text.data[i];
-        shown.text[i] = byte < 0x20 || byte == 0x7f ? ' ' : text.data[i];
-    }
-    (void)snprintf(shown.text + len, sizeof shown.text - len, "%s", len < text.len ? "..." : "");
+    memcpy(shown.text, text.data, len);
+    const bool whole = len == text.len;
+    len = once_make_plain(shown.text, len, ' ');
+    (void)snprintf(shown.text + len, sizeof shown.text - len, "%s", whole ? "" : "...");
     return shown;
 }
 

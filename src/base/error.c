@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plain.h"
+
 #include "base/banned.h"
 
 once_class once_status_class(int status)
@@ -54,14 +56,10 @@ static size_t whole_characters(const char *text, size_t len)
 }
 
 /* One line without control characters: what databases and libraries report often has line breaks in it, and what comes from a
- * message may have anything. U+0080 to U+009F steer terminals as well; in UTF-8 they are C2 80 to C2 9F. */
+ * message may have anything. */
 static size_t flatten(char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        if (byte < 0x20 || byte == 0x7f) text[i] = ' ';
-        else if (byte == 0xc2 && i + 1 < len && (text[i + 1] & 0xe0) == 0x80) text[i] = text[i + 1] = ' ';
-    }
+    len = once_make_plain(text, len, ' ');
     while (len > 0 && text[len - 1] == ' ') len--;
     return len;
 }

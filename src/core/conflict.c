@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/duration.h"
+#include "base/plain.h"
 #include "core/fields.h"
 
 #include "base/banned.h"
@@ -132,15 +133,6 @@ static bool find_fields(once_bytes first, once_bytes now, const once_fingerprint
     return fine;
 }
 
-/* What moves a terminal or turns the direction of a line: U+0080 to U+009F, U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
-static bool steers(const unsigned char *at, int n)
-{
-    if (n == 1) return *at < 0x20 || *at == 0x7f;
-    if (n == 2) return (at[0] == 0xc2 && at[1] < 0xa0) || (at[0] == 0xd8 && at[1] == 0x9c);
-    if (n != 3 || at[0] != 0xe2) return false;
-    return (at[1] == 0x80 && (at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae))) || (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
-}
-
 /* Whole characters, and none that steers. */
 static void put_plain(once_buf *to, once_bytes text, size_t max)
 {
@@ -150,7 +142,7 @@ static void put_plain(once_buf *to, once_bytes text, size_t max)
         const int n = once_utf8_sequence(in, text.len - at);
         const size_t step = (size_t)(n < 0 ? -n : n);
         if (at + step > max) break;
-        if (n < 0 || steers(in, n)) once_buf_puts(to, "?");
+        if (n < 0 || once_steers(in, n)) once_buf_puts(to, "?");
         else once_buf_append(to, in, step);
         at += step;
     }

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/duration.h"
+#include "base/plain.h"
 #include "core/plant.h"
 
 #include "base/banned.h"
@@ -239,33 +240,16 @@ static void start(once_entry *entry, once_token token, int64_t lease_ms, bool or
 
 /* --- what a lane has to say --- */
 
-/* A key is any bytes; a reason is UTF-8. What is not, and what moves a terminal (U+0080 to U+009F included), becomes a question mark. */
-static size_t show_plainly(char *text, size_t len)
-{
-    size_t out = 0;
-    for (size_t at = 0; at < len;) {
-        const unsigned char *in = (const unsigned char *)text + at;
-        const int n = once_utf8_sequence(in, len - at);
-        const size_t size = (size_t)(n < 0 ? -n : n);
-        if (n < 0 || *in < 0x20 || *in == 0x7f || (*in == 0xc2 && in[1] < 0xa0)) text[out++] = '?';
-        else {
-            memmove(text + out, in, size);
-            out += size;
-        }
-        at += size;
-    }
-    text[out] = '\0';
-    return out;
-}
-
 __attribute__((format(printf, 2, 3))) static once_bytes say(once_lane *lane, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     const int n = vsnprintf(lane->words, sizeof lane->words, format, args);
     va_end(args);
-    const size_t len = n < 0 ? 0 : (size_t)n < sizeof lane->words ? (size_t)n : sizeof lane->words - 1;
-    return (once_bytes){lane->words, show_plainly(lane->words, len)};
+    size_t len = n < 0 ? 0 : (size_t)n < sizeof lane->words ? (size_t)n : sizeof lane->words - 1;
+    len = once_make_plain(lane->words, len, '?'); /* keys are any bytes */
+    lane->words[len] = '\0';
+    return (once_bytes){lane->words, len};
 }
 
 /* A name ends at its first zero: only people look at it here. */

@@ -17,6 +17,7 @@
 #include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/plain.h"
 #include "effect/effect.h"
 #include "effect/hand.h"
 #include "effect/process.h"
@@ -206,10 +207,8 @@ bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, on
     char *copy = malloc(result.len + reason.len);
     if (!copy) return false;
     char *text = result.len ? mempcpy(copy, result.data, result.len) : copy;
-    for (size_t i = 0; i < reason.len; i++) {
-        const unsigned char byte = (unsigned char)reason.data[i];
-        text[i] = byte < ' ' || byte == 0x7f ? '?' : reason.data[i];
-    }
+    memcpy(text, reason.data, reason.len);
+    reason.len = once_make_plain(text, reason.len, '?');
     item->output = copy;
     item->result = (once_bytes){copy, result.len};
     item->failure = (once_bytes){text, reason.len};

@@ -121,3 +121,19 @@ def test_the_memory_store_promises_nothing(tmp_path):
     p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store="memory")
     ended = p.once("check", p.name)
     assert ended.status == 0 and "never lost" not in ended.out and "everything is forgotten with the process" in ended.out, ended
+
+
+STEERS = "\x1b[31m\x9b31m\x85\u061c\u200e\u2028\u202e\u2066\u2069\x7f"
+
+
+def test_what_steers_a_terminal_is_escaped_in_text_and_json(tmp_path):
+    p = Pipeline(tmp_path, config='key: "${/id}"\ntype: "${/type}"\nhandlers:\n  a: {exec: [sh, -c, "printf %s \\"$1\\" >&2; exit 65", sh, "${/said}"]}\n')
+    p.write({"id": "k" + STEERS, "type": "a", "said": "no" + STEERS}, {"id": "b", "type": "t" + STEERS})
+    ended = p.try_run()
+    told = [ended.out + ended.err]
+    for verb in (["list"], ["list", "--json"], ["list", "--dead"], ["explain", "k" + STEERS], ["explain", "--json", "k" + STEERS], ["status"], ["status", "--json"]):
+        ended = p.once(verb[0], *verb[1:2] if verb[1:2] in (["--json"], ["--dead"]) else (), p.name, *[v for v in verb[1:] if not v.startswith("--")])
+        told.append(ended.out + ended.err)
+    assert any("no" in text for text in told)
+    for text in told:
+        assert not set(STEERS) & (set(text) - set("31m[")), ascii(text)

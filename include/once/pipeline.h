@@ -42,6 +42,7 @@ typedef struct once_pipeline once_pipeline;
     X(attempts, "effects started")                                                                                    \
     X(retries, "failures that are tried again")                                                                       \
     X(repeats, "effects started again after one that may have happened")                                              \
+    X(fenced, "claims that ran out before their outcome was recorded; somebody else decides about them")              \
     X(given_up, "versions that did not come within gap.wait, and are not waited for any more")                        \
     X(acked, "acked to the source")
 

@@ -99,35 +99,42 @@ uint64_t once_log_dropped(void) { return atomic_load(&lost_lines); }
 
 /* ---- the line ---- */
 
-static bool is_bare(const char *text)
+static bool is_bare(once_bytes text)
 {
-    if (*text == '\0') return false;
-    for (; *text; text++)
-        if (*text <= ' ' || *text >= 0x7f || strchr("\"=\\", *text)) return false; /* from 0x80 on: one or the other */
-    return true;
+    for (size_t i = 0; i < text.len; i++)
+        if (text.data[i] <= ' ' || text.data[i] >= 0x7f || strchr("\"=\\", text.data[i])) return false; /* from 0x80 on: one or the other */
+    return text.len > 0;
 }
 
-static void put_field(once_buf *line, once_log_format format, const char *name, const char *value)
+static void put_bytes(once_buf *line, once_log_format format, const char *name, once_bytes value, bool number)
 {
     if (format == ONCE_LOG_JSON) {
         once_buf_printf(line, "%s\"%s\":", line->len == 0 ? "{" : ",", name);
     } else {
         once_buf_printf(line, "%s%s=", line->len == 0 ? "" : " ", name);
-        if (is_bare(value)) {
-            once_buf_puts(line, value);
-            return;
-        }
+        number = is_bare(value);
     }
-    once_buf_json(line, (once_bytes){value, strlen(value)});
+    if (number) {
+        once_buf_append(line, value.data, value.len);
+        return;
+    }
+    once_buf_json(line, value);
 }
 
-static bool format_line(once_buf *line, once_log_format format, once_log_level level, const char *event,
+static void put_field(once_buf *line, once_log_format format, const char *name, const char *value)
+{
+    put_bytes(line, format, name, (once_bytes){value, strlen(value)}, false);
+}
+
+static bool format_line(once_buf *line, once_log_format format, once_log_level level, const char *event, const once_log_field *fields, size_t n,
                         const char *message)
 {
     char time_text[ONCE_TIME_TEXT];
     put_field(line, format, "time", once_time_format(once_env_wall_ms(once_env_real()), time_text));
     put_field(line, format, "level", once_log_level_name(level));
     put_field(line, format, "event", event);
+    for (size_t i = 0; i < n; i++)
+        if (fields[i].value.len) put_bytes(line, format, fields[i].name, fields[i].value, fields[i].number);
     if (*message) put_field(line, format, "msg", message);
     return once_buf_puts(line, format == ONCE_LOG_JSON ? "}\n" : "\n");
 }
@@ -172,18 +179,14 @@ static void enqueue(logger *log, const once_buf *line)
     pthread_cond_broadcast(&log->changed);
 }
 
-void once_log(once_log_level level, const char *event, const char *format, ...)
+__attribute__((format(printf, 5, 0))) static void log_line(once_log_level level, const char *event, const once_log_field *fields, size_t n,
+                                                           const char *format, va_list args)
 {
     assert(event);
     assert(format);
-    if (!once_log_wants(level)) return;
     int saved_errno = errno;
-
     char message[MESSAGE_MAX];
-    va_list args;
-    va_start(args, format);
     if (vsnprintf(message, sizeof message, format, args) < 0) message[0] = '\0';
-    va_end(args);
 
     pthread_mutex_lock(&lock);
     bool open = current != NULL;
@@ -192,13 +195,31 @@ void once_log(once_log_level level, const char *event, const char *format, ...)
     if (open) {
         once_buf line;
         once_buf_init(&line, LINE_MAX_BYTES);
-        format_line(&line, shape, level, event, message);
+        format_line(&line, shape, level, event, fields, n, message);
         pthread_mutex_lock(&lock);
         if (current) enqueue(current, &line);
         pthread_mutex_unlock(&lock);
         once_buf_release(&line);
     }
     errno = saved_errno;
+}
+
+void once_log(once_log_level level, const char *event, const char *format, ...)
+{
+    if (!once_log_wants(level)) return;
+    va_list args;
+    va_start(args, format);
+    log_line(level, event, NULL, 0, format, args);
+    va_end(args);
+}
+
+void once_log_fields(once_log_level level, const char *event, const once_log_field *fields, size_t n, const char *format, ...)
+{
+    if (!once_log_wants(level)) return;
+    va_list args;
+    va_start(args, format);
+    log_line(level, event, fields, n, format, args);
+    va_end(args);
 }
 
 /* ---- the writer ---- */
@@ -209,7 +230,7 @@ static bool chunk_report(chunk *out, once_log_format format, uint64_t dropped)
     (void)snprintf(message, sizeof message, "%llu lines were not logged", (unsigned long long)dropped);
     once_buf line;
     once_buf_init(&line, LINE_MAX_BYTES);
-    bool done = format_line(&line, format, ONCE_LOG_WARN, "log_dropped", message);
+    bool done = format_line(&line, format, ONCE_LOG_WARN, "log_dropped", NULL, 0, message);
     assert(out->len == 0);
     if (done) {
         memcpy(out->data, line.data, line.len);

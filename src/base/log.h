@@ -47,4 +47,14 @@ uint64_t once_log_dropped(void);           /* lines lost since open: queue full,
  * or a message body. A message longer than about 2000 bytes is cut. */
 void once_log(once_log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+typedef struct once_log_field {
+    const char *name;
+    once_bytes value; /* empty: the field is left out */
+    bool number;      /* JSON has it without quotes */
+} once_log_field;
+
+/* The same with fields for machines, between `event` and `msg`. */
+void once_log_fields(once_log_level level, const char *event, const once_log_field *fields, size_t n, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
 #endif

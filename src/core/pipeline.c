@@ -518,6 +518,7 @@ static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else
         if (pipe->work[i] != lost) pipe->work[kept++] = pipe->work[i];
     assert(kept + 1 == pipe->work_n);
     pipe->work_n = kept;
+    pipe->counts.fenced++;
     if (lost->ticket) { /* still the source's: asked again as if it had just come */
         lost->held = false;
         ready_push_back(pipe, lost);
@@ -775,6 +776,7 @@ static void depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms)
 /* Its effect ended, and its claim was somebody else's by then. */
 static void give_away(once_pipe *pipe, once_item *item)
 {
+    pipe->counts.fenced++;
     if (item->ticket) { /* still the source's: asked again as if it had just come */
         item->held = item->lost = item->returned = item->unsure = item->maybe = false;
         forget_output(item);

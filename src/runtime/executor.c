@@ -20,12 +20,14 @@ void once_executor_init(once_executor *executor, once_store *store, once_bytes c
 {
     *executor = (once_executor){
         .store = store, .consumer = consumer, .run = run, .user = user, .newest_ms = ONCE_NO_TIME, .newest_kept_ms = ONCE_NO_TIME, .newest_most_ms = INT64_MAX};
+    once_message_log_init(&executor->said);
 }
 
 void once_executor_release(once_executor *executor)
 {
     once_arena_release(&executor->arena);
     once_arena_release(&executor->scratch);
+    once_message_log_release(&executor->said);
 }
 
 #define CHECK_POINT(name, err)                                                                                        \
@@ -93,22 +95,36 @@ static int keep_files(once_executor *x, once_item *const *items, size_t n, once_
     return rc;
 }
 
-/* Said when it is written, which is a moment before it is committed. */
-static void log_message(const once_executor *x, const char *event, const once_item *item, once_bytes reason)
+static void note(once_executor *x, once_log_level level, const char *event, const once_item *item, once_bytes reason)
 {
-    const once_coordinates *at = &item->message.at;
-    once_outward key = "";
-    if (!once_log_wants(ONCE_LOG_INFO)) return;
-    if (!once_hash_is_zero(item->request.id)) once_item_outward_key(&x->keying, item, key);
-    once_log(ONCE_LOG_INFO, event, "%.*s:%.*s: %.*s%s%s", (int)at->place.len, at->place.data, (int)at->point.len, at->point.data, (int)reason.len,
-             reason.data, key[0] ? "; idempotency key " : "", key);
+    once_message_log_add(&x->said, level, event, item, reason, &x->keying);
 }
 
-static void log_replaced(const once_executor *x, const once_action *a)
+/* How an attempt ended that needs another one, or a person. */
+static void note_ending(once_executor *x, const once_item *item)
+{
+    if (item->outcome == ONCE_DEAD) note(x, ONCE_LOG_WARN, "dead", item, item->failure);
+    else if (item->outcome == ONCE_UNKNOWN) note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
+    else if (item->outcome == ONCE_RETRY) note(x, ONCE_LOG_INFO, "retry", item, item->failure);
+    else if (item->outcome == ONCE_RELEASE) note(x, ONCE_LOG_INFO, "release", item, item->failure);
+}
+
+/* Said at once: it is so, whatever becomes of the transaction. */
+static void say_fenced(once_executor *x, const once_item *item, const char *what)
+{
+    once_message_log now;
+    if (item->unsure) return; /* perhaps it was settled by ourselves, in a commit of which no answer came */
+    once_message_log_init(&now);
+    once_message_log_add(&now, ONCE_LOG_WARN, "fenced", item, (once_bytes){what, strlen(what)}, &x->keying);
+    once_message_log_say(&now);
+    once_message_log_release(&now);
+}
+
+static void note_replaced(once_executor *x, const once_action *a)
 {
     for (size_t i = 0; i < a->n; i++)
         if (a->items[i]->decision.replaced)
-            log_message(x, "replaced", a->items[i], ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
+            note(x, ONCE_LOG_INFO, "replaced", a->items[i], ONCE_BYTES("it takes the place of other content under its key, which had had no effect"));
 }
 
 static once_touch_kind touch_of(const once_item *item)
@@ -179,7 +195,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
         a->items[i]->decision = decisions[i];
         x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
     }
-    log_replaced(x, a);
+    note_replaced(x, a);
     note_times(x, requests, a->n);
     return ONCE_OK;
 }
@@ -190,7 +206,10 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     bool *ours = once_arena_new(&x->scratch, bool, a->n);
     if (!requests || !ours) return no_memory(err);
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
-    for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) a->items[i]->yes = ours[i];
+    for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
+        a->items[i]->yes = ours[i];
+        if (!ours[i]) say_fenced(x, a->items[i], "its claim ran out and somebody else may have it; its effect is ended, or not committed");
+    }
     return rc;
 }
 
@@ -222,8 +241,8 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = applied[i];
         x->settled += applied[i];
-        if (applied[i] && a->items[i]->outcome == ONCE_DEAD) log_message(x, "dead", a->items[i], a->items[i]->failure);
-        if (applied[i] && a->items[i]->outcome == ONCE_UNKNOWN) log_message(x, "unknown", a->items[i], a->items[i]->failure);
+        if (applied[i]) note_ending(x, a->items[i]);
+        else say_fenced(x, a->items[i], "its claim ran out before the outcome was recorded; whoever has it decides");
     }
     return ONCE_OK;
 }
@@ -242,7 +261,7 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(accept_after, err);
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
-    log_replaced(x, a);
+    note_replaced(x, a);
     note_times(x, requests, a->n);
     return ONCE_OK;
 }
@@ -277,7 +296,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = fresh[i];
-        if (fresh[i]) log_message(x, "dead", a->items[i], letters[i].reason);
+        if (fresh[i]) note(x, ONCE_LOG_WARN, "dead", a->items[i], letters[i].reason);
     }
     return ONCE_OK;
 }
@@ -438,6 +457,7 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
         return rc;
     }
     if (renews) once_worker_kept(x->worker);
+    once_message_log_say(&x->said);
     a->renewed = renews;
     x->files_kept = x->files_written;
     CHECK_POINT(commit_after, err);
@@ -452,6 +472,7 @@ void once_execute_store(once_executor *x, once_action *a)
     switch (a->kind) {
     case ONCE_ACT_BEGIN:
         once_arena_reset(&x->arena);
+        once_message_log_forget(&x->said);
         x->newest_ms = ONCE_NO_TIME;
         x->files_written = x->files_kept;
         x->wrote = false;

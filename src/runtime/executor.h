@@ -7,6 +7,7 @@
 
 #include "core/outward.h"
 #include "core/pipeline.h"
+#include "runtime/message_log.h"
 #include "source/source.h"
 #include "store/store.h"
 #include "store/worker.h"
@@ -34,6 +35,7 @@ typedef struct once_executor {
     int64_t rate_at_ns;   /* when the rate was taken last, and how many were done then */
     uint64_t rate_done;
     bool by_coordinates;  /* messages are known by their coordinates, so that numbers must not be taken twice */
+    once_message_log said; /* what became of the messages of the open transaction */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */
 } once_executor;

@@ -1,0 +1,80 @@
+"""What the log says of messages that need another attempt or a person, and of claims that were lost: without asking for more than warnings."""
+
+import json
+import os
+import signal
+import time
+
+from harness import Pipeline, until
+
+SCRIPT = '#!/bin/sh\nread -r body\nid=$(echo "$body" | tr -dc 0-9)\n[ ! -f wait ] || { touch begun; sleep 1; }\necho "said $id" >&2\nexit $id\n'
+HEAD = 'key: "k${/code}"\nretry: {attempts: 2, backoff: 1ms..5ms}\n'
+
+
+def commands(folder, config, *codes, lease="30s"):
+    path = os.path.join(folder, "effect")
+    with open(path, "w") as file:
+        file.write(SCRIPT)
+    os.chmod(path, 0o755)
+    p = Pipeline(folder, HEAD + f"lease: {lease}\n" + config)
+    p.write(*[{"code": code} for code in codes])
+    return p
+
+
+def lines(text, event):
+    found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [line for line in found if line["event"] == event]
+
+
+def test_f99_dead_letters_and_unknowns_are_warnings(tmp_path):
+    p = commands(tmp_path, "handler: {exec: [./effect]}\n", 0, 64, 65, 70, 75)
+    ended = p.try_run("--log-format", "json")
+    assert ended.status == 1, ended
+    (unknown,) = lines(ended.err, "unknown")
+    dead = {line["key"]: line for line in lines(ended.err, "dead")}
+    assert sorted(dead) == ["k65", "k75"], ended.err
+    for line, key, at, attempt, reason in ((dead["k65"], "k65", "in.ndjson:3", 1, "said 65"), (dead["k75"], "k75", "in.ndjson:5", 2, "said 75"),
+                                           (unknown, "k70", "in.ndjson:4", 1, "said 70")):
+        assert (line["level"], line["key"], line["at"], line["attempt"]) == ("warn", key, at, attempt), line
+        assert reason in line["msg"] and line["idempotency_key"] == p.explain(key)[0]["idempotency_key"], line
+    assert lines(ended.err, "retry") == []
+
+
+def test_a_retry_is_told_at_info(tmp_path):
+    p = commands(tmp_path, "handler: {exec: [./effect]}\n", 75)
+    ended = p.try_run("--log-format", "json", "--log-level", "info")
+    (retry,) = lines(ended.err, "retry")
+    assert (retry["level"], retry["key"], retry["attempt"]) == ("info", "k75", 1) and "said 75" in retry["msg"], retry
+
+
+def test_a_malformed_message_has_no_key_and_is_told(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: "INSERT INTO t VALUES (:id)"}\n', "CREATE TABLE t(id)")
+    p.write('{"id": 1')
+    ended = p.try_run("--log-format", "json")
+    (dead,) = lines(ended.err, "dead")
+    assert dead["at"] == "in.ndjson:1" and "key" not in dead and "malformed" in dead["msg"], dead
+
+
+def test_what_is_rolled_back_is_told_once(tmp_path):
+    """The batch fails as a whole and runs again with care; each dead letter is one line all the same."""
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: "INSERT INTO t VALUES (:id, :n)"}\n', "CREATE TABLE t(id, n CHECK (n > 0))")
+    p.write(*[{"id": i, "n": -1 if i % 3 == 0 else 1} for i in range(30)])
+    ended = p.try_run("--log-format", "json", failpoint="commit_before:error:1")
+    assert sorted(int(line["key"]) for line in lines(ended.err, "dead")) == list(range(0, 30, 3)), ended.err
+
+
+def test_f14_a_lost_claim_is_a_warning_and_is_counted(tmp_path):
+    p = commands(tmp_path, "unknown: retry\nhandler: {exec: [./effect]}\n", 0, lease="300ms")
+    (tmp_path / "wait").touch()
+    with p.start("--log-format", "json") as first:
+        until(lambda: os.path.exists(tmp_path / "begun"), what="the effect has begun")
+        first.send(signal.SIGSTOP)
+        os.remove(tmp_path / "wait")
+        time.sleep(0.4)  # its lease is over
+        second = p.run(status=0)
+        assert second["done"] == 1 and second["fenced"] == 0, second
+        first.send(signal.SIGCONT)
+        ended = first.end()
+    assert ended.status == 0 and ended.json["fenced"] == 1 and ended.json["done"] == 0, ended
+    assert {line["level"] for line in lines(ended.err, "fenced")} == {"warn"}, ended.err
+    assert lines(ended.err, "fenced")[0]["key"] == "k0"

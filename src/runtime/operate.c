@@ -25,7 +25,7 @@ enum {
     BATCH = 4096,          /* letters in one transaction */
     BATCH_BYTES = 4 << 20, /* of their messages: the letter that reaches it is the last of its transaction */
     AHEAD_FIRST = 16,      /* letters that a server is asked for at once, while nothing is known about their size */
-    AHEAD = 512,           /* the same, at most */
+    AHEAD = 1024,          /* the same, at most */
     AHEAD_BYTES = 1 << 20, /* and about so much of them */
     PAGE = 16384,          /* letters looked at in one go */
     SWEEP_STEP = 20000,    /* records dropped in one step */
@@ -485,6 +485,8 @@ typedef struct replaying {
 
 static bool contains(once_bytes text, once_bytes part) { return part.len == 0 || (text.len >= part.len && memmem(text.data, text.len, part.data, part.len)); }
 
+static bool wants_all(const once_replay_options *o) { return !o->reason.len && !o->type.len && o->since_ms == ONCE_NO_TIME && o->until_ms == ONCE_NO_TIME; }
+
 static bool is_wanted(const once_replay_options *o, const once_letter *letter)
 {
     if (!contains(letter->reason, o->reason)) return false;
@@ -743,12 +745,21 @@ static bool collect(void *user, const once_letter *letter)
     return r->n_ids < r->max && r->scanned < PAGE;
 }
 
+/* Letters behind `after`, for `visit` to choose from; their messages are read when they are moved. */
+static int look_through(const replaying *r, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err)
+{
+    const once_store_ops *ops = r->store->ops;
+    const once_bytes consumer = r->pipeline->spec->consumer;
+    return ops->letter_heads ? ops->letter_heads(r->store, consumer, after, only_ids, visit, user, err)
+                             : ops->letters(r->store, consumer, after, visit, user, err);
+}
+
 static int replay_found(replaying *r, uint64_t last, once_error *err)
 {
     int rc = ONCE_OK;
     do {
         r->scanned = 0;
-        rc = r->store->ops->letters(r->store, r->pipeline->spec->consumer, r->after, collect, r, err);
+        rc = look_through(r, r->after, wants_all(r->options), collect, r, err);
         while (r->n_ids && r->ids[r->n_ids - 1] > last) r->n_ids--; /* buried since: the next replay's */
         r->looked_at += r->scanned;
         if (rc == ONCE_OK) rc = replay_batch(r, err);
@@ -787,7 +798,7 @@ static int find_last(replaying *r, uint64_t *last, once_error *err)
     while (*last < high) {
         const uint64_t middle = *last + (high - *last) / 2;
         uint64_t id = 0;
-        const int rc = r->store->ops->letters(r->store, r->pipeline->spec->consumer, middle, note_id, &id, err);
+        const int rc = look_through(r, middle, true, note_id, &id, err);
         if (rc != ONCE_OK) return rc;
         if (id) *last = id;
         else high = middle;

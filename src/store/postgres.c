@@ -18,7 +18,7 @@
 
 #include "base/banned.h"
 
-enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, SWEEP_LOCK_KEY = 1869505382, LETTERS_KEPT = 16 << 20 };
+enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, HEADS_STEP = 16, HEADS_STEP_MAX = 4096, SWEEP_LOCK_KEY = 1869505382, LETTERS_KEPT = 16 << 20 };
 enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step; steps that one look serves; pause after a step, in its lengths */
 
 #define NOW(param) "coalesce(" param "::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
@@ -29,12 +29,15 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
     "id, token, fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt,"    \
     " failures, state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history,"  \
     " failing_ms, fields"
+/* Of a table that was empty when it was last vacuumed every plan seems to cost the same, and one that is made then is kept while the table
+ * grows. So a body is looked for by its id alone, row by row, and only where there is one; and an order by the id decides for the index that
+ * begins with it. */
 #define LIVE_FULL                                                                                                     \
     "l.id, l.token, l.fingerprint, l.lane, l.ord, l.gap_ms, l.remember_ms, l.run, l.seen_ms, l.changed_ms, l.due_ms,"   \
     " l.expires_ms, l.attempt, l.failures, l.state, l.marks, l.owned, l.tenant, l.consumer, l.operation, l.key, l.place," \
     " l.point, l.reason, l.who, l.worker, l.history, l.failing_ms, l.fields, b.sent_ms, b.type, b.headers, b.body, b.place,"          \
     " b.point"                                                                                                        \
-    " FROM once_live l LEFT JOIN once_body b ON b.id = l.id"
+    " FROM once_live l LEFT JOIN LATERAL (SELECT * FROM once_body WHERE once_body.id = l.id AND l.owned OFFSET 0) b ON true"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
     " headers, body, place, point, history, count, last_ms"
@@ -85,8 +88,8 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_ENTRY_UPDATE] = "UPDATE once_entry e SET expires_ms = k, token = t, fingerprint = f, detail = d"
                         " FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[]) AS u(i, k, t, f, d) WHERE e.id = i",
     [PG_ENTRY_DELETE] = "DELETE FROM once_entry WHERE id = ANY($1::uuid[])",
-    [PG_LIVE_READ] = "SELECT " LIVE_FULL " WHERE l.id = ANY($1::uuid[])",
-    [PG_LIVE_LANE] = "SELECT lane FROM once_live WHERE id = $1::uuid AND lane IS NOT NULL",
+    [PG_LIVE_READ] = "SELECT " LIVE_FULL " WHERE l.id = ANY($1::uuid[]) ORDER BY l.id",
+    [PG_LIVE_LANE] = "SELECT lane FROM once_live WHERE id = ANY(ARRAY[$1::uuid]) AND lane IS NOT NULL ORDER BY id",
     [PG_LIVE_PUT] = "INSERT INTO once_live(" LIVE_COLUMNS ") SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[],"
                     " $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],"
                     " $13::bigint[], $14::bigint[], $15::smallint[], $16::smallint[], $17::boolean[], $18::bytea[], $19::bytea[],"
@@ -100,7 +103,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                     " excluded.failures, excluded.state, excluded.marks, excluded.owned, excluded.tenant, excluded.consumer,"
                     " excluded.operation, excluded.key, excluded.place, excluded.point, excluded.reason, excluded.who, excluded.worker,"
                     " excluded.history, excluded.failing_ms, excluded.fields)",
-    [PG_LIVE_DELETE] = "DELETE FROM once_live WHERE id = ANY($1::uuid[])",
+    [PG_LIVE_DELETE] = "DELETE FROM once_live WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_live WHERE id = ANY($1::uuid[]) ORDER BY id))",
     [PG_BODY_PUT] = "INSERT INTO once_body(id, sent_ms, type, headers, body, place, point) SELECT * FROM unnest($1::uuid[],"
                     " $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[]) ON CONFLICT (id) DO UPDATE SET"
                     " (sent_ms, type, headers, body, place, point) = (excluded.sent_ms, excluded.type, excluded.headers,"
@@ -146,9 +149,12 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_LETTERS_COUNT] = LETTERS_INSERT "DO UPDATE SET (count, last_ms, place, point) = (once_letter.count + excluded.count, excluded.last_ms,"
                          " excluded.place, excluded.point) RETURNING same, count",
     [PG_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = $1::bigint",
-    [PG_LETTERS_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ANY($1::bigint[])",
+    [PG_LETTERS_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ANY($1::bigint[]) ORDER BY id",
     [PG_LETTERS_DROP] = "DELETE FROM once_letter WHERE id = ANY($1::bigint[])",
     [PG_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
+    [PG_LETTER_HEADS] = "SELECT id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type, ''::bytea,"
+                        " ''::bytea, place, point, ''::bytea, count, last_ms FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id"
+                        " LIMIT $3::bigint",
     [PG_AUDITS_PUT] = "INSERT INTO once_audit(time_ms, letter, consumer, who, what, key, note, body) SELECT * FROM unnest($1::bigint[], $2::bigint[],"
                       " $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[])",
     [PG_AUDITS] = "SELECT id, time_ms, letter, consumer, who, what, key, note, body FROM once_audit WHERE consumer = $1::bytea"
@@ -849,19 +855,32 @@ static int show_letter(once_postgres *q, const PGresult *result, int row, once_a
     return ONCE_OK;
 }
 
+/* Steps grow from `step` to `step_max`: who ends the list at once did not ask for many. */
+static int list_letters(once_postgres *q, unsigned statement, once_bytes consumer, letter_list *list, int step, int step_max, once_error *err)
+{
+    bool go_on = true;
+    int rc = ONCE_OK, rows = step;
+    for (int asked = 0; rc == ONCE_OK && go_on && rows >= asked; step = 4 * step < step_max ? 4 * step : step_max) {
+        once_pg_params params = {0};
+        once__pg_param_bytes(&params, consumer);
+        once__pg_param_int8(&params, (int64_t)list->last);
+        once__pg_param_int8(&params, asked = step);
+        rc = list_step(q, statement, &params, show_letter, list, &go_on, &rows, err);
+    }
+    return rc;
+}
+
 static int pg_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
 {
     letter_list list = {visit, user, after};
-    bool go_on = true;
-    for (int rows = LIST_STEP, rc; rows == LIST_STEP && go_on;) {
-        once_pg_params params = {0};
-        once__pg_param_bytes(&params, consumer);
-        once__pg_param_int8(&params, (int64_t)list.last);
-        once__pg_param_int8(&params, LIST_STEP);
-        rc = list_step((once_postgres *)store, PG_LETTERS, &params, show_letter, &list, &go_on, &rows, err);
-        if (rc != ONCE_OK) return rc;
-    }
-    return ONCE_OK;
+    return list_letters((once_postgres *)store, PG_LETTERS, consumer, &list, LIST_STEP, LIST_STEP, err);
+}
+
+static int pg_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err)
+{
+    (void)only_ids; /* the rest is small */
+    letter_list list = {visit, user, after};
+    return list_letters((once_postgres *)store, PG_LETTER_HEADS, consumer, &list, HEADS_STEP, HEADS_STEP_MAX, err);
 }
 
 /* ---- audit ---- */
@@ -1464,6 +1483,7 @@ const once_store_ops once__store_postgres = {
     .why = once__engine_why,
     .list = pg_list,
     .letters = pg_letters,
+    .letter_heads = pg_letter_heads,
     .stats = pg_stats,
     .repair = once__pg_repair,
     .time = once__engine_time,

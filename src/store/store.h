@@ -211,6 +211,9 @@ typedef struct once_store_ops {
     int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
     /* Letters with ids above `after`, in their order. */
     int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
+    /* The same for whoever does not look at their messages yet: headers, body and history may be empty, and with `only_ids` everything but the id.
+     * A server sends less then. NULL: there is nothing to gain. */
+    int (*letter_heads)(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err);
     int (*stats)(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
 
     /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole. NULL: nothing of

@@ -564,6 +564,43 @@ static void f35_letters_that_are_read_ahead(fixture *f)
     assert_bytes(kept[2].message.at.point, "3");
 }
 
+typedef struct seen_heads {
+    uint64_t ids[600];
+    size_t n, enough;
+    bool whole;
+} seen_heads;
+
+static bool see_head(void *user, const once_letter *head)
+{
+    seen_heads *seen = user;
+    seen->ids[seen->n++] = head->id;
+    if (seen->whole) {
+        assert_bytes(head->reason, "other content");
+        assert_true(head->buried_ms == TEST_EPOCH_MS);
+    }
+    return seen->n < seen->enough;
+}
+
+/* Whoever looks for letters before it reads them finds the same ones in the same order, in pages of whatever size. */
+static void heads_of_letters_are_those_of_the_letters(fixture *f)
+{
+    enum { LETTERS = 600 };
+    static once_letter letters[LETTERS];
+    static bool fresh[LETTERS];
+    seen_heads all = {.enough = SIZE_MAX, .whole = true}, heads = all, ids = {.enough = SIZE_MAX}, few = {.enough = 20};
+    if (!f->store->ops->letter_heads) return; /* there is nothing to gain */
+    for (size_t i = 0; i < LETTERS; i++) letters[i] = conflict_of(f, "k", i + 1, "17");
+    assert_ok(f, f->store->ops->bury(f->store, letters, LETTERS, fresh, &f->err));
+    assert_ok(f, f->store->ops->letters(f->store, f->scope.consumer, 0, see_head, &all, &f->err));
+    assert_ok(f, f->store->ops->letter_heads(f->store, f->scope.consumer, 0, false, see_head, &heads, &f->err));
+    assert_ok(f, f->store->ops->letter_heads(f->store, f->scope.consumer, 0, true, see_head, &ids, &f->err));
+    assert_ok(f, f->store->ops->letter_heads(f->store, f->scope.consumer, all.ids[2], true, see_head, &few, &f->err));
+    assert_true(all.n == LETTERS && heads.n == LETTERS && ids.n == LETTERS && few.n == 20);
+    assert_memory_equal(heads.ids, all.ids, sizeof all.ids);
+    assert_memory_equal(ids.ids, all.ids, sizeof all.ids);
+    assert_memory_equal(few.ids, all.ids + 3, 20 * sizeof *all.ids);
+}
+
 static void f26_letters_of_other_keys_and_kinds_are_apart(fixture *f)
 {
     once_letter letter = conflict_of(f, "k", 7, "17"), other = letter;
@@ -1006,6 +1043,7 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(bury_in_a_transaction, ONCE_STORE_TX),
     CONFORM_WITH(f26_conflicts_of_one_content_are_one_letter, ONCE_STORE_OWNS | ONCE_STORE_LIST),
     CONFORM_WITH(f35_letters_that_are_read_ahead, ONCE_STORE_OWNS),
+    CONFORM_WITH(heads_of_letters_are_those_of_the_letters, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_letters_of_other_keys_and_kinds_are_apart, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_counts_belong_to_the_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(f26_two_handles_count_one_letter, ONCE_STORE_SHARED | ONCE_STORE_LIST),

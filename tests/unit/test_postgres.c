@@ -838,6 +838,49 @@ static void letters_of_a_batch_share_a_round_trip(void **state)
     assert_int_equal(rows_of("(SELECT FROM once_letter WHERE id - (SELECT min(id) FROM once_letter) = encode(point, 'escape')::int AND length(body) = 1) AS ordered"), 900);
 }
 
+/* How the server would run a statement of the store whose parameter is one list, in a plan for any of them. */
+static void plan_of(once_postgres *q, unsigned statement, char *out, size_t size)
+{
+    char sql[6000];
+    once_error err;
+    PGresult *plan;
+    snprintf(sql, sizeof sql, "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; PREPARE looked_at AS %s", q->pg->sql[statement].sql);
+    if (once__pg_exec(q->pg, sql, NULL, &err) != ONCE_OK || once__pg_exec(q->pg, "EXPLAIN (COSTS OFF) EXECUTE looked_at(NULL)", &plan, &err) != ONCE_OK)
+        fail_msg("%s", err.text);
+    size_t at = 0;
+    for (int i = 0; i < PQntuples(plan); i++) at += (size_t)snprintf(out + at, size - at, "%s\n", PQgetvalue(plan, i, 0));
+    PQclear(plan);
+    if (once__pg_exec(q->pg, "DEALLOCATE looked_at", NULL, &err) != ONCE_OK) fail_msg("%s", err.text);
+}
+
+/* Plans are kept: one that is made while a table is empty must not read all of it, once for each id, when it is full. */
+static void plans_of_empty_tables_find_rows_by_their_ids(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned statement;
+        const char *table, *index;
+    } table[] = {
+        {PG_LIVE_READ, "once_live", "once_live_pkey"},     {PG_LIVE_READ, "once_body", "once_body_pkey"},
+        {PG_LIVE_DELETE, "once_live", "once_live_pkey"},   {PG_LIVE_LANE, "once_live", "once_live_pkey"},
+        {PG_ENTRY_LOCK, "once_entry", "once_entry_pkey"}, {PG_LETTERS_GET, "once_letter", "once_letter_pkey"},
+    };
+    const char *why;
+    char plan[4000], scan[100];
+    once_error err;
+    if (!test_postgres_url(&why)) skip();
+    once_store *store = open_one();
+    once_postgres *q = (once_postgres *)store;
+    if (once__pg_exec(q->pg, "VACUUM (ANALYZE) once_live, once_body, once_entry, once_letter", NULL, &err) != ONCE_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        plan_of(q, table[i].statement, plan, sizeof plan);
+        snprintf(scan, sizeof scan, "using %s on %s", table[i].index, table[i].table);
+        const char *at = strstr(plan, scan);
+        if (!at || !strstr(at, "Index Cond: (id = ") || strstr(plan, "Filter: (id") || strstr(plan, "Join Filter")) fail_msg("%s\n%s", table[i].table, plan);
+    }
+    once__store_close(store);
+}
+
 /* Tables as version 1 had them, with an entry that waits without a body. */
 static void f58_version_1_is_brought_up_to_date(void **state)
 {
@@ -878,6 +921,7 @@ int main(void)
         cmocka_unit_test(f48_classes_of_sqlstates),
         cmocka_unit_test(a_finished_entry_comes_back_from_its_detail),
         cmocka_unit_test_setup_teardown(keys_that_are_inserted_ahead_go_with_the_transaction, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(plans_of_empty_tables_find_rows_by_their_ids, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f58_version_1_is_brought_up_to_date, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_keys_are_inserted_in_one_order, with_schema, without_schema),

@@ -455,6 +455,24 @@ int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, 
     return rc;
 }
 
+/* A letter is one value, so whoever wants more than its id gets all of it. */
+int once__redis_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err)
+{
+    if (!only_ids) return once__redis_letters(store, consumer, after, visit, user, err);
+    uint64_t ids[LETTER_PAGE_MAX];
+    size_t page = LETTER_PAGE, n = page;
+    for (int rc; n == page;) {
+        rc = next_letters((once_redis *)store, consumer, after, page, ids, &n, err);
+        if (rc != ONCE_OK) return rc;
+        for (size_t i = 0; i < n; i++)
+            if (!visit(user, &(once_letter){.id = ids[i]})) return ONCE_OK;
+        if (n < page) break;
+        after = ids[n - 1];
+        n = page = LETTER_PAGE_MAX;
+    }
+    return ONCE_OK;
+}
+
 int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err)
 {
     once_redis *r = (once_redis *)store;

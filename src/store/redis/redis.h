@@ -356,6 +356,7 @@ int once__redis_list(once_store *store, once_bytes consumer, once_state state, o
 /* The values of letters, in the first reply of the pipe. */
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err);
 int once__redis_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);
+int once__redis_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err);
 int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit *visit, void *user, once_error *err);
 int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
 /* From format 1, where what waits without a body was indexed by its due time and stayed for ever. */

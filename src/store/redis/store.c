@@ -476,7 +476,7 @@ static void redis_describe(once_store *store, char *out, size_t size)
         .discard = redis_discard, .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
         .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
         .look = once__engine_look, .outlook = once__engine_outlook, .why = once__engine_why,                            \
-        .letters = once__redis_letters, .stats = once__redis_stats, .time = once__engine_time, .fact_get = redis_fact_get,                       \
+        .letters = once__redis_letters, .letter_heads = once__redis_letter_heads, .stats = once__redis_stats, .time = once__engine_time, .fact_get = redis_fact_get,                       \
         .fact_set = redis_fact_set, .fact_count = redis_fact_count, .facts = redis_facts,                                                                                   \
     }
 

@@ -321,6 +321,7 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
         item->message = taken[i].message;
         item->scope = taken[i].scope;
         item->request = taken[i].request;
+        item->request.lease_ms = a->lease_ms; /* of a handler that is gone nobody knows another one */
         item->decision = taken[i].decision;
     }
     batch->n = n;

@@ -50,6 +50,22 @@ def test_the_body_cannot_be_written_to_and_is_read_from_its_beginning(tmp_path):
     counts(p.run(status=0), received=2, done=2)
     assert (tmp_path / "seen").read_text().replace(" ", "") == '{"id":1}{"id":2}'
 
+@pytest.mark.parametrize("after", ["handler: {operation: deliver, exec: [./effect]}\n", 'type: "${/type}"\nhandlers:\n  other: {exec: [./effect]}\n'], ids=["renamed", "removed"])
+def test_f93_a_message_whose_handler_is_gone_becomes_a_letter(tmp_path, after):
+    """It was taken from the store without a handler's lease, and an assertion ended the run."""
+    p = pipeline(tmp_path, "#!/bin/sh\nexit 75\n", "handler: {operation: ship, exec: [./effect], retry: {attempts: 100, backoff: 300ms..400ms}}\n",
+                 {"id": 1, "type": "x"})
+    with p.start() as running:
+        until(lambda: p.has_table("once_entry") and p.once("status", "--json", p.name).json["waiting"] == 1, what="the message waits")
+        running.send(signal.SIGTERM)
+        running.end()
+    p.configure(HEAD + after)
+    p.write()
+    ended = p.try_run("--confirm-scope-change")
+    assert ended.status == 1, ended
+    counts(ended.json, resumed=1, dead=1)
+    assert [reason for _, reason in p.letters()] == ["no handler for operation 'ship' any more"]
+
 
 # ---- exit codes ----
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fenced import CONFIG as COMMANDS, Fenced
-from harness import Pipeline, check_sum, counts, until
+from harness import ROOT, Pipeline, check_sum, counts, until
 from redisserver import RedisServer, free_port, needs_redis
 from tcpproxy import Proxy
 
@@ -308,6 +308,17 @@ def test_f47_a_store_that_was_emptied_is_noticed(tmp_path, redis):
     assert ended.status == 3 and "emptied" in ended.err, ended
 
 
+def test_f82_a_store_without_its_head_is_not_begun_anew(tmp_path, redis):
+    """Its secret is gone, so that none of its keys would be found again; with no state file nothing else tells."""
+    work = fenced(tmp_path, redis, n=3)
+    work.p.run(status=0)
+    redis.cli("DEL", "{once}head")
+    for arguments in (["run", "--new-store"], ["check"]):
+        ended = work.p.once(*arguments, work.p.name, env={"XDG_STATE_HOME": str(tmp_path / "other")})
+        assert ended.status == 3 and "'{once}head'" in ended.err, ended
+    assert len(work.effects()) == 3
+
+
 def test_f47_a_failover_that_forgets_is_noticed(tmp_path, redis):
     """The replica was behind when it became the primary. Who saw more than it has stops before anything else happens."""
     redis.cli("CONFIG", "SET", "repl-diskless-sync-delay", "0")
@@ -461,6 +472,17 @@ def test_f90_a_command_that_is_not_allowed_is_found_before_the_first_commit(tmp_
 
 
 # ---- beside each other ----
+
+def test_f90_the_rights_that_the_page_names_are_enough(tmp_path, redis):
+    with open(os.path.join(ROOT, "docs", "redis.md"), encoding="utf-8") as page:
+        line = re.search(r"^ACL SETUSER .*$", page.read(), re.M).group()
+    redis.cli(*line.replace("PASSWORD", "secret").replace("NAME", "once").split())
+    work = Fenced(tmp_path, store=redis.url("once", user="once:secret@"), n=12)
+    for verb in (["check"], ["run"], ["status", "--finished"], ["list"], ["explain", "--json"], ["replay", "--all"], ["sweep"]):
+        ended = work.p.once(verb[0], *verb[1:], work.p.name, *(["k1"] if verb[0] == "explain" else []))
+        assert ended.status in (0, 1) and "NOPERM" not in ended.err, (verb, ended)
+    assert len(work.effects()) == 12
+
 
 def test_f48_losing_a_race_is_not_a_warning(tmp_path, redis):
     """Workers in the same lanes lose races all the time. It is in the log for whoever wants to know."""

@@ -319,31 +319,40 @@ int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, b
     return ONCE_OK;
 }
 
-/* Runs a script on the head, all at once, with the format, the secret and what older programs find instead of it. */
+/* Runs a script on the head, all at once, with the format, the secret and what older programs find instead of it. KEYS: the head, the
+ * facts, the names. */
 static int change_head(once_redis *r, const char *script, once_secret secret, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 7);
+    once__redis_command(&r->pipe, 9);
     once__redis_text(&r->pipe, "EVAL");
     once__redis_text(&r->pipe, script);
-    once__redis_text(&r->pipe, "1");
+    once__redis_text(&r->pipe, "3");
     once__redis_put_key(r, "head", NULL, 0);
+    once__redis_put_key(r, "f", NULL, 0);
+    once__redis_put_key(r, "n", NULL, 0);
     once__redis_number(&r->pipe, FORMAT);
     once__redis_arg(&r->pipe, &secret, sizeof secret);
     once__redis_text(&r->pipe, NO_SECRET);
     return once__redis_ask(r, err);
 }
 
-/* Two who make it at once agree: the first secret stays. */
+/* Two who make it at once agree: the first secret stays. What has facts or names and no head is a store that has lost its secret: with
+ * another one every message would be new in it. */
 static int make_head(once_redis *r, once_error *err)
 {
     static const char script[] = "if redis.call('HEXISTS', KEYS[1], 'secret') == 0 and redis.call('HEXISTS', KEYS[1], 'key_secret') == 0 then\n"
+                                 "  if redis.call('EXISTS', KEYS[2], KEYS[3]) > 0 then return 1 end\n"
                                  "  redis.call('HSET', KEYS[1], 'format', ARGV[1], 'key_secret', ARGV[2], 'secret', ARGV[3])\n"
                                  "end\n"
                                  "return 0\n";
     once_secret secret;
     once_env_random(r->shelf.store.env, &secret, sizeof secret);
-    return change_head(r, script, secret, err);
+    const int rc = change_head(r, script, secret, err);
+    const redisReply *reply = rc == ONCE_OK ? r->pipe.replies[0] : NULL;
+    if (!reply || (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0)) return rc;
+    return once_fail(err, ONCE_E_CORRUPT, "the key '{%s}head' of the redis store '%s' is gone, and others of its keys are there: every message would be new; bring it back"
+                     " from a backup, or delete all keys that begin with '{%s}'", r->url.name, r->url.name, r->url.name);
 }
 
 /* Values of format 1 are read as they are. Older programs would misread what is written from here on, and write what nobody finds: they

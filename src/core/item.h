@@ -40,10 +40,11 @@ struct once_item {
     void *input;          /* what the effect made of the body; NULL: `reason` says why it cannot run */
     once_bytes reason;    /* static or in the batch's arena */
     once_resume resume;   /* from a source that can go on in the middle */
-    uint64_t ticket;      /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store */
+    uint64_t ticket;      /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store, or found there */
     bool held;            /* claimed durably before this transaction: by take, or one by one after a crash */
     once_decision first;  /* the answer to that claim */
-    bool resumed;         /* taken, and not one that this run had left waiting */
+    bool resumed;         /* taken or found, and not one that this run had left waiting */
+    bool found;           /* it waits in the store, and was found there by the transaction that it is in: forgotten when that does not happen */
     bool overtakes;       /* from a source, and goes on with what an equal one before it had left waiting */
     bool replaces;        /* it took the place of other content, whose letter is to be counted with this commit ... */
     bool replaces_ours;   /* ... and which this run had left waiting */

@@ -42,6 +42,7 @@ typedef enum next_step {
     NEXT_PRECLAIM, /* the one message of the work, durably */
     NEXT_BEGIN,  /* the work, from the start */
     NEXT_KEEP,   /* the leases of effects on their way */
+    NEXT_FIND,   /* what waits in its lanes */
     NEXT_ROUND,
     NEXT_CLAIM,
     NEXT_EXTEND,
@@ -111,6 +112,11 @@ struct once_pipe {
     unsigned takes_left; /* so many more may come before what the source has brought */
     size_t take_most; /* of the take that is asked for again */
     once_batch *take_batch;
+    bool finds;         /* what waits may be run by the transaction that finds it */
+    bool find_due;      /* the work was begun to find what is due */
+    bool sought;        /* in this transaction it was looked for ... */
+    size_t found_n;     /* ... and so many were found */
+    bool take_next;     /* something is due that must be taken */
     int64_t asked_at_ms, take_asked_ms; /* when the transaction began, and the take */
 
     /* external effects */
@@ -136,7 +142,7 @@ struct once_pipe {
 
 const char *once_action_name(once_action_kind kind)
 {
-    static const char *const names[] = {"none", "begin",    "claim", "extend", "run",   "settle", "accept", "bury",
+    static const char *const names[] = {"none", "begin", "find", "claim", "extend", "run",   "settle", "accept", "bury",
                                         "commit", "rollback", "take",  "stats",  "renew", "sweep", "fetch", "ack", "start", "kill"};
     assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
@@ -511,6 +517,19 @@ static void drop_work(once_pipe *pipe)
     pipe->next = NEXT_CHOOSE;
 }
 
+/* The transaction that found them did not happen: they are where they were. Should that not be known, they are asked for once more. */
+static void drop_found(once_pipe *pipe)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < pipe->work_n; i++) {
+        once_item *item = pipe->work[i];
+        if (item->found && !item->unsure) item_over(pipe, item);
+        else pipe->work[kept++] = item;
+    }
+    pipe->work_n = kept;
+    pipe->runs_alone = NULL;
+}
+
 static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else's now */
 {
     size_t kept = 0;
@@ -609,6 +628,10 @@ static void decide(once_pipe *pipe, once_item *item)
     const bool before = item->overtakes && item->unsure; /* then perhaps it has, and the entry does not show it any more */
     item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before) && !item->decision.letter;
     note_replaced(pipe, item);
+    if (item->found && item->decision.answer != ONCE_ANSWER_RUN) {
+        item->stage = ONCE_STAGE_OVER; /* the store has it */
+        return;
+    }
     switch (item->decision.answer) {
     case ONCE_ANSWER_RUN: decide_run(pipe, item); break;
     case ONCE_ANSWER_BUSY:
@@ -764,6 +787,14 @@ static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
     if (pipe->cautious_left && item->started) pipe->cautious_left--;
 }
 
+/* What was found in the store and is there as it was is no business of ours. */
+static bool is_untouched(const once_item *item)
+{
+    const once_decision *d = &item->decision;
+    if (!item->found || item->stage == ONCE_STAGE_SETTLE || d->answer == ONCE_ANSWER_STALE) return false;
+    return !(d->answer == ONCE_ANSWER_DUPLICATE && (d->own || d->lane)) && !(d->answer == ONCE_ANSWER_DEAD && d->own);
+}
+
 /* The claim is durable: the effect may begin. */
 static void depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms)
 {
@@ -807,6 +838,16 @@ static void gather_replaced(once_pipe *pipe, size_t out[2])
     }
 }
 
+/* So many that were due have been handed out. */
+static void looked_for_due(once_pipe *pipe, size_t n, int64_t now_ms)
+{
+    /* Lanes that are behind come first: what the source brings meanwhile would only stand behind them. */
+    if (!pipe->took_last) pipe->takes_left = TAKES_IN_A_ROW;
+    pipe->takes_left = pipe->spec->order && !pipe->spec->inbox && pipe->takes_left && n >= pipe->batch_max / 64 ? pipe->takes_left - 1 : 0;
+    pipe->took_last = true;
+    pipe->take_at_ms = n ? now_ms : now_ms + (pipe->counts.waiting ? WAITING_POLL_MS : POLL_MS); /* there may be more */
+}
+
 static void conclude(once_pipe *pipe, int64_t now_ms)
 {
     size_t replaced[2] = {0};
@@ -826,6 +867,8 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
         pipe->counts.repeats -= repeats(item) < 0;
         if (item->lost) {
             give_away(pipe, item);
+        } else if (is_untouched(item)) {
+            item_over(pipe, item);
         } else {
             count_over(pipe, item, now_ms);
             leave_waits(pipe, item);
@@ -842,6 +885,7 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
     if (pipe->ran) pipe->hung_up = 0;
     if (pipe->cautious_left && pipe->cautious_look && pipe->cautious_window < pipe->batch_max) pipe->cautious_window *= 2;
     pipe->work_n = pipe->keeping_n = 0;
+    if (pipe->find_due) looked_for_due(pipe, pipe->found_n, now_ms);
     pipe->next = NEXT_CHOOSE;
 }
 
@@ -938,9 +982,48 @@ static size_t take_max(const once_pipe *pipe, int64_t now_ms)
     return free < most ? free : most;
 }
 
+/* Instead of claiming it durably, which keeps others from its lane until it has run. */
+static bool may_find(const once_pipe *pipe)
+{
+    return pipe->finds && !pipe->stopping && !pipe->cautious_left && pipe->rolled_back == 0;
+}
+
+static void begin_find_due(once_pipe *pipe)
+{
+    pipe->find_due = true;
+    pipe->cautious_look = false;
+    pipe->keeping_n = 0;
+    start_work(pipe, 0);
+}
+
+/* Not in a transaction that finds out about a message, or about a commit. */
+static bool wants_find(const once_pipe *pipe)
+{
+    const bool runs = pipe->find_due || (pipe->had_lanes && (!pipe->spec->inbox || pipe->work[0]->held)); /* not where messages are only accepted */
+    if (pipe->sought || !may_find(pipe) || !runs) return false;
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (pipe->work[i]->unsure || pipe->work[i]->apart || pipe->work[i]->verdict) return false;
+    return true;
+}
+
+static once_action *begin_find(once_pipe *pipe)
+{
+    once_batch *batch = batch_get(pipe);
+    size_t n = 0;
+    if (!batch) return NULL;
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (!once_hash_is_zero(pipe->work[i]->request.lane.id)) pipe->list[n++] = pipe->work[i];
+    once_action *find = emit(pipe, ONCE_ACT_FIND, n);
+    find->max = pipe->batch_max;
+    find->batch = batch;
+    find->due = pipe->find_due;
+    return find;
+}
+
 static once_action *begin_take(once_pipe *pipe, size_t max, int64_t now_ms)
 {
     if (!pipe->take_batch && !(pipe->take_batch = batch_get(pipe))) return NULL;
+    pipe->take_next = false;
     if (!pipe->take_again || ONCE_PLANTED(take_forgotten)) once_env_random(pipe->o.env, &pipe->take_token, sizeof pipe->take_token);
     pipe->take_token.a |= 1;
     if (!pipe->take_again) pipe->take_asked_ms = now_ms; /* the reply that was lost may have begun the leases */
@@ -1011,10 +1094,15 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
 /* No work: take some. NULL and next != CHOOSE: there is work now. NULL and next == CHOOSE: nothing to do. */
 static once_action *choose(once_pipe *pipe, int64_t now_ms)
 {
+    pipe->find_due = false;
     if (pipe->stopping) return choose_last(pipe, now_ms);
     const bool go = pipe->back || now_ms >= pipe->flight.extend_at_ms || (ready_can_go(pipe, now_ms) && !pipe->take_again);
     const bool take_due = now_ms >= pipe->take_at_ms && !(pipe->took_last && go && !pipe->takes_left);
     const size_t max = take_due ? take_max(pipe, now_ms) : 0;
+    if (max && may_find(pipe) && !pipe->take_again && !pipe->take_next) {
+        begin_find_due(pipe);
+        return NULL;
+    }
     if (max) return begin_take(pipe, max, now_ms);
     if (now_ms >= pipe->sweep_at_ms) return emit(pipe, ONCE_ACT_SWEEP, 0);
     if (now_ms >= pipe->renew_at_ms) return emit(pipe, ONCE_ACT_RENEW, 0);
@@ -1084,6 +1172,7 @@ static once_action *begin(once_pipe *pipe)
     once_action *action = emit(pipe, ONCE_ACT_BEGIN, n);
     action->items = pipe->about;
     action->kept = pipe->keeping_n;
+    action->due = pipe->find_due;
     return action;
 }
 
@@ -1109,6 +1198,8 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             return emit(pipe, ONCE_ACT_CLAIM, 1);
         case NEXT_BEGIN:
             arrange(pipe);
+            pipe->sought = false;
+            pipe->found_n = 0;
             pipe->ran = false;
             pipe->runs_alone = NULL;
             pipe->asked_at_ms = now_ms;
@@ -1119,6 +1210,10 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             pipe->keeping_n = n;
             if (n) memcpy(pipe->list, pipe->keeping, n * sizeof *pipe->list); /* the executor has it while effects come back */
             if (n) return emit(pipe, ONCE_ACT_EXTEND, n);
+            pipe->next = NEXT_FIND;
+            break;
+        case NEXT_FIND:
+            if (wants_find(pipe)) return begin_find(pipe);
             pipe->next = NEXT_ROUND;
             break;
         case NEXT_ROUND: next_round(pipe); break;
@@ -1269,6 +1364,7 @@ static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
         pipe->store_gone = true;
     const bool preclaim = pipe->preclaim; /* repeated with the same token: it may have happened */
     pipe->preclaim = false;
+    if (action->kind == ONCE_ACT_COMMIT && is_rollback(action->status)) drop_found(pipe);
     for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work_n; i++) pipe->work[i]->unsure = true;
     if (action->kind == ONCE_ACT_TAKE) pipe->take_again = true;
     if (pipe->in_tx) {
@@ -1307,7 +1403,7 @@ static void extended(once_pipe *pipe, once_action *action)
     if (pipe->next == NEXT_KEEP) {
         for (size_t i = 0; i < action->n; i++)
             if (!action->items[i]->yes) lose_flying(pipe, action->items[i]);
-        pipe->next = NEXT_ROUND;
+        pipe->next = NEXT_FIND;
         return;
     }
     pipe->next = NEXT_RUN;
@@ -1384,18 +1480,13 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
     once_batch *batch = action->batch;
     pipe->take_batch = NULL;
     pipe->take_again = false;
-    /* Lanes that are behind come first: what the source brings meanwhile would only stand behind them. */
-    if (!pipe->took_last) pipe->takes_left = TAKES_IN_A_ROW;
-    pipe->takes_left = pipe->spec->order && !pipe->spec->inbox && pipe->takes_left && batch->n >= pipe->batch_max / 64 ? pipe->takes_left - 1 : 0;
-    pipe->took_last = true;
+    looked_for_due(pipe, batch->n, now_ms);
     pipe->next = NEXT_CHOOSE;
     if (batch->n == 0) {
         batch_put(pipe, batch);
-        pipe->take_at_ms = now_ms + (pipe->counts.waiting ? WAITING_POLL_MS : POLL_MS);
         return;
     }
     pipe->keeping_n = 0;
-    pipe->take_at_ms = now_ms; /* there may be more */
     pipe->cautious_look = false;
     batch->open = batch->n;
     size_t n = 0;
@@ -1425,6 +1516,46 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (pipe->status != ONCE_OK) drop_work(pipe);
 }
 
+/* Behind what is claimed already, which is the head of its lane, and before what the source brings. */
+static void add_found(once_pipe *pipe, once_batch *batch)
+{
+    once_item **work = pipe->about;
+    size_t n = 0;
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (pipe->work[i]->held) work[n++] = pipe->work[i];
+    for (size_t i = 0; i < batch->n; i++) work[n++] = &batch->items[i];
+    for (size_t i = 0; i < pipe->work_n; i++)
+        if (!pipe->work[i]->held) work[n++] = pipe->work[i];
+    memcpy(pipe->work, work, n * sizeof *work);
+    pipe->work_n = n;
+    arrange(pipe);
+}
+
+/* They are delivered once more, by the store, and claimed as such. */
+static void found(once_pipe *pipe, once_action *action)
+{
+    once_batch *batch = action->batch;
+    once_token token;
+    once_env_random(pipe->o.env, &token, sizeof token);
+    pipe->sought = true;
+    pipe->found_n = batch->open = batch->n;
+    pipe->take_next |= action->more;
+    pipe->next = NEXT_ROUND;
+    for (size_t i = 0; i < batch->n; i++) {
+        once_error err;
+        once_item *item = &batch->items[i];
+        const int rc = once_intake_taken(&pipe->intake, item, &err);
+        if (rc != ONCE_OK) give_up(pipe, rc, &err);
+        item->found = true;
+        item->resumed = item->request.run != pipe->o.run;
+        item->request.run = pipe->o.run; /* if it waits again, it is one of ours */
+        item->request.token = (once_token){token.a | 1, token.b + i};
+    }
+    if (pipe->status != ONCE_OK) pipe->next = NEXT_ROLLBACK;
+    if (batch->n == 0 || pipe->status != ONCE_OK) batch_put(pipe, batch);
+    else add_found(pipe, batch);
+}
+
 static void told_stats(once_pipe *pipe, const once_action *action, int64_t now_ms)
 {
     const bool nothing = action->waiting == 0 && action->claimed == 0;
@@ -1448,6 +1579,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (action->kind == ONCE_ACT_COMMIT || action->kind == ONCE_ACT_ROLLBACK) pipe->in_tx = false;
     if (ONCE_PLANTED(commit_assumed) && action->kind == ONCE_ACT_COMMIT) action->status = ONCE_OK;
     if (ONCE_PLANTED(presumption_kept) && action->kind == ONCE_ACT_COMMIT && disproved(pipe, action)) action->status = ONCE_OK;
+    if (action->kind == ONCE_ACT_FIND && action->status != ONCE_OK) batch_put(pipe, action->batch);
     if (disproved(pipe, action)) {
         run_carefully(pipe);
         return;
@@ -1462,6 +1594,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         pipe->in_tx = true;
         pipe->next = NEXT_KEEP;
         break;
+    case ONCE_ACT_FIND: found(pipe, action); break;
     case ONCE_ACT_CLAIM:
         if (pipe->preclaim) preclaimed(pipe, action->items[0]);
         else pipe->next = NEXT_EXTEND;
@@ -1483,6 +1616,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         break;
     case ONCE_ACT_ROLLBACK:
         unreserve_work(pipe);
+        drop_found(pipe);
         if (pipe->store_gone) drop_work(pipe);
         else pipe->next = !has_work(pipe) ? NEXT_CHOOSE : pipe->claim_first ? NEXT_PRECLAIM : NEXT_BEGIN;
         break;
@@ -1604,6 +1738,14 @@ static bool flight_new(once_pipe *pipe)
     return pipe->effect_list && once_waits_init(&pipe->waits, pipe->flight.slots + (PARKED + 3) * pipe->batch_max);
 }
 
+/* Effects of the store's own database, without names that a transaction locks before all else. */
+static bool may_run_here(const once_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (once_handler_external(&spec->handlers[i]) || spec->handlers[i].locks.n) return false;
+    return true;
+}
+
 int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err)
 {
     once_pipe *pipe = calloc(1, sizeof *pipe);
@@ -1616,7 +1758,8 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     if (!options->renew_ms) pipe->renew_at_ms = ONCE_NEVER;
     pipe->ready_size = 8 * pipe->batch_max;
     pipe->marks_size = 64;
-    while (pipe->marks_size < 4 * pipe->batch_max) pipe->marks_size *= 2;
+    while (pipe->marks_size < 8 * pipe->batch_max) pipe->marks_size *= 2;
+    pipe->finds = options->finds && options->spec->order && may_run_here(options->spec);
     if (options->unclean && !ONCE_PLANTED(no_caution)) be_cautious(pipe);
     pipe->cautious_window = pipe->batch_max;
     once_intake_init(&pipe->intake, options->spec, options->secret, options->run, options->prepare);
@@ -1624,11 +1767,12 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
 
     const size_t pointer = sizeof(once_item *);
     pipe->ready = calloc(pipe->ready_size, pointer);
-    pipe->work = calloc(pipe->batch_max, pointer);
-    pipe->round = calloc(pipe->batch_max, pointer);
-    pipe->next_round = calloc(pipe->batch_max, pointer);
-    pipe->list = calloc(pipe->batch_max, pointer);
-    pipe->about = calloc(2 * pipe->batch_max, pointer);
+    const size_t most = 2 * pipe->batch_max; /* as many as there are may be found behind them */
+    pipe->work = calloc(most, pointer);
+    pipe->round = calloc(most, pointer);
+    pipe->next_round = calloc(most, pointer);
+    pipe->list = calloc(most, pointer);
+    pipe->about = calloc(most + pipe->batch_max, pointer);
     pipe->keeping = calloc(pipe->batch_max, pointer);
     pipe->marks = calloc(pipe->marks_size, sizeof *pipe->marks);
     pipe->admitted = calloc(options->spec->n_handlers + 1, sizeof *pipe->admitted);

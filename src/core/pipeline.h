@@ -52,7 +52,9 @@ typedef struct once_pipe once_pipe;
 typedef enum once_action_kind {
     ONCE_ACT_NONE,
     /* store executor */
-    ONCE_ACT_BEGIN, /* items: all that the transaction may be about; `kept` of them, at the end, are only extended */
+    ONCE_ACT_BEGIN, /* items: all that the transaction may be about; `kept` of them, at the end, are only extended; `due`: and FIND */
+    ONCE_ACT_FIND,  /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to `max` into `batch`; -> more:
+                     * something is due that only TAKE can hand out */
     ONCE_ACT_CLAIM,  /* -> item->decision */
     ONCE_ACT_EXTEND, /* -> item->yes: still ours */
     ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order. Not careful: presumed perhaps */
@@ -86,6 +88,7 @@ typedef struct once_action {
     size_t kept;
     size_t max;
     once_batch *batch;
+    bool due;
     once_token token;
     bool again;
     int64_t lease_ms;
@@ -114,6 +117,7 @@ typedef struct once_pipe_options {
     bool unclean;  /* the last run of this consumer did not end cleanly */
     int64_t renew_ms; /* how often the worker's own lease is renewed at least; 0: it has none */
     bool finite;   /* the source ends */
+    bool finds;    /* the store can look for what waits inside a transaction */
 } once_pipe_options;
 
 int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err);

@@ -169,7 +169,7 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
         if (work && once_hash_is_zero(a->items[i]->request.id)) continue;
         touched[n++] = (once_touch){&a->items[i]->request, work ? touch_of(a->items[i]) : ONCE_TOUCH_KEEP};
     }
-    return x->store->ops->expect(x->store, touched, n, locks, n_locks, err);
+    return x->store->ops->expect(x->store, touched, n, a->due, locks, n_locks, err);
 }
 
 static int do_begin(once_executor *x, const once_action *a, once_error *err)
@@ -301,18 +301,8 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
-static int do_take(once_executor *x, once_action *a, once_error *err)
+static int fill_batch(once_batch *batch, const once_taken *taken, size_t n, once_error *err)
 {
-    once_batch *batch = a->batch;
-    once_arena_reset(&batch->arena); /* a repeated take starts anew */
-    batch->n = 0;
-    once_taken *taken = once_arena_new(&batch->arena, once_taken, a->max);
-    if (!taken) return no_memory(err);
-    size_t n = 0;
-    CHECK_POINT(take_before, err);
-    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);
-    if (rc != ONCE_OK) return rc;
-    CHECK_POINT(take_after, err);
     batch->items = once_arena_new(&batch->arena, once_item, n);
     if (!batch->items) return no_memory(err);
     for (size_t i = 0; i < n; i++) {
@@ -326,6 +316,34 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
     }
     batch->n = n;
     return ONCE_OK;
+}
+
+static int do_find(once_executor *x, once_action *a, once_error *err)
+{
+    const once_request **requests = requests_of(x, a);
+    once_taken *waiting = once_arena_new(&a->batch->arena, once_taken, a->max);
+    size_t n = 0;
+    if (!requests || !waiting) return no_memory(err);
+    if (a->due) CHECK_POINT(take_before, err);
+    const int rc = x->store->ops->find(x->store, x->consumer, requests, a->n, a->due, a->max, waiting, &n, &a->more, &a->batch->arena, err);
+    if (rc != ONCE_OK) return rc;
+    if (a->due) CHECK_POINT(take_after, err);
+    return fill_batch(a->batch, waiting, n, err);
+}
+
+static int do_take(once_executor *x, once_action *a, once_error *err)
+{
+    once_batch *batch = a->batch;
+    once_arena_reset(&batch->arena); /* a repeated take starts anew */
+    batch->n = 0;
+    once_taken *taken = once_arena_new(&batch->arena, once_taken, a->max);
+    if (!taken) return no_memory(err);
+    size_t n = 0;
+    CHECK_POINT(take_before, err);
+    const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(take_after, err);
+    return fill_batch(batch, taken, n, err);
 }
 
 static int do_stats(once_executor *x, once_action *a, once_error *err)
@@ -480,6 +498,7 @@ void once_execute_store(once_executor *x, once_action *a)
         x->settled = 0;
         a->status = do_begin(x, a, err);
         break;
+    case ONCE_ACT_FIND: a->status = do_find(x, a, err); break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
     case ONCE_ACT_EXTEND: a->status = do_extend(x, a, err); break;
     case ONCE_ACT_RUN: a->status = x->run(x->user, a->items, a->n, a->careful, a->blame, &x->arena, &a->failed, err); break;

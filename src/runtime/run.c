@@ -375,6 +375,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
         .unclean = b.unclean,
         .renew_ms = RENEW_MS,
         .finite = (parts->source->ops->bits(parts->source) & ONCE_SOURCE_FINITE) != 0,
+        .finds = parts->store->ops->find != NULL,
     };
     rc = once_pipe_new(&pipe_options, &r.pipe, err);
     if (rc != ONCE_OK) return rc;

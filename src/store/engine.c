@@ -500,6 +500,139 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
     return rc;
 }
 
+/* --- what waits, for whoever runs it in the same transaction --- */
+
+enum { FOUND_IN_LANE = 64 }; /* of one lane at most: each more is another round */
+
+typedef struct findings {
+    once_taken *out;
+    size_t n, max;
+    once_hash *lanes; /* that are looked at */
+    size_t n_lanes;
+    once_id_table known; /* what was found */
+    once_arena *arena;
+} findings;
+
+static int find_one(findings *f, const once_entry *entry, once_error *err)
+{
+    const once_decision waits = {.answer = ONCE_ANSWER_WAITING};
+    once_taken *at = &f->out[f->n];
+    if (!fill_taken(f->arena, entry, &waits, at)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    once_hash *id = once_arena_new(f->arena, once_hash, 1);
+    if (!id) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    *id = entry->id;
+    if (!once__ids_put(&f->known, id)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    f->n++;
+    return ONCE_OK;
+}
+
+/* What take would hand out, and not more: to an orphan, or to what its lane has to judge, things happen that are not undone with an effect. */
+static int find_due(once_shelf *shelf, once_bytes consumer, findings *f, bool *rest, once_error *err)
+{
+    size_t found = 0;
+    once_hash *ids = once_arena_new(f->arena, once_hash, f->max);
+    if (!ids) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    int rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, f->max, ids, &found, err);
+    for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
+        seat at;
+        once_decision decision;
+        rc = take_seat(shelf, ids[i], (once_hash){0}, &at, err);
+        if (rc != ONCE_OK || !once_entry_may_be_taken(at.entry, shelf->now_ms)) continue;
+        once_entry tried = *at.entry;
+        once_lane lane = at.lane_view;
+        (void)once_entry_take(&tried, at.lane ? &lane : NULL, (once_token){1, 1}, 1, shelf->now_ms, &decision);
+        if (at.entry->state != ONCE_STATE_WAITING || decision.answer != ONCE_ANSWER_RUN || decision.gap_over) {
+            *rest = true;
+            continue;
+        }
+        rc = find_one(f, at.entry, err);
+        if (at.lane) f->lanes[f->n_lanes++] = at.lane_id;
+    }
+    return rc;
+}
+
+/* Whether the lane may go on with it. `first`: it is at the head, or behind one that the caller has claimed. */
+static bool may_follow(const once_shelf *shelf, const once_entry *entry, bool first)
+{
+    if (entry->state != ONCE_STATE_WAITING || !entry->has_message || entry->gap) return false;
+    return entry->due_ms <= shelf->now_ms || (!first && entry->due_ms == ONCE_NEVER);
+}
+
+static bool is_held(const once_entry *entry, const once_request *const *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (once_hash_equal(requests[i]->id, entry->id)) return once_hash_equal(requests[i]->token, entry->token);
+    return false;
+}
+
+/* Equal versions are in the order of their ids; the first one goes first. */
+static void sort_equals(once_entry **entries, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        for (size_t k = i; k > 0 && once__lane_before(entries[k]->order, entries[k]->seen_ms, entries[k]->id, entries[k - 1]); k--) {
+            once_entry *swap = entries[k];
+            entries[k] = entries[k - 1];
+            entries[k - 1] = swap;
+        }
+}
+
+/* One lane: of equals that were not all read any one might be the first. */
+static int find_in_lane(once_shelf *shelf, once_entry **entries, size_t n, bool whole, const once_request *const *requests, size_t n_requests, findings *f,
+                        once_error *err)
+{
+    bool first = true;
+    int rc = ONCE_OK;
+    sort_equals(entries, n);
+    for (size_t i = 0; i < n && rc == ONCE_OK && f->n < f->max; i++) {
+        const once_entry *entry = entries[i];
+        const bool claimed = entry->state == ONCE_STATE_CLAIMED && is_held(entry, requests, n_requests);
+        if (!whole && entry->versioned && entry->order == entries[n - 1]->order) break;
+        if (!claimed && !once__ids_get(&f->known, entry->id)) {
+            if (!may_follow(shelf, entry, first)) break;
+            rc = find_one(f, entry, err);
+        }
+        first = false;
+    }
+    return rc;
+}
+
+static int find_behind(once_shelf *shelf, const once_request *const *requests, size_t n, findings *f, once_error *err)
+{
+    const size_t most = f->max + FOUND_IN_LANE;
+    once_hash *ids = once_arena_new(f->arena, once_hash, most);
+    once_entry **entries = once_arena_new(f->arena, once_entry *, most);
+    size_t found = 0;
+    if (!ids || !entries) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    int rc = shelf->shelf->lanes_waiting(shelf, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
+    for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = load(shelf, ids[i], &entries[i], err);
+    for (size_t from = 0, to; from < found && rc == ONCE_OK; from = to) {
+        for (to = from + 1; to < found && once_hash_equal(entries[to]->lane, entries[from]->lane);) to++;
+        const bool whole = to - from < FOUND_IN_LANE && (to < found || found < most);
+        rc = find_in_lane(shelf, entries + from, to - from, whole, requests, n, f, err);
+    }
+    return rc;
+}
+
+int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
+                      bool *rest, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    assert(shelf->in_tx);
+    findings f = {.out = out, .max = max, .arena = arena, .lanes = once_arena_new(arena, once_hash, n + max + 1)};
+    *n_out = 0;
+    *rest = false;
+    if (!f.lanes) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    if (due) rc = find_due(shelf, consumer, &f, rest, err);
+    for (size_t i = 0; i < n; i++)
+        if (!once_hash_is_zero(requests[i]->lane.id)) f.lanes[f.n_lanes++] = requests[i]->lane.id;
+    if (rc == ONCE_OK && f.n_lanes && f.n < max) rc = find_behind(shelf, requests, n, &f, err);
+    once__ids_release(&f.known);
+    *n_out = f.n;
+    return verb_end(shelf, rc, err);
+}
+
 /* --- letters and single entries --- */
 
 /* A batch of letters; each is written once, however often it is in it. */

@@ -4,7 +4,7 @@
  * runs the rules of core/entry.h over it, so that memory, sqlite and later the ledger differ only in how they keep things.
  *
  * Inside a transaction load, lane and lane_head see what was saved in it. take, sweep, list, letters and stats are asked
- * only outside of transactions, so `due` and `by_token` need not.
+ * only outside of transactions, and find before anything was saved, so `due`, `lanes_waiting` and `by_token` need not.
  *
  * One transaction at a time. Every engine verb called outside a transaction opens one, and ends it. */
 #ifndef ONCE_STORE_ENGINE_H
@@ -52,6 +52,9 @@ typedef struct once_shelf_ops {
 
     /* Ids of entries of the consumer, with a body, waiting or claimed, due at or before now, by due time then id. */
     int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
+    /* In a transaction that holds these lanes: ids of their unfinished entries, lane by lane, by order then id; `each` of a lane at most. Those of
+     * lanes that somebody else occupies, and of which the first one is not due, may be left out. NULL: there is no `find`. */
+    int (*lanes_waiting)(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max, once_hash *out, size_t *n, once_error *err);
     /* Ids of claimed entries of the consumer whose token has this .a, by token. */
     int (*by_token)(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                     once_error *err);
@@ -88,6 +91,8 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
                         size_t n, once_decision *out, once_arena *arena, once_error *err);
 int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                       once_taken *out, size_t *n, once_arena *arena, once_error *err);
+int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
+                      bool *rest, once_arena *arena, once_error *err);
 int once__engine_begin(once_store *store, once_error *err);
 int once__engine_commit(once_store *store, once_error *err);
 void once__engine_rollback(once_store *store);

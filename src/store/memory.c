@@ -328,7 +328,40 @@ static int mem_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64
     return ONCE_OK;
 }
 
-/* --- what take looks for --- */
+/* --- what find and take look for --- */
+
+static int compare_places(const void *a, const void *b)
+{
+    const once_entry *const *x = a, *const *y = b;
+    if ((*x)->order != (*y)->order) return (*x)->order < (*y)->order ? -1 : 1;
+    return once_hash_compare((*x)->id, (*y)->id);
+}
+
+static bool is_new(const once_hash *lanes, size_t at)
+{
+    for (size_t i = 0; i < at; i++)
+        if (once_hash_equal(lanes[i], lanes[at])) return false;
+    return true;
+}
+
+static int mem_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    const memory_store *m = self(shelf);
+    const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
+    if (!found) return no_memory(err);
+    *n = 0;
+    for (size_t lane = 0; lane < n_lanes; lane++) {
+        size_t count = 0;
+        for (size_t i = 0; i < m->slots.n && is_new(lanes, lane); i++) {
+            const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
+            if (e && once_hash_equal(e->lane, lanes[lane]) && once_state_unfinished(e->state)) found[count++] = e;
+        }
+        qsort(found, count, sizeof *found, compare_places);
+        for (size_t i = 0; i < count && i < each && *n < max; i++) out[(*n)++] = found[i]->id;
+    }
+    free(found);
+    return ONCE_OK;
+}
 
 static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
 
@@ -627,6 +660,7 @@ static const once_shelf_ops memory_shelf = {
     .lane_equals = mem_lane_equals,
     .due = mem_due,
     .by_token = mem_by_token,
+    .lanes_waiting = mem_lanes_waiting,
     .letter_put = mem_letter_put,
     .letter_get = mem_letter_get,
     .letter_drop = mem_letter_drop,
@@ -676,6 +710,7 @@ const once_store_ops once__store_memory = {
     .extend = once__engine_extend,
     .accept = once__engine_accept,
     .take = once__engine_take,
+    .find = once__engine_find,
     .begin = once__engine_begin,
     .commit = once__engine_commit,
     .rollback = once__engine_rollback,

@@ -57,10 +57,14 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_NOW] = "SELECT CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN NULL"
                " ELSE set_config('synchronous_commit', 'on', true) END, " NOW("$1") ", pg_backend_pid(),"
                " (SELECT name FROM once_name WHERE id = $2::bigint::integer)",
-    /* Until when turns are taken, and how long that is: two numbers. Whoever comes before then waits here. */
+    /* Until when turns are taken, and how long that is: two numbers. Whoever comes before then and finds somebody at work fails (22012), or
+     * waits, where it says how long. */
+    [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($2::bigint)::integer FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$3"),
     [PG_TURN] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', $4::bigint::text, true),"
                 " pg_advisory_xact_lock($2::bigint) IS NULL, set_config('lock_timeout', current_setting('once.lock_timeout'), true)"
                 " FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$3"),
+    /* One after the other, and none behind the first that somebody else has. */
+    [PG_LOCKS_TRY] = "SELECT 1 / (NOT EXISTS (SELECT FROM unnest($1::bigint[]) AS u(k) WHERE NOT pg_try_advisory_xact_lock(k)))::integer",
     [PG_LOCKS] = "SELECT set_config('once.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', $2::bigint::text, true),"
                  " (SELECT count(pg_advisory_xact_lock(k) IS NULL) FROM unnest($1::bigint[]) AS u(k)),"
                  " set_config('lock_timeout', current_setting('once.lock_timeout'), true)",
@@ -143,6 +147,13 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                " LEFT JOIN LATERAL (SELECT a.id FROM once_lane a WHERE a.id = w.lane FOR UPDATE SKIP LOCKED) a ON true"
                " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS NOT NULL)"
                " FOR UPDATE SKIP LOCKED) e LIMIT $3::bigint",
+    /* Of lanes that are locked, and that nobody else occupies: the head is the caller's claim, or due. */
+    [PG_LANE_WAITING] = "SELECT w.id FROM unnest($1::uuid[]) WITH ORDINALITY AS u(lane, n)"
+                        " CROSS JOIN LATERAL (SELECT h.state, h.due_ms FROM once_live h WHERE h.lane = u.lane AND h.state < 4"
+                        " ORDER BY h.ord, h.id LIMIT 1) h"
+                        " CROSS JOIN LATERAL (SELECT e.id, e.ord FROM once_live e WHERE e.lane = u.lane AND e.state < 4"
+                        " AND (h.state = 1 OR h.due_ms <= $4::bigint) ORDER BY e.ord, e.id LIMIT $2::bigint) w"
+                        " ORDER BY u.n, w.ord, w.id LIMIT $3::bigint",
     [PG_BY_TOKEN] = "SELECT l.id, l.lane FROM once_live l WHERE l.token >= $1::uuid AND l.token <= $2::uuid"
                     " AND l.state = 1 AND l.consumer = $3::bytea ORDER BY l.token LIMIT $4::bigint",
     [PG_LETTERS_PUT] = LETTERS_INSERT "DO NOTHING",
@@ -1314,6 +1325,7 @@ static const once_shelf_ops postgres_shelf = {
     .lane_equals = once__pg_lane_equals,
     .due = pg_due,
     .by_token = pg_by_token,
+    .lanes_waiting = once__pg_lanes_waiting,
     .letters_put = pg_letters_put,
     .letters_ahead = pg_letters_ahead,
     .letter_get = pg_letter_get,
@@ -1457,6 +1469,7 @@ const once_store_ops once__store_postgres = {
     .extend = pg_extend,
     .accept = pg_accept,
     .take = pg_take,
+    .find = once__engine_find,
     .begin = once__engine_begin,
     .expect = once__pg_expect,
     .commit = once__engine_commit,

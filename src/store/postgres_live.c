@@ -514,16 +514,32 @@ static int want_entry(once_postgres *q, round_of *round, const once_request *r, 
     return settles && (r->remember_ms < AHEAD_KEPT_MAX / 2 || r->remember_ms == ONCE_FOREVER) ? guess_done(q, slot, r, err) : ONCE_OK;
 }
 
+/* Whoever settles in a lane wakes the next one, which is read with all others here. */
+static int want_heads(once_postgres *q, round_of *round, const once_request *const *requests, size_t n, once_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        once_pg_lane *lane = once_hash_is_zero(requests[i]->lane.id) ? NULL : once__ids_get(&q->lanes, requests[i]->lane.id);
+        if (!lane || !lane->known || !lane->others || lane->asked || once__ids_get(&q->slots, lane->head_id)) continue;
+        once_pg_slot *slot = slot_new(q, lane->head_id);
+        if (!slot) return no_memory(err);
+        slot->asked = lane->asked = true; /* and the lane is read again, without it */
+        round->slots[round->n++] = slot;
+        round->lanes[round->n_lanes++] = lane;
+    }
+    return ONCE_OK;
+}
+
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
     round_of round;
     int rc = purpose == ONCE_FOR_CLAIM && shelf->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
-    if (rc == ONCE_OK) rc = round_begin(q, n, &round, err);
+    if (rc == ONCE_OK) rc = round_begin(q, 2 * n, &round, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = want_lane(q, &round, requests[i], err);
         if (rc == ONCE_OK) rc = want_entry(q, &round, requests[i], purpose, err);
     }
+    if (rc == ONCE_OK && purpose == ONCE_FOR_SETTLE) rc = want_heads(q, &round, requests, n, err);
     if (rc != ONCE_OK || (q->begun && round.n == 0 && round.n_lanes == 0)) return rc;
     return load_round(q, &round, err);
 }
@@ -538,7 +554,7 @@ static int name_claims(once_postgres *q, const once_touch *touched, size_t n, on
     return n_claims ? name_requests(q, claims, n_claims, err) : ONCE_OK;
 }
 
-static int expect_all(once_postgres *q, const once_touch *touched, size_t n, once_error *err)
+static int expect_all(once_postgres *q, const once_touch *touched, size_t n, bool finds, once_error *err)
 {
     static const once_purpose purposes[] = {
         [ONCE_TOUCH_CLAIM] = ONCE_FOR_CLAIM, [ONCE_TOUCH_ACCEPT] = ONCE_FOR_ACCEPT, [ONCE_TOUCH_KEEP] = ONCE_FOR_EXTEND};
@@ -549,7 +565,7 @@ static int expect_all(once_postgres *q, const once_touch *touched, size_t n, onc
         rc = want_lane(q, &round, touched[i].request, err);
         if (rc == ONCE_OK && touched[i].kind != ONCE_TOUCH_LANE) rc = want_entry(q, &round, touched[i].request, purposes[touched[i].kind], err);
     }
-    q->batch = round.n || round.n_lanes; /* otherwise no effect runs in it, and BEGIN goes with what is asked first */
+    q->batch = round.n || round.n_lanes || finds; /* otherwise no effect runs in it, and BEGIN goes with what is asked first */
     return rc == ONCE_OK && q->batch ? load_round(q, &round, err) : rc;
 }
 
@@ -560,6 +576,7 @@ static int wait_for_turn(once_postgres *q, once_error *err)
     do {
         round_of none = {0};
         once__pg_begin_anew(q);
+        once__pg_turn_pause(q);
         q->turns.tries++;
         if (once_patience_over(&q->pg->patience)) return once_fail(err, ONCE_E_UNAVAILABLE, "%s: told to stop before it was our turn", q->pg->where);
         rc = load_round(q, &none, err);
@@ -567,7 +584,7 @@ static int wait_for_turn(once_postgres *q, once_error *err)
     return rc;
 }
 
-int once__pg_expect(once_store *store, const once_touch *touched, size_t n, const uint64_t *locks, size_t n_locks, once_error *err)
+int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks, size_t n_locks, once_error *err)
 {
     once_postgres *q = once__pg_of((once_shelf *)store);
     assert(q->shelf.in_tx && !q->begun && !q->nested);
@@ -576,10 +593,10 @@ int once__pg_expect(once_store *store, const once_touch *touched, size_t n, cons
     q->turns.tries = 0;
     q->locks = locks;
     q->n_locks = n_locks;
-    if (rc == ONCE_OK) rc = expect_all(q, touched, n, err);
+    if (rc == ONCE_OK) rc = expect_all(q, touched, n, finds, err);
     if (rc == ONCE_OK || !once__pg_turn_missed(q)) return rc;
     rc = wait_for_turn(q, err);
-    return rc == ONCE_OK ? expect_all(q, touched, n, err) : rc;
+    return rc == ONCE_OK ? expect_all(q, touched, n, finds, err) : rc;
 }
 
 static int know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err)
@@ -677,6 +694,51 @@ int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, on
     }
     *n = left;
     return rc;
+}
+
+/* Lanes that have somebody, and are not occupied by another worker; each once. */
+static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, round_of *round, once_error *err)
+{
+    round->lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes);
+    if (!round->lanes) return no_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        once_pg_lane *lane = once__ids_get(&q->lanes, lanes[i]);
+        if (!lane || !lane->locked || !lane->known || lane->asked || lane->claimed || (!lane->others && !lane->first)) continue;
+        lane->asked = true;
+        round->lanes[round->n_lanes++] = lane;
+    }
+    return ONCE_OK;
+}
+
+int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_params params = {0};
+    PGresult *results[3];
+    round_of round = {0};
+    *n = 0;
+    int rc = waiting_lanes(q, lanes, n_lanes, &round, err);
+    if (rc != ONCE_OK || round.n_lanes == 0) return rc;
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < round.n_lanes; i++) once__pg_put_id(&q->columns[0], round.lanes[i]->id);
+    once__pg_param_array(&params, &q->columns[0]);
+    once__pg_param_int8(&params, (int64_t)each);
+    once__pg_param_int8(&params, (int64_t)max);
+    once__pg_param_int8(&params, shelf->now_ms);
+    rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_WAITING, &params, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    if (rc != ONCE_OK) return rc;
+    *n = (size_t)PQntuples(results[1]);
+    round.slots = once_arena_alloc(&q->arena, (*n + 1) * sizeof *round.slots);
+    if (!round.slots) rc = no_memory(err);
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
+        const once_request at = {.id = out[i] = once__pg_id(results[1], (int)i, 0)};
+        rc = want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    }
+    once__pg_clear(results, 3);
+    return rc == ONCE_OK ? load_round(q, &round, err) : rc;
 }
 
 /* ---- saving ---- */

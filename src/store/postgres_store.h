@@ -14,7 +14,7 @@
  * There is one order, for everybody: the turn of a consumer, then what the user has named (both postgres_turns.c), then lanes, then entries, lanes and entries sorted. A batch
  * says at its beginning what it is about (`expect`), so that all of its rounds together keep that order. Whoever wants an entry
  * that waits in a lane has locked the lane before; so the next one of a lane, found late, is free. `take` looks for what is due without a
- * lock, locks the lanes of it and then the entries, skips what is locked, and never waits. Rows of the user are locked as his
+ * lock, locks the lanes of it and then the entries, skips what is locked, and never waits; so does `find` inside of a batch, which else reads only from lanes that it has. Rows of the user are locked as his
  * effects come, and there batches may deadlock: PostgreSQL notices, the transaction is repeated, and turns are taken.
  *
  * Everything is READ COMMITTED: a statement behind the locks sees what the lock's last holder committed. Only rows that are
@@ -96,12 +96,12 @@ typedef struct once_pg_names {
 enum { PG_COLUMNS = 30 }; /* as many as the widest statement has; and one for names */
 
 enum once_pg_statement {
-    PG_NOW, PG_TURN, PG_LOCKS, PG_TURNS_BEGIN, PG_PLAN, PG_PLAN_BATCH, PG_UNPLAN,
+    PG_NOW, PG_TURN_TRY, PG_TURN, PG_LOCKS_TRY, PG_LOCKS, PG_TURNS_BEGIN, PG_PLAN, PG_PLAN_BATCH, PG_UNPLAN,
     PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
     PG_LIVE_READ, PG_LIVE_LANE, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
     PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_PUT,
     PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_CHECK, PG_NAME_GET,
-    PG_DUE, PG_BY_TOKEN,
+    PG_DUE, PG_LANE_WAITING, PG_BY_TOKEN,
     PG_LETTERS_PUT, PG_LETTERS_COUNT, PG_LETTER_GET, PG_LETTERS_GET, PG_LETTERS_DROP, PG_LETTERS, PG_LETTER_HEADS, PG_AUDITS_PUT, PG_AUDITS,
     PG_STATS, PG_STATS_LETTERS, PG_LIST_LIVE, PG_LIST_FINISHED,
     PG_FACT_GET, PG_FACTS, PG_FACTS_SET, PG_FACT_COUNT, PG_FACTS_DELETE,
@@ -193,12 +193,13 @@ void once__pg_param_now(const once_postgres *q, once_pg_params *params); /* the 
 
 /* Entries and lanes (postgres_live.c); all inside a transaction. */
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err);
-int once__pg_expect(once_store *store, const once_touch *touched, size_t n, const uint64_t *locks, size_t n_locks, once_error *err);
+int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks, size_t n_locks, once_error *err);
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
 int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err);
 int once__pg_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
 int once__pg_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
 int once__pg_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
+int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max, once_hash *out, size_t *n, once_error *err);
 int once__pg_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
 /* Loads what was found (rows of an id and its lane, NULL: none), whose rows in once_entry and once_lane are `locked` already or are locked
  * now. What is in another lane by then, and that cannot be locked at once, is left out of ids. */
@@ -217,7 +218,8 @@ int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err);
 int once__pg_turns_tell(once_postgres *q, once_error *err);               /* between transactions: if one is due, that turns are taken from now on */
 int once__pg_plan_send(once_postgres *q, once_error *err);                /* PG_PLAN, before locks are taken */
 int once__pg_turn_send(once_postgres *q, size_t *sent, once_error *err); /* behind BEGIN: waits for our turn, if turns are taken now, and for `locks` */
-bool once__pg_turn_missed(const once_postgres *q);                       /* the last round failed because these did not come in time: again */
+bool once__pg_turn_missed(const once_postgres *q);                       /* the last round failed because others have these: again, after a pause */
+void once__pg_turn_pause(const once_postgres *q);
 
 /* Names. The first four: NULL when memory is out; number 0 until once__pg_names_resolve, which asks for all that are
  * unknown. Texts stay until the transaction ends. */

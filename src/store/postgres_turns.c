@@ -7,7 +7,9 @@
  * transaction; a pooler in between does not matter. At all other times a batch reads one row more, and waits for nobody.
  *
  * Whoever waits for a lock holds a snapshot, and the server keeps all versions of a row that it might see: hot rows become long chains, and
- * everybody slow. So nobody waits for his turn for long, but begins anew, behind the others. */
+ * everybody slow. So nobody waits in the server: who does not get its turn at once pauses outside of a transaction and tries again. Whoever is at work
+ * mostly goes on with its next batch then, as one worker alone would, until another one comes between two of them. Only who has tried
+ * often waits in the server, and is next. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +22,7 @@
 enum { TURNS_MS = 5000, TURNS_MAX_MS = 60000 };
 /* A batch that waits so long for a lock gives up: somebody else has the same rows or lanes, and when it is a deadlock, the server takes ten
  * times as long to see it. Not in our turn, where nobody of ours is in the way, and not where the user has set a lock_timeout. */
-enum { IMPATIENT_MS = 100, TURN_WAIT_MS = 20, LOCKS_TRIES = 16, LOCKS_LONGER = 7 };
+enum { IMPATIENT_MS = 100, TURN_PAUSE_MS = 40, TURN_TRIES = 50, TURN_WAIT_MS = 20, TURN_LONGER = 7 };
 
 int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
 {
@@ -60,16 +62,21 @@ int once__pg_turns_tell(once_postgres *q, once_error *err)
     return rc;
 }
 
-/* Names of the user. A batch that needs many of them may have to wait for several others, so in the end it waits longer. */
+/* How long it waits in the server; 0: not at all. A batch that needs many names may have to wait for several others, so in the end that is long. */
+static int64_t wait_ms(const once_postgres *q)
+{
+    const unsigned longer = q->turns.tries / TURN_TRIES;
+    return longer ? (int64_t)TURN_WAIT_MS << (longer < TURN_LONGER ? longer : TURN_LONGER) : 0;
+}
+
 static int locks_send(once_postgres *q, size_t *sent, once_error *err)
 {
     once_pg_params params = {0};
     once__pg_array_begin(&q->columns[0], PG_INT8);
     for (size_t i = 0; i < q->n_locks; i++) once__pg_put_int8(&q->columns[0], (int64_t)q->locks[i]);
     once__pg_param_array(&params, &q->columns[0]);
-    const unsigned longer = q->turns.tries / LOCKS_TRIES;
-    once__pg_param_int8(&params, (int64_t)TURN_WAIT_MS << (longer < LOCKS_LONGER ? longer : LOCKS_LONGER));
-    const int rc = once__pg_send(q->pg, PG_LOCKS, &params, err);
+    if (wait_ms(q)) once__pg_param_int8(&params, wait_ms(q));
+    const int rc = once__pg_send(q->pg, wait_ms(q) ? PG_LOCKS : PG_LOCKS_TRY, &params, err);
     *sent += rc == ONCE_OK;
     return rc;
 }
@@ -81,9 +88,9 @@ int once__pg_turn_send(once_postgres *q, size_t *sent, once_error *err)
     param_name(q, &params);
     once__pg_param_int8(&params, q->turns.key);
     once__pg_param_now(q, &params);
-    once__pg_param_int8(&params, TURN_WAIT_MS);
+    if (wait_ms(q)) once__pg_param_int8(&params, wait_ms(q));
     q->turns.at = *sent;
-    const int rc = once__pg_send(q->pg, PG_TURN, &params, err);
+    const int rc = once__pg_send(q->pg, wait_ms(q) ? PG_TURN : PG_TURN_TRY, &params, err);
     *sent += rc == ONCE_OK;
     return rc == ONCE_OK && q->n_locks ? locks_send(q, sent, err) : rc;
 }
@@ -91,7 +98,14 @@ int once__pg_turn_send(once_postgres *q, size_t *sent, once_error *err)
 bool once__pg_turn_missed(const once_postgres *q)
 {
     const size_t at = q->pg->failed_at;
-    return (at == q->turns.at || (q->n_locks && at == q->turns.at + 1)) && strcmp(q->pg->failed_state, "55P03") == 0;
+    return (at == q->turns.at || (q->n_locks && at == q->turns.at + 1)) && strcmp(q->pg->failed_state, wait_ms(q) ? "55P03" : "22012") == 0;
+}
+
+/* Not in step with others. */
+void once__pg_turn_pause(const once_postgres *q)
+{
+    const once_env *env = q->shelf.store.env;
+    if (!wait_ms(q)) once_env_sleep_ms(env, 1 + (int64_t)(once_env_random_u64(env) % TURN_PAUSE_MS));
 }
 
 int once__pg_plan_send(once_postgres *q, once_error *err)

@@ -165,12 +165,18 @@ typedef struct once_store_ops {
     int (*take)(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
+    /* In a transaction: what waits in the lanes of the requests and may run now, or behind what of them is claimed already, the first of a
+     * lane first; with `due` also what else of the consumer is due, and waits behind that. Nothing is claimed: whoever claims it inside the transaction, as if it
+     * had been delivered once more, gets it. *rest: something is due that only `take` knows what to do with. NULL: not here. */
+    int (*find)(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
+                bool *rest, once_arena *arena, once_error *err);
+
     int (*begin)(once_store *store, once_error *err);
     /* In a transaction, before all else: a batch of a consumer, and what it will touch. A store that others write to at the same time locks
-     * it now, in one order for all: so batches do not deadlock on it, and wait for each other at most once. `locks` are names that the user
+     * it now, in one order for all (what it `finds` later without waiting for it): so batches do not deadlock on it, and wait for each other at most once. `locks` are names that the user
      * has for what its effects will touch, sorted; they come before all else. After a deadlock of effects the batches of a consumer take
      * turns for a while. NULL: nobody else writes meanwhile. On failure the transaction is rolled back. */
-    int (*expect)(once_store *store, const once_touch *touched, size_t n, const uint64_t *locks, size_t n_locks, once_error *err);
+    int (*expect)(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks, size_t n_locks, once_error *err);
     int (*commit)(once_store *store, once_error *err);
     void (*rollback)(once_store *store);
     once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */

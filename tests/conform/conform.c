@@ -314,15 +314,16 @@ static void run_row(void **state)
 
 int conform_run(const conform_driver *driver)
 {
-    const conform_test *const tables[] = {conform_verbs, conform_natural, conform_lanes, conform_keeping, conform_history, conform_replace};
+    const conform_test *const tables[] = {conform_verbs, conform_natural, conform_lanes, conform_keeping, conform_history, conform_replace, conform_find};
     static struct CMUnitTest tests[TESTS_MAX];
     static start starts[TESTS_MAX];
     size_t n = 0;
     const once_store_ops *ops = once__store_find(driver->url, strcspn(driver->url, ":"));
     assert(ops);
+    const unsigned bits = ops->bits | driver->also | (ops->find ? CONFORM_FINDS : 0);
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const conform_test *test = tables[t]; test->name; test++) {
-            if (((ops->bits | driver->also) & test->bits) != test->bits) continue; /* a promise that this driver does not make */
+            if ((bits & test->bits) != test->bits) continue; /* a promise that this driver does not make */
             assert(n < TESTS_MAX);
             starts[n] = (start){driver, test};
             tests[n] = (struct CMUnitTest){test->name, run_row, fixture_open, fixture_close, &starts[n]};

@@ -36,6 +36,7 @@ typedef struct conform_test {
     void (*run)(fixture *f);
     unsigned bits; /* what a store must be able to do for this test to make sense (enum once_store_bits) */
 } conform_test;
+#define CONFORM_FINDS (1u << 31) /* beside the bits: it has `find` */
 #define CONFORM(test) {#test, test, 0}
 #define CONFORM_WITH(test, bits) {#test, test, bits}
 
@@ -53,7 +54,7 @@ struct fixture {
 };
 
 /* Each ends with an empty row. */
-extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[], conform_history[], conform_replace[];
+extern const conform_test conform_verbs[], conform_natural[], conform_lanes[], conform_keeping[], conform_history[], conform_replace[], conform_find[];
 int conform_run(const conform_driver *driver);
 
 /* --- the fixture --- */

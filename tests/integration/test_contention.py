@@ -8,7 +8,8 @@ import pytest
 
 import pgbouncer
 import postgres
-from pgpipeline import PostgresPipeline, need_postgres
+from harness import until
+from pgpipeline import PostgresPipeline, Session, need_postgres
 
 need_postgres()
 
@@ -249,3 +250,76 @@ END $$;"""
     assert p.rows("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t") == [(3000, 3000)]
     assert p.letters() == [] and p.value("SELECT count(*) FROM once_live") == 0
     assert deadlocks(p) == 0
+
+
+WAITS = """CREATE TABLE t(n bigint GENERATED ALWAYS AS IDENTITY, id text, tx bigint DEFAULT txid_current());
+CREATE FUNCTION fail() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'passing'; END $$;"""
+
+
+@pytest.mark.parametrize("ack", ["after_effect", "after_accept"])
+def test_f91_what_waits_in_a_lane_runs_in_few_transactions(tmp_path, ack):
+    """All stand behind the first one, which fails once. One after the other does not mean one transaction after the other."""
+    p = PostgresPipeline(str(tmp_path), f"""
+key: "${{/id}}"
+order: "${{/lane}}"
+ack: {ack}
+retry: {{backoff: 300ms..300ms, on: [P0001]}}
+batch: {{max: 50}}
+handler:
+  sql:
+    - INSERT INTO t(id) VALUES (:id)
+    - SELECT fail() WHERE :id = '0' AND :once_attempt < 2
+""", WAITS)
+    p.write(*[{"id": str(i), "lane": 1} for i in range(200)])
+    summary = p.run(status=0)
+    assert (summary["done"], summary["retries"], summary["attempts"], summary["waiting"]) == (200, 1, 201, 0), summary
+    assert [int(id) for id, in p.rows("SELECT id FROM t ORDER BY n")] == list(range(200))
+    assert p.value("SELECT count(DISTINCT tx) FROM t") <= 20
+    assert p.value("SELECT count(*) FROM once_live") == p.value("SELECT count(*) FROM once_body") == 0
+
+
+def test_f91_workers_do_not_count_what_others_bring_to_an_end(tmp_path):
+    """What fails once is tried once more, whoever comes to its lane first; nothing else is tried twice."""
+    config = """
+key: "${/id}"
+order: "${/lane}"
+retry: {backoff: 1ms..20ms, on: [P0001]}
+batch: {max: 64}
+handler:
+  sql:
+    - INSERT INTO t(id) VALUES (:id)
+    - SELECT fail() WHERE :bad = 1 AND :once_attempt < 2
+"""
+    rng = random.Random(7)
+    messages = [{"id": str(i), "lane": rng.randrange(50), "bad": int(rng.random() < 0.05)} for i in range(2000)]
+    bad = sum(m["bad"] for m in messages)
+    pipelines = shares(tmp_path, config, WAITS, messages, 4)
+    summaries = run_all(pipelines)
+    p = pipelines[0]
+    assert (total(summaries, "done"), total(summaries, "retries"), total(summaries, "attempts")) == (2000, bad, 2000 + bad), summaries
+    assert total(summaries, "duplicates") == total(summaries, "dead") == 0, summaries
+    assert p.rows("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t") == [(2000, 2000)]
+    assert p.value("SELECT count(*) FROM once_live") == 0 and deadlocks(p) == 0
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["turns", "names"])
+def test_f91_who_has_tried_often_is_next(tmp_path, named):
+    """Whoever does not get its turn, or a name, at once pauses and tries again; in the end it waits in the server, where nobody overtakes it."""
+    config = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pg_advisory_xact_lock(91)"]}\n' + \
+        ('locks: ["one"]\n' if named else "")
+    first, second = shares(tmp_path, config, WAITS, [], 2)
+    first.run(status=0)  # makes the store
+    if not named:
+        first.execute("INSERT INTO once_fact(name, value) VALUES ('turns/c', int8send((extract(epoch FROM now()) * 1000)::bigint + 3600000) || int8send(5000))")
+    first.write({"id": "first"})
+    second.write({"id": "second"})
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
+    held, waits = locks + "objid = 91 AND granted", locks + "NOT granted"
+    with Session(first.url, "SELECT pg_advisory_lock(91)") as gate:
+        until(lambda: first.value(held) == 1, what="the gate is closed")
+        with first.start() as one, second.start() as two:
+            until(lambda: first.value(waits) == 2, 60, "one waits at the gate, the other one for it")
+            gate.end()
+            ended = [one.end(60), two.end(60)]
+    assert [e.status for e in ended] == [0, 0], ended
+    assert sorted(first.rows("SELECT id FROM t")) == [("first",), ("second",)]

@@ -209,6 +209,18 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
     return leave(w, rc, reply_lost, err);
 }
 
+static int sim_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
+                    bool *rest, once_arena *arena, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    const int found = w->real->ops->find(w->real, consumer, requests, n, due, max, out, n_out, rest, arena, err);
+    for (size_t i = 0; found == ONCE_OK && i < *n_out; i++)
+        sim_trace(w->world, w->index, "  finds key", NULL, sim_key_of(w->world, &out[i].request), -1, ONCE_OK);
+    return found;
+}
+
 static int sim_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -344,6 +356,7 @@ static const once_store_ops store_ops = {
     .extend = sim_extend,
     .accept = sim_accept,
     .take = sim_take,
+    .find = sim_find,
     .begin = sim_begin,
     .commit = sim_commit,
     .rollback = sim_rollback,

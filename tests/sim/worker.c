@@ -135,6 +135,7 @@ void sim_worker_start(sim_worker *w)
         .prepare = prepare,
         .unclean = w->unclean,
         .finite = world->finite,
+        .finds = w->real->ops->find != NULL,
         .renew_ms = RENEW_MS,
     };
     once_error err = {0};

@@ -1,7 +1,9 @@
-/* `once run` on PostgreSQL against the consumer that people write by hand, for messages whose effect is one INSERT and one UPDATE.
+/* `once run` on PostgreSQL.
  *
- *     bench_postgres [--messages N] [--rounds N] [--full] [--json] [--once PATH] [--folder DIR] [--keep]
+ *     bench_postgres [--only PART] [--messages N] [--rounds N] [--full] [--json] [--once PATH] [--folder DIR] [--keep]
  *
+ * workers: several of them beside each other (postgres/workers.h).
+ * classic: against the consumer that people write by hand, for messages whose effect is one INSERT and one UPDATE:
  *   a  the classic consumer on one connection: BEGIN; INSERT INTO processed_messages ON CONFLICT DO NOTHING; effect; COMMIT for
  *      each message, prepared statements (on the first CLASSIC_MESSAGES only, for its rate)
  *   b  the same on 16 connections at once
@@ -22,6 +24,7 @@
 #include <unistd.h>
 
 #include "postgres/server.h"
+#include "postgres/workers.h"
 #include "process.h"
 #include "scene.h"
 #include "table.h"
@@ -32,7 +35,7 @@
 enum { A_CLASSIC, B_CLASSIC_16, C_ONCE, D_ONCE_AGAIN, E_FAILING, ENTRANTS };
 enum { CLASSIC_MESSAGES = 10000, CLASSIC_16_MESSAGES = 40000, CONNECTIONS = 16, FAILING_PERMILLE = 10 };
 
-static scene_asked asked = {.messages = 200000, .full_messages = 2000000, .rounds = 3};
+static scene_asked asked = {.messages = 200000, .full_messages = 2000000, .rounds = 3, .parts = "classic, workers"};
 
 static void make_database(const char *name)
 {
@@ -164,16 +167,8 @@ static void add_ratio(table *t, double rates[ENTRANTS][SCENE_ROUNDS_MAX], int ov
     r->value[0] = scene_median_ratio(rates[over], rates[under], asked.rounds);
 }
 
-int main(int argc, char **argv)
+static void measure_classic(table *out)
 {
-    scene_parse(argc, argv, &asked);
-    process_prepare();
-    if (!server_start((const char *const[]){NULL})) {
-        fprintf(stderr, "bench_postgres: not measured: there is no PostgreSQL server to be had here\n");
-        return 0;
-    }
-    scene_open(&asked.scene);
-
     workload_sums sums, failing_sums;
     const char *messages = scene_path("messages"), *payments_path = scene_path("payments"), *failing = scene_path("failing");
     workload_write(&(workload){.messages = asked.messages, .seed = 1}, messages, payments_path, &sums);
@@ -203,7 +198,7 @@ int main(int argc, char **argv)
     add_rate(&t, rates, C_ONCE, "once", "c  once run");
     add_rate(&t, rates, D_ONCE_AGAIN, "once_again", "d  only duplicates: once run");
     add_rate(&t, rates, E_FAILING, "once_failing", "e  once run, 1 % fail in their second statement");
-    add_ratio(&t, rates, C_ONCE, A_CLASSIC, 'g', 10, "once_vs_classic", "c / a");
+    add_ratio(&t, rates, C_ONCE, A_CLASSIC, 'g', 20, "once_vs_classic", "c / a");
     add_ratio(&t, rates, C_ONCE, B_CLASSIC_16, 'g', 2, "once_vs_classic_16", "c / b");
     add_ratio(&t, rates, C_ONCE, E_FAILING, 'l', 2, "slower_failing", "c / e");
     row *ours = table_add(&t, "once_stored", "c  bytes per finished key, indexes included", 0);
@@ -214,12 +209,37 @@ int main(int argc, char **argv)
     ratio->value[0] = ours->value[0] / theirs->value[0];
     ratio->relation = 'l';
     ratio->required = 1;
-    if (asked.json) {
-        printf("{\"bench\":\"postgres\"");
-        table_print_json(&t);
-        printf("}\n");
-    } else {
-        table_print(&t);
+    *out = t;
+}
+
+static void show(const table *t)
+{
+    if (asked.json) table_print_json(t);
+    else table_print(t);
+    if (!asked.json) printf("\n");
+}
+
+static bool wanted(const char *part) { return !asked.only || strcmp(asked.only, part) == 0; }
+
+int main(int argc, char **argv)
+{
+    static table t;
+    scene_parse(argc, argv, &asked);
+    process_prepare();
+    if (!server_start((const char *const[]){NULL})) {
+        fprintf(stderr, "bench_postgres: not measured: there is no PostgreSQL server to be had here\n");
+        return 0;
     }
+    scene_open(&asked.scene);
+    if (asked.json) printf("{\"bench\":\"postgres\"");
+    if (wanted("classic")) {
+        measure_classic(&t);
+        show(&t);
+    }
+    if (wanted("workers")) {
+        workers_measure(&asked, &t);
+        show(&t);
+    }
+    if (asked.json) printf("}\n");
     return 0;
 }

@@ -37,18 +37,29 @@ static __attribute__((noreturn)) void usage(const char *program, const scene_ask
             "  --json         one object on standard output instead of the table\n"
             "  --once PATH    the command to measure (the one of this build)\n"
             "  --folder DIR   where the temporary folder is made (TMPDIR, or /tmp)\n"
-            "  --keep         leave that folder\n",
-            program, (unsigned long long)usual->messages, (unsigned long long)usual->full_messages, SCENE_ROUNDS_MAX, usual->rounds);
+            "  --keep         leave that folder\n"
+            "%s%s%s",
+            program, (unsigned long long)usual->messages, (unsigned long long)usual->full_messages, SCENE_ROUNDS_MAX, usual->rounds,
+            usual->parts ? "  --only PART    one part of it: " : "", usual->parts ? usual->parts : "", usual->parts ? "\n" : "");
     exit(status);
+}
+
+static bool is_part(const char *parts, const char *name)
+{
+    const size_t len = strlen(name);
+    for (const char *at = parts; *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strncmp(at, name, len) == 0 && len > 0 && (at[len] == ',' || !at[len])) return true;
+    return false;
 }
 
 void scene_parse(int argc, char **argv, scene_asked *asked)
 {
-    enum { MESSAGES = 256, ROUNDS, FULL, JSON, ONCE, FOLDER, KEEP, HELP };
+    enum { MESSAGES = 256, ROUNDS, FULL, JSON, ONCE, FOLDER, KEEP, ONLY, HELP };
     static const struct option known[] = {
         {"messages", required_argument, NULL, MESSAGES}, {"rounds", required_argument, NULL, ROUNDS}, {"full", no_argument, NULL, FULL},
         {"json", no_argument, NULL, JSON},               {"once", required_argument, NULL, ONCE},     {"folder", required_argument, NULL, FOLDER},
-        {"keep", no_argument, NULL, KEEP},               {"help", no_argument, NULL, HELP},           {0},
+        {"keep", no_argument, NULL, KEEP},               {"only", required_argument, NULL, ONLY},     {"help", no_argument, NULL, HELP},
+        {0},
     };
     const scene_asked usual = *asked;
     int which;
@@ -61,10 +72,12 @@ void scene_parse(int argc, char **argv, scene_asked *asked)
         case ONCE: asked->scene.once = optarg; break;
         case FOLDER: asked->scene.folder = optarg; break;
         case KEEP: asked->scene.keep = true; break;
+        case ONLY: asked->only = optarg; break;
         case HELP: usage(argv[0], &usual, 0);
         default: usage(argv[0], &usual, 2);
         }
     }
+    if (asked->only && (!asked->parts || !is_part(asked->parts, asked->only))) usage(argv[0], &usual, 2);
     if (optind < argc || asked->messages < 1000 || asked->rounds < 1 || asked->rounds > SCENE_ROUNDS_MAX) usage(argv[0], &usual, 2);
 }
 

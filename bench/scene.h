@@ -14,11 +14,13 @@ typedef struct scene_options {
 } scene_options;
 
 /* The command line of a program that has no other options than these: --messages N, --rounds N, --full, --json and those of the
- * scene. `messages` and `rounds` come with what is usual. Ends the program when it is wrong, or asks for help. */
+ * scene; and --only where it has `parts`. `messages` and `rounds` come with what is usual. Ends the program when it is wrong, or asks for help. */
 typedef struct scene_asked {
     uint64_t messages, full_messages; /* --full: that many instead */
     unsigned rounds;
     bool json;
+    const char *parts; /* of the program, as --only may name them: "a, b"; NULL: it has none */
+    const char *only;  /* NULL: all of them */
     scene_options scene;
 } scene_asked;
 void scene_parse(int argc, char **argv, scene_asked *asked);

@@ -1,4 +1,4 @@
-/* A PostgreSQL server for a measurement: started with its data in a temporary folder, fsync on, and stopped at the end. */
+/* A PostgreSQL server for a measurement: started with its data in a temporary folder, fsync on, and stopped at the end; and PgBouncer. */
 #ifndef BENCH_POSTGRES_SERVER_H
 #define BENCH_POSTGRES_SERVER_H
 
@@ -10,6 +10,10 @@ bool server_start(const char *const *settings);
 
 /* "postgres" or "postgresql" with the database's name instead of the server's own. */
 const char *server_url(const char *scheme, const char *database, char out[300]);
+/* PgBouncer before that server, in a `pool_mode`. False: there is none to be had here. */
+bool pooler_start(const char *mode, const char *const *settings);
+const char *pooler_url(const char *scheme, const char *database, char out[300]); /* as server_url */
+
 PGconn *server_connect(const char *database);
 
 /* What fails ends the program. */

@@ -1006,6 +1006,14 @@ static bool wants_find(const once_pipe *pipe)
     return true;
 }
 
+static int64_t longest_lease_ms(const once_spec *spec)
+{
+    int64_t lease_ms = 0;
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].lease_ms > lease_ms) lease_ms = spec->handlers[i].lease_ms;
+    return lease_ms;
+}
+
 static once_action *begin_find(once_pipe *pipe)
 {
     once_batch *batch = batch_get(pipe);
@@ -1017,6 +1025,7 @@ static once_action *begin_find(once_pipe *pipe)
     find->max = pipe->batch_max;
     find->batch = batch;
     find->due = pipe->find_due;
+    find->lease_ms = longest_lease_ms(pipe->spec);
     return find;
 }
 
@@ -1032,8 +1041,7 @@ static once_action *begin_take(once_pipe *pipe, size_t max, int64_t now_ms)
     take->batch = pipe->take_batch;
     take->token = pipe->take_token;
     take->again = pipe->take_again;
-    for (size_t i = 0; i < pipe->spec->n_handlers; i++)
-        if (pipe->spec->handlers[i].lease_ms > take->lease_ms) take->lease_ms = pipe->spec->handlers[i].lease_ms;
+    take->lease_ms = longest_lease_ms(pipe->spec);
     return take;
 }
 

@@ -301,8 +301,9 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
-static int fill_batch(once_batch *batch, const once_taken *taken, size_t n, once_error *err)
+static int fill_batch(const once_action *a, const once_taken *taken, size_t n, once_error *err)
 {
+    once_batch *batch = a->batch;
     batch->items = once_arena_new(&batch->arena, once_item, n);
     if (!batch->items) return no_memory(err);
     for (size_t i = 0; i < n; i++) {
@@ -328,7 +329,7 @@ static int do_find(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->find(x->store, x->consumer, requests, a->n, a->due, a->max, waiting, &n, &a->more, &a->batch->arena, err);
     if (rc != ONCE_OK) return rc;
     if (a->due) CHECK_POINT(take_after, err);
-    return fill_batch(a->batch, waiting, n, err);
+    return fill_batch(a, waiting, n, err);
 }
 
 static int do_take(once_executor *x, once_action *a, once_error *err)
@@ -343,7 +344,7 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(take_after, err);
-    return fill_batch(batch, taken, n, err);
+    return fill_batch(a, taken, n, err);
 }
 
 static int do_stats(once_executor *x, once_action *a, once_error *err)

@@ -3,6 +3,7 @@
 Speed is measured by bench_postgres; here it is counted what happened."""
 
 import random
+import signal
 
 import pytest
 
@@ -323,3 +324,25 @@ def test_f91_who_has_tried_often_is_next(tmp_path, named):
             ended = [one.end(60), two.end(60)]
     assert [e.status for e in ended] == [0, 0], ended
     assert sorted(first.rows("SELECT id FROM t")) == [("first",), ("second",)]
+
+
+def test_f93_what_is_found_in_a_lane_and_has_no_handler_any_more_becomes_a_letter(tmp_path):
+    config = """
+key: "${/id}"
+order: "${/lane}"
+retry: {attempts: 100, backoff: 100ms..200ms, on: [P0001]}
+handler:
+  operation: OPERATION
+  sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT fail() WHERE :id = '0'"]
+"""
+    p = PostgresPipeline(str(tmp_path), config.replace("OPERATION", "ship"), WAITS)
+    p.write(*[{"id": str(i), "lane": 1} for i in range(3)])
+    with p.start() as running:
+        until(lambda: p.has_table("once_live") and p.value("SELECT count(*) FROM once_live") == 3, what="they wait")
+        running.send(signal.SIGTERM)
+        running.end()
+    p.configure(config.replace("OPERATION", "deliver"))
+    p.write()
+    ended = p.try_run("--confirm-scope-change")
+    assert ended.status == 1 and (ended.json["resumed"], ended.json["dead"]) == (3, 3), ended
+    assert [reason for _, reason in p.letters()] == ["no handler for operation 'ship' any more"] * 3

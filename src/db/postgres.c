@@ -668,7 +668,10 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
             return rc == ONCE_OK ? read : rc;
         }
         const ExecStatusType status = PQresultStatus(results[i]);
-        if (i + 1 == pg->local_at) once__pg_told_local(pg, results[i]);
+        if (i + 1 == pg->local_at) {
+            const int told = once__pg_told_local(pg, results[i], rc == ONCE_OK ? err : NULL);
+            if (rc == ONCE_OK) rc = told;
+        }
         if (rc != ONCE_OK || status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) continue;
         const char *state = PQresultErrorField(results[i], PG_DIAG_SQLSTATE);
         rc = once__pg_fail(pg, results[i], err);
@@ -709,7 +712,7 @@ int once__pg_exec_begin(once_pg *pg, bool write, once_error *err)
     once_buf_puts(&sql, pg->local ? pg->local : "SELECT '', pg_backend_pid()");
     int rc = sql.failed ? no_memory(err) : once__pg_exec(pg, sql.data, &result, err);
     once_buf_release(&sql);
-    if (rc == ONCE_OK && pg->local) once__pg_told_local(pg, result);
+    if (rc == ONCE_OK && pg->local) rc = once__pg_told_local(pg, result, err);
     if (rc == ONCE_OK) rc = once__pg_same_session(pg, strtol(PQgetvalue(result, 0, 1), NULL, 10), err);
     PQclear(result);
     return rc == ONCE_OK ? rc : once__pg_exec_end(pg, rc, err);

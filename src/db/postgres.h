@@ -176,7 +176,9 @@ int once__pg_begin_sql(once_pg *pg, const char *sql, size_t *sent, once_error *e
 int once__pg_same_session(once_pg *pg, int64_t backend, once_error *err);
 /* A SQLSTATE that says that a statement we prepared is not there, or one that we did not prepare is. */
 void once__pg_heed_state(once_pg *pg, const char *state);
-void once__pg_told_local(once_pg *pg, const PGresult *result); /* the result of pg->local is there */
+int once__pg_learn_local(once_pg *pg, once_error *err); /* anew: there is a statement of the user more */
+/* The result of pg->local is there. Fails: a statement of the user would mean a temporary table of somebody else. */
+int once__pg_told_local(once_pg *pg, const PGresult *result, once_error *err);
 void once__pg_forget_session(once_pg *pg); /* a transaction has ended: whoever serves the next one is not known yet */
 /* What a pooler says when it will never work; NULL: it is something else. */
 const char *once__pg_pooler_refuses(const char *text);
@@ -196,6 +198,7 @@ struct once_pg_stmt {
 };
 
 extern const once_db_ops once__pg_ops;
+void once__pg_put_words(const once_pg *pg, const char *sql, once_buf *out); /* the words of a statement, as literals: 'a', 'shop.b', ... */
 /* "once_", what it is, and a hash of all that the statement says. */
 void once__pg_name(char out[PG_NAME_SIZE], const char *what, const char *sql);
 void once__pg_option(PGconn *conn, const char *name, char *out, size_t size); /* of the connection, as it is in the end */

@@ -4,7 +4,8 @@
  * left there: prepared statements, settings, locks. So where there is a pooler, nothing of ours is kept in a session, and nothing
  * there is relied upon:
  *   - statements have no names; they are sent as text each time;
- *   - settings are those of a transaction (`local`), and the search path is one of them;
+ *   - settings are those of a transaction (`local`), and the search path is one of them: with pg_temp at its end, because temporary tables
+ *     that somebody left in the session are found before all others where it is not named;
  *   - our tables are named with their schema, which is done without a pooler too;
  *   - locks are those of a transaction.
  *
@@ -123,6 +124,80 @@ static bool is_not(void *name, const char *given, const char *value)
     return strcmp(name, given) != 0;
 }
 
+/* The next name of a search path, as it is written there. */
+static once_bytes next_name(const char **at)
+{
+    while (once_ascii_is_space(**at) || **at == ',') ++*at;
+    const char *from = *at;
+    for (bool quoted = false; **at && (quoted || **at != ','); ++*at)
+        if (**at == '"') quoted = !quoted;
+    const char *end = *at;
+    while (end > from && once_ascii_is_space(end[-1])) end--;
+    return (once_bytes){from, (size_t)(end - from)};
+}
+
+static bool is_temp(once_bytes name)
+{
+    return once_ascii_is(name.data, name.len, "pg_temp") || (name.len == 9 && memcmp(name.data, "\"pg_temp\"", 9) == 0);
+}
+
+static void put_path(once_buf *out, const char *path)
+{
+    once_bytes name;
+    for (bool first = true; (name = next_name(&path)).len;) {
+        if (is_temp(name)) continue;
+        if (!first) once_buf_puts(out, ", ");
+        once_buf_append(out, name.data, name.len);
+        first = false;
+    }
+    once_buf_append(out, "", 1);
+}
+
+/* The path with pg_temp at its end. Where nothing else of it exists, temporary tables would be what CREATE TABLE makes; with the server's own
+ * schema before it that is refused, as it would be without it. */
+static bool add_path(const once_pg *pg, once_buf *sql, const char *path)
+{
+    once_buf names;
+    once_buf_init(&names, 1 << 16);
+    put_path(&names, path);
+    char *quoted = names.failed ? NULL : PQescapeLiteral(pg->conn, names.data, strlen(names.data));
+    if (quoted)
+        once_buf_printf(sql, ", pg_catalog.set_config('search_path', %s, true), pg_catalog.set_config('search_path', CASE WHEN pg_catalog.current_schema()"
+                             " IS NULL THEN 'pg_catalog, pg_temp' ELSE pg_catalog.concat(%s, ', pg_temp') END, true)", quoted, quoted);
+    const bool fine = quoted && !sql->failed;
+    PQfreemem(quoted);
+    once_buf_release(&names);
+    return fine;
+}
+
+static bool add(const once_pg *pg, once_buf *sql, const char *name, const char *value)
+{
+    return once_ascii_is(name, strlen(name), "search_path") ? add_path(pg, sql, value) : add_setting(pg, sql, name, value);
+}
+
+/* A table that is missing where the path leads to is found at its end, as a temporary one that somebody left in the session. So it is asked
+ * whether a word of the user's statements is one. Nearly always the session has no temporary tables, and that is known without looking. */
+static bool add_left(const once_pg *pg, once_buf *sql)
+{
+    once_buf words;
+    once_buf_init(&words, 1 << 24);
+    for (const once_pg_stmt *user = pg->users; user; user = user->next) {
+        if (words.len) once_buf_puts(&words, ", ");
+        once__pg_put_words(pg, user->sql, &words);
+    }
+    bool fine = !words.failed;
+    if (fine && words.len) {
+        once_buf_printf(sql, ", CASE WHEN pg_catalog.oideq(pg_catalog.pg_my_temp_schema(), 0) THEN NULL ELSE (SELECT c.relname FROM pg_catalog.pg_class c"
+                             " WHERE c.relname OPERATOR(pg_catalog.=) ANY (ARRAY[%s", words.data);
+        for (size_t i = 0; i < words.len; i++) words.data[i] = once_ascii_lower(words.data[i]);
+        once_buf_printf(sql, ", %s]::pg_catalog.name[]) AND pg_catalog.oideq(c.relnamespace, pg_catalog.pg_my_temp_schema()) AND"
+                             " pg_catalog.pg_table_is_visible(c.oid) LIMIT 1) END AS left_there", words.data);
+    }
+    fine = fine && !sql->failed;
+    once_buf_release(&words);
+    return fine;
+}
+
 typedef struct adding {
     const once_pg *pg;
     once_buf *sql;
@@ -131,7 +206,7 @@ typedef struct adding {
 static bool add_option(void *user, const char *name, const char *value)
 {
     const adding *a = user;
-    return add_setting(a->pg, a->sql, name, value);
+    return add(a->pg, a->sql, name, value);
 }
 
 /* Not in transactions of a caller who lends us the connection: what his own statements mean there is his to say.
@@ -151,19 +226,20 @@ static bool write_local(const once_pg *pg, const PGresult *settings, once_buf *s
                        " extract(epoch FROM pg_catalog.now())), pg_catalog.pg_backend_pid()");
     for (int i = 0; i < PQntuples(settings) && fine; i++) {
         const char *name = PQgetvalue(settings, i, 0);
-        if (options_of(pg, is_not, (void *)name)) fine = add_setting(pg, sql, name, PQgetvalue(settings, i, 1));
+        if (options_of(pg, is_not, (void *)name)) fine = add(pg, sql, name, PQgetvalue(settings, i, 1));
     }
     adding a = {pg, sql};
-    return fine && options_of(pg, add_option, &a) && !sql->failed;
+    return fine && options_of(pg, add_option, &a) && add_left(pg, sql) && !sql->failed;
 }
 
-static int learn_local(once_pg *pg, once_error *err)
+int once__pg_learn_local(once_pg *pg, once_error *err)
 {
     PGresult *settings;
     once_buf sql;
     int rc = once__pg_exec(pg, defaults, &settings, err);
     if (rc != ONCE_OK) return rc;
-    once_buf_init(&sql, 1 << 16);
+    once_buf_init(&sql, 1 << 24);
+    free(pg->local);
     pg->local = write_local(pg, settings, &sql) ? strdup(sql.data) : NULL;
     if (!pg->local) rc = no_memory(err);
     once_buf_release(&sql);
@@ -171,11 +247,15 @@ static int learn_local(once_pg *pg, once_error *err)
     return rc;
 }
 
-void once__pg_told_local(once_pg *pg, const PGresult *result)
+int once__pg_told_local(once_pg *pg, const PGresult *result, once_error *err)
 {
     pg->local_at = 0;
-    if (PQresultStatus(result) != PGRES_TUPLES_OK || PQntuples(result) != 1) return;
+    if (PQresultStatus(result) != PGRES_TUPLES_OK || PQntuples(result) != 1) return ONCE_OK;
     snprintf(pg->session, sizeof pg->session, "%.*s", PQgetlength(result, 0, 0), PQgetvalue(result, 0, 0));
+    const int left = PQfnumber(result, "left_there");
+    if (left < 0 || PQgetisnull(result, 0, left)) return ONCE_OK;
+    return once_fail(err, ONCE_E_SCHEMA, "%s: the only '%.*s' here is a temporary table that somebody left in a session of the pooler; create it in the"
+                     " database, or write its schema before its name", pg->where, PQgetlength(result, 0, left), PQgetvalue(result, 0, left));
 }
 
 void once__pg_forget_session(once_pg *pg)
@@ -207,7 +287,7 @@ int once__pg_greet(once_pg *pg, once_error *err)
     free(pg->local);
     pg->local = NULL;
     if (!pg->shared) return ONCE_OK;
-    rc = learn_local(pg, err);
+    rc = once__pg_learn_local(pg, err);
     if (rc == ONCE_OK) rc = once__pg_exec_begin(pg, false, err); /* one that knows no transactions is to say so now */
     return rc == ONCE_OK ? once__pg_exec_end(pg, rc, err) : rc;
 }

@@ -72,7 +72,10 @@ static int begin(once_pg *pg, once_error *err)
                                 err);
     sent += rc == ONCE_OK;
     if (rc == ONCE_OK) rc = once__pg_round(pg, results, sent, err);
-    if (rc != ONCE_OK) return rc;
+    if (rc != ONCE_OK) {
+        once__pg_tx_rollback(&pg->db);
+        return rc;
+    }
     rc = once__pg_same_session(pg, once__pg_int(results[sent - 1], 0, 0), err);
     once__pg_clear(results, sent);
     if (rc != ONCE_OK) once__pg_drop(pg);
@@ -156,8 +159,8 @@ int once__pg_identity(once_db *db, char *out, size_t len, once_error *err)
 {
     PGresult *result;
     const int rc = once__pg_exec(of(db),
-                                 "SELECT extract(epoch FROM pg_postmaster_start_time()), oid FROM pg_database"
-                                 " WHERE datname = current_database()",
+                                 "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time()), oid FROM pg_catalog.pg_database"
+                                 " WHERE datname = pg_catalog.current_database()",
                                  &result, err);
     if (rc != ONCE_OK) return rc;
     snprintf(out, len, "postgres %s:%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1));

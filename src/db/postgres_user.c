@@ -276,7 +276,8 @@ static int prepare_failed(once_pg *pg, const PGresult *result, once_error *err)
 static int look_for_deferrable(once_pg *pg, once_error *err)
 {
     PGresult *result;
-    const int rc = once__pg_exec(pg, "SELECT EXISTS(SELECT FROM pg_constraint WHERE condeferrable) OR EXISTS(SELECT FROM pg_trigger WHERE tgdeferrable)",
+    const int rc = once__pg_exec(pg, "SELECT EXISTS(SELECT FROM pg_catalog.pg_constraint WHERE condeferrable)"
+                                     " OR EXISTS(SELECT FROM pg_catalog.pg_trigger WHERE tgdeferrable)",
                                  &result, err);
     if (rc != ONCE_OK) return rc;
     pg->deferrable = PQgetvalue(result, 0, 0)[0] == 't';
@@ -327,8 +328,7 @@ static int prepare_on_server(once_pg *pg, once_pg_stmt *stmt, once_error *err)
 
 /* ---- rights ---- */
 
-/* 'a', 'shop.b', ...: the words of a statement, as literals. */
-static void put_words(once_pg *pg, const char *sql, once_buf *out)
+void once__pg_put_words(const once_pg *pg, const char *sql, once_buf *out)
 {
     bool first = true;
     for (const char *at = sql; *at;) {
@@ -354,12 +354,13 @@ static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
     out[0] = '\0';
     once_buf_init(&ask, 1 << 20);
     once_buf_puts(&ask, "WITH word AS (SELECT DISTINCT w, to_regclass(w) AS oid FROM unnest(ARRAY[");
-    put_words(pg, sql, &ask);
+    once__pg_put_words(pg, sql, &ask);
     once_buf_puts(&ask, "]::text[]) AS w), verb AS (SELECT v FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS v WHERE"
                         " EXISTS (SELECT FROM word WHERE upper(w) = v OR (v = 'SELECT' AND upper(w) IN ('WHERE', 'FROM', 'RETURNING', 'CONFLICT')))),"
                         " missing AS (SELECT oid, string_agg(v, ', ' ORDER BY v) AS what FROM word, verb WHERE oid IS NOT NULL"
                         " AND NOT has_table_privilege(oid, v) GROUP BY oid)"
-                        " SELECT string_agg(format('GRANT %s ON %s TO %I', what, oid, current_user), '; ') FROM missing");
+                        " SELECT string_agg(format('GRANT %s ON %I.%I TO %I', what, n.nspname, c.relname, current_user), '; ') FROM missing JOIN pg_class c USING (oid)"
+                        " JOIN pg_namespace n ON n.oid = c.relnamespace");
     if (!ask.failed && once__pg_exec_begin(pg, false, NULL) == ONCE_OK) {
         const int rc = once__pg_exec(pg, ask.data, &result, NULL);
         if (rc == ONCE_OK) snprintf(out, size, "; let the owner say: %s", PQgetvalue(result, 0, 0));
@@ -418,6 +419,14 @@ static void user_free(once_stmt *stmt)
     free(mine);
 }
 
+/* Whether it means what somebody else left in a shared session; each transaction asks that from now on. */
+static int look_for_left(once_pg *pg, once_error *err)
+{
+    int rc = once__pg_learn_local(pg, err);
+    if (rc == ONCE_OK) rc = once__pg_exec_begin(pg, false, err);
+    return rc == ONCE_OK ? once__pg_exec_end(pg, rc, err) : rc;
+}
+
 static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error *err)
 {
     once_pg *pg = of(db);
@@ -447,14 +456,12 @@ static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error
         if (rc == ONCE_OK) rc = prepare_on_server(pg, stmt, err);
     }
     if (rc == ONCE_OK) rc = look_for_rights(pg, stmt, err);
-    if (rc != ONCE_OK) {
-        user_free(&stmt->stmt);
-        return rc;
-    }
     stmt->next = pg->users;
     pg->users = stmt;
-    *out = &stmt->stmt;
-    return ONCE_OK;
+    if (rc == ONCE_OK && pg->shared) rc = look_for_left(pg, err);
+    if (rc == ONCE_OK) *out = &stmt->stmt;
+    else user_free(&stmt->stmt);
+    return rc;
 }
 
 /* ---- running ---- */

@@ -19,6 +19,9 @@
 
 #include "base/banned.h"
 
+#define AS_TEXT_(x) #x
+#define AS_TEXT(x) AS_TEXT_(x)
+
 #define TABLES_2                                                                                                      \
     "CREATE INDEX once_live_expires ON once_live(expires_ms) WHERE state = 2 AND NOT owned;  -- what a sweep looks for\n" \
     "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- what was replaced\n"                     \
@@ -107,7 +110,8 @@ static const char tables[] =
     "  time_ms bigint NOT NULL, letter bigint,\n"
     "  consumer bytea NOT NULL, who bytea NOT NULL, what bytea NOT NULL, key bytea NOT NULL, note bytea NOT NULL\n"
     ");\n"
-    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2 STATUS_VIEW;
+    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2 STATUS_VIEW
+    "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '" AS_TEXT(ONCE_POSTGRES_VERSION) "');  -- the secret comes with the first start\n";
 
 const char *once__pg_schema(void) { return tables; }
 
@@ -127,6 +131,7 @@ static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record byte
 
 typedef struct found {
     bool ours;
+    bool unused; /* made by the script, and without a secret yet */
     bool status; /* the view is there */
     int version;
     char schema[64];   /* as it is called ... */
@@ -144,15 +149,44 @@ static int ask(once_pg *pg, const char *sql, char *out, size_t size, once_error 
     return ONCE_OK;
 }
 
+/* What the server's own schemas are called. Temporary ones are among them: they end with the session. */
+#define IS_SYSTEMS(name) "(left(" name ", 3) = 'pg_' OR " name " = 'information_schema')"
+
+static int no_place(const once_pg *pg, const char *name, once_error *err)
+{
+    if (!pg->tables_in[0] && (!name[0] || strncmp(name, "pg_", 3) == 0))
+        return once_fail(err, ONCE_E_CONFIG,
+                         "%s: search_path names no schema that exists and that this role may use; make one (or GRANT USAGE, CREATE ON SCHEMA), or name"
+                         " another with ?schema=name", pg->where);
+    return once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' is the server's own, and no place for a store; name another with ?schema=name", pg->where, name);
+}
+
+/* row: name, whether it is the server's, whether it is there, what this role needs of its owner. */
+static int judge_place(const once_pg *pg, const PGresult *row, once_error *err)
+{
+    const char *name = PQgetvalue(row, 0, 0), *grant = PQgetvalue(row, 0, 3);
+    if (!name[0] || PQgetvalue(row, 0, 1)[0] == 't') return no_place(pg, name, err);
+    if (PQgetvalue(row, 0, 2)[0] != 't')
+        return once_fail(err, ONCE_E_CONFIG, "%s: there is no schema '%s'; let the owner of the database say: %s", pg->where, name, grant);
+    return grant[0] ? once_fail(err, ONCE_E_DENIED, "%s: this role may not use schema '%s'; let its owner say: %s", pg->where, name, grant) : ONCE_OK;
+}
+
 /* A transaction in which the schema of our tables is the current one. The URL names it; otherwise it is the first of search_path that has
- * them, or the first of all when none has: one that is made later, in front of it ("$user"), changes nothing. */
+ * them, or the first of all when none has: one that is made later, in front of it ("$user"), changes nothing. Temporary tables, which would be
+ * found before ours, come last. */
 static int begin_in_schema(once_pg *pg, bool write, once_error *err)
 {
     static const char find[] =
-        "SELECT set_config('search_path', quote_ident(coalesce(nullif('%s', ''), (SELECT s.name FROM unnest(current_schemas(false)) WITH ORDINALITY"
+        "SELECT s.name, " IS_SYSTEMS("s.name") ", n.oid IS NOT NULL, CASE WHEN n.oid IS NULL THEN format('CREATE SCHEMA %%I AUTHORIZATION %%I', s.name, current_user)"
+        " WHEN NOT has_schema_privilege(n.oid, 'USAGE') THEN format('GRANT USAGE%%s ON SCHEMA %%I TO %%I', CASE WHEN EXISTS (SELECT FROM pg_class WHERE"
+        " relnamespace = n.oid AND relname = 'once_meta') THEN '' ELSE ', CREATE' END, s.name, current_user) END,"
+        " CASE WHEN has_schema_privilege(n.oid, 'USAGE') AND NOT " IS_SYSTEMS("s.name")
+        " THEN set_config('search_path', concat(quote_ident(s.name), ', pg_temp'), true) END"
+        " FROM (SELECT coalesce(nullif('%s', ''), (SELECT s.name FROM unnest(current_schemas(false)) WITH ORDINALITY"
         " AS s(name, at) JOIN pg_namespace n ON n.nspname = s.name JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'once_meta'"
-        " ORDER BY s.at LIMIT 1), current_schema(), '')), true)";
+        " WHERE NOT " IS_SYSTEMS("s.name") " ORDER BY s.at LIMIT 1), current_schema()) AS name) AS s LEFT JOIN pg_namespace n ON n.nspname = s.name";
     char name[2 * ONCE_PG_NAME] = "", sql[sizeof find + sizeof name];
+    PGresult *row;
     size_t n = 0;
     int rc = once__pg_exec_begin(pg, write, err);
     if (rc != ONCE_OK) return rc;
@@ -161,25 +195,89 @@ static int begin_in_schema(once_pg *pg, bool write, once_error *err)
         name[n++] = *at;
     }
     snprintf(sql, sizeof sql, find, name);
-    rc = once__pg_exec(pg, sql, NULL, err);
+    rc = once__pg_exec(pg, sql, &row, err);
+    if (rc == ONCE_OK) {
+        rc = judge_place(pg, row, err);
+        PQclear(row);
+    }
     return rc == ONCE_OK ? rc : once__pg_exec_end(pg, rc, err);
+}
+
+/* Tables that a crash of the server would empty. */
+static int look_for_unlogged(once_pg *pg, const found *there, once_error *err)
+{
+    char names[300], sql[300];
+    int rc = ask(pg, "SELECT string_agg(format('ALTER TABLE %I.%I SET LOGGED', current_schema(), relname), '; ' ORDER BY relname) FROM pg_class"
+                     " WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND left(relname, 5) = 'once_'"
+                     " AND relkind = 'r' AND relpersistence <> 'p'", sql, sizeof sql, err);
+    if (rc != ONCE_OK || !sql[0]) return rc;
+    rc = ask(pg, "SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE"
+                 " nspname = current_schema()) AND left(relname, 5) = 'once_' AND relkind = 'r' AND relpersistence <> 'p'", names, sizeof names, err);
+    if (rc != ONCE_OK) return rc;
+    return once_fail(err, ONCE_E_CONFIG, "%s: in schema '%s' not logged, and empty after a crash of the server: %s; if it has not crashed since, let the owner"
+                     " say: %s; else restore it from a backup", pg->where, there->schema, names, sql);
+}
+
+/* What is in once_meta under this name; *there: a row is. */
+static int meta(once_pg *pg, const char *name, char *out, size_t size, bool *there, once_error *err)
+{
+    char sql[120];
+    PGresult *result;
+    snprintf(sql, sizeof sql, "SELECT encode(value, 'escape') FROM once_meta WHERE name = '%s'", name);
+    const int rc = once__pg_exec(pg, sql, &result, err);
+    if (rc != ONCE_OK) return rc;
+    *there = PQntuples(result) > 0;
+    snprintf(out, size, "%s", *there ? PQgetvalue(result, 0, 0) : "");
+    PQclear(result);
+    return ONCE_OK;
+}
+
+/* The script that `once schema` prints was run here, and nobody has used the tables yet: a secret is missing, and nothing is in them that
+ * would have been written with another one. Scripts of before did not say which format and version they make. */
+static int look_for_unused(once_pg *pg, found *out, once_error *err)
+{
+    static const char *const ours[] = {"once_entry", "once_live", "once_body", "once_lane", "once_letter", "once_name", "once_fact", "once_audit"};
+    char text[40], sql[700];
+    bool secret = true;
+    int rc = meta(pg, "secret", text, sizeof text, &secret, err);
+    if (rc != ONCE_OK || secret) return rc;
+    rc = ask(pg, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind = 'r'"
+                 " AND relname IN ('once_entry', 'once_live', 'once_body', 'once_lane', 'once_letter', 'once_name', 'once_fact', 'once_audit')",
+             text, sizeof text, err);
+    if (rc != ONCE_OK || strtoul(text, NULL, 10) != sizeof ours / sizeof *ours) return rc;
+    size_t n = (size_t)snprintf(sql, sizeof sql, "SELECT NOT (EXISTS (SELECT FROM once_meta WHERE name NOT IN ('format', 'version'))");
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) n += (size_t)snprintf(sql + n, sizeof sql - n, " OR EXISTS (SELECT FROM %s)", ours[i]);
+    snprintf(sql + n, sizeof sql - n, ")");
+    rc = ask(pg, sql, text, sizeof text, err);
+    out->unused = rc == ONCE_OK && text[0] == 't';
+    return rc;
+}
+
+static int read_version(once_pg *pg, found *out, once_error *err)
+{
+    char text[80], *end;
+    bool there;
+    const int rc = meta(pg, "version", text, sizeof text, &there, err);
+    if (rc != ONCE_OK) return rc;
+    const long version = strtol(text, &end, 10);
+    if (end == text || *end || version < 1 || version > 1000000)
+        return once_fail(err, ONCE_E_CORRUPT, "%s: schema '%s' has no version in once_meta; restore it from a backup", pg->where, out->schema);
+    if (version > ONCE_POSTGRES_VERSION)
+        return once_fail(err, ONCE_E_NEWER, "%s: written by a newer once (tables of version %ld, this one knows %d); upgrade once", pg->where,
+                         version, ONCE_POSTGRES_VERSION);
+    out->version = (int)version;
+    return ONCE_OK;
 }
 
 static int look(once_pg *pg, found *out, once_error *err)
 {
     char text[80];
+    bool there = false;
     *out = (found){0};
     int rc = ask(pg, "SELECT current_schema()", out->schema, sizeof out->schema, err);
     if (rc != ONCE_OK) return rc;
     rc = ask(pg, "SELECT quote_ident(current_schema())", out->quoted, sizeof out->quoted, err);
     if (rc != ONCE_OK) return rc;
-    if (!out->schema[0] && pg->tables_in[0])
-        return once_fail(err, ONCE_E_CONFIG, "%s: there is no schema '%s' that this role may use; let the owner say: CREATE SCHEMA \"%s\"", pg->where,
-                         pg->tables_in, pg->tables_in);
-    if (!out->schema[0])
-        return once_fail(err, ONCE_E_CONFIG,
-                         "%s: search_path names no schema that exists and that this role may use; make one (or GRANT USAGE, CREATE ON SCHEMA), or name"
-                         " another with ?schema=name", pg->where);
     /* Not with to_regclass: behind a lock that was waited for, it may still answer from before. */
     rc = ask(pg,
              "SELECT string_agg(a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
@@ -188,21 +286,15 @@ static int look(once_pg *pg, found *out, once_error *err)
              text, sizeof text, err);
     if (rc != ONCE_OK || !text[0]) return rc;
     const bool shaped = strcmp(text, "name,value") == 0;
-    if (shaped) rc = ask(pg, "SELECT encode(value, 'escape') FROM once_meta WHERE name = 'format'", text, sizeof text, err);
+    if (shaped) rc = meta(pg, "format", text, sizeof text, &there, err);
+    if (rc == ONCE_OK && shaped) rc = look_for_unused(pg, out, err);
     if (rc != ONCE_OK) return rc;
-    if (!shaped || strcmp(text, "once") != 0)
+    if (!shaped || (strcmp(text, "once") != 0 && !(out->unused && !there)))
         return once_fail(err, ONCE_E_NOT_OURS, "%s: schema '%s' has a table 'once_meta' that is not ours; use another schema", pg->where, out->schema);
-    rc = ask(pg, "SELECT encode(value, 'escape') FROM once_meta WHERE name = 'version'", text, sizeof text, err);
+    rc = look_for_unlogged(pg, out, err);
+    if (rc == ONCE_OK && there) rc = read_version(pg, out, err);
     if (rc != ONCE_OK) return rc;
-    char *end;
-    const long version = strtol(text, &end, 10);
-    if (end == text || *end || version < 1 || version > 1000000)
-        return once_fail(err, ONCE_E_CORRUPT, "%s: schema '%s' has no version in once_meta; restore it from a backup", pg->where, out->schema);
-    if (version > ONCE_POSTGRES_VERSION)
-        return once_fail(err, ONCE_E_NEWER, "%s: written by a newer once (tables of version %ld, this one knows %d); upgrade once", pg->where,
-                         version, ONCE_POSTGRES_VERSION);
     out->ours = true;
-    out->version = (int)version;
     rc = ask(pg, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
                  " AND relname = 'once_status'", text, sizeof text, err);
     out->status = strcmp(text, "0") != 0;
@@ -227,17 +319,28 @@ _Static_assert(sizeof(once_secret) == 16, "as it is written");
 
 /* ---- making it ---- */
 
-static int make(once_pg *pg, once_error *err)
+static int make_secret(once_pg *pg, once_error *err)
 {
     unsigned char secret[16];
     char hex[33], sql[300];
     once_env_random(pg->env, secret, sizeof secret);
     for (size_t i = 0; i < sizeof secret; i++) snprintf(hex + 2 * i, 3, "%02x", secret[i]);
-    int rc = once__pg_exec(pg, tables, NULL, err);
-    if (rc != ONCE_OK) return rc;
-    snprintf(sql, sizeof sql, "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '%d'), ('secret', decode('%s', 'hex'))",
-             ONCE_POSTGRES_VERSION, hex);
+    snprintf(sql, sizeof sql, "INSERT INTO once_meta VALUES ('secret', decode('%s', 'hex'))", hex);
     return once__pg_exec(pg, sql, NULL, err);
+}
+
+static int make(once_pg *pg, once_error *err)
+{
+    const int rc = once__pg_exec(pg, tables, NULL, err);
+    return rc == ONCE_OK ? make_secret(pg, err) : rc;
+}
+
+/* What the owner's script has made becomes a store. A script that did not say its version made tables of version 2. */
+static int complete(once_pg *pg, found *there, once_error *err)
+{
+    int rc = there->version ? ONCE_OK : once__pg_exec(pg, "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '2')", NULL, err);
+    if (!there->version) there->version = 2;
+    return rc == ONCE_OK ? make_secret(pg, err) : rc;
 }
 
 static int upgrade(once_pg *pg, int version, once_error *err)
@@ -259,7 +362,8 @@ static int make_locked(once_pg *pg, once_error *err)
     rc = once__pg_exec(pg, LOCK_TABLES, NULL, err);
     if (rc == ONCE_OK) rc = look(pg, &there, err);
     if (rc == ONCE_OK && !there.ours) rc = make(pg, err);
-    else if (rc == ONCE_OK && there.version < ONCE_POSTGRES_VERSION) rc = upgrade(pg, there.version, err);
+    else if (rc == ONCE_OK && there.unused) rc = complete(pg, &there, err);
+    if (rc == ONCE_OK && there.ours && there.version < ONCE_POSTGRES_VERSION) rc = upgrade(pg, there.version, err);
     return once__pg_exec_end(pg, rc, err);
 }
 
@@ -269,7 +373,7 @@ static int look_whole(once_pg *pg, found *there, once_secret *secret, once_error
     int rc = begin_in_schema(pg, false, err);
     if (rc != ONCE_OK) return rc;
     rc = look(pg, there, err);
-    if (rc == ONCE_OK && there->ours) rc = read_secret(pg, secret, err);
+    if (rc == ONCE_OK && there->ours && !there->unused) rc = read_secret(pg, secret, err);
     return once__pg_exec_end(pg, rc, err);
 }
 
@@ -282,8 +386,9 @@ static int missing_rights(once_pg *pg, char *out, size_t size, once_error *err)
     if (rc != ONCE_OK) return rc;
     rc = ask(pg,
              "SELECT string_agg(g, '; ') FROM ("
-             "SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %I', string_agg(oid::regclass::text, ', ' ORDER BY relname), current_user)"
-             " AS g FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind = 'r'"
+             "SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %I', CASE WHEN sum(length(current_schema()) + length(relname)) < 200"
+             " THEN string_agg(format('%I.%I', current_schema(), relname), ', ' ORDER BY relname) ELSE format('ALL TABLES IN SCHEMA %I', current_schema()) END,"
+             " current_user) AS g FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND relkind = 'r'"
              " AND left(relname, 5) = 'once_' AND NOT (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')"
              " AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')) HAVING count(*) > 0"
              " UNION ALL SELECT format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', current_schema(), current_user)"
@@ -328,9 +433,11 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
 {
     found there;
     int rc = is_denied(pg, look_whole(pg, &there, secret, err), err);
+    if (rc == ONCE_OK && there.unused && !create)
+        rc = once_fail(err, ONCE_E_NO_STORE, "%s: the tables in schema '%s' have not been used yet; `once run` makes a store of them", pg->where, there.schema);
     if (rc == ONCE_OK && !there.ours && !create)
         rc = once_fail(err, ONCE_E_NO_STORE, "%s: schema '%s' has no once tables yet; let `once run` make them", pg->where, there.schema);
-    if (rc == ONCE_OK && (!there.ours || there.version < ONCE_POSTGRES_VERSION)) {
+    if (rc == ONCE_OK && (!there.ours || there.unused || there.version < ONCE_POSTGRES_VERSION)) {
         rc = is_denied(pg, make_locked(pg, err), err);
         if (rc == ONCE_OK) rc = look_whole(pg, &there, secret, err);
     }

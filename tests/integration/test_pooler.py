@@ -302,3 +302,93 @@ def test_f88_sessions_and_the_pooler_die_under_a_run(tmp_path, server):
 
 def direct_name(url):
     return re.search(r"@/(\w+)", url).group(1)
+
+
+# ---- temporary tables that strangers leave in a session ----
+
+LEFT = "CREATE TEMP TABLE pay(id text); CREATE TEMP TABLE once_meta(x int); CREATE TEMP TABLE once_live(x int); CREATE TEMP TABLE once_fact(x int);" \
+       "CREATE TEMP TABLE pg_class(x int); CREATE TEMP TABLE pg_namespace(x int); CREATE TEMP TABLE pg_constraint(x int); CREATE DOMAIN pg_temp.uuid AS text"
+
+
+def leave(pooler, direct, sql=LEFT):
+    """A stranger says it in the only session of the pool, and is gone."""
+    connection = pq.Connection(pooler.url(direct))
+    connection.rows(sql)
+    connection.close()
+
+
+def paying(tmp_path, url, elsewhere, query=""):
+    """Pays twenty times into the table `pay`, as the search path finds it."""
+    do = "INSERT INTO pay VALUES (:id)"
+    if elsewhere:
+        p = aside(tmp_path / "p", f'key: "${{/id}}"\nhandler: {{sql: {{url: "{url}", do: ["{do}"]}}}}\n', "c")
+    else:
+        p = PostgresPipeline(tmp_path / "p", f'key: "${{/id}}"\nhandler: {{sql: ["{do}"]}}\n', url=url)
+        p.configure(f'key: "${{/id}}"\nhandler: {{sql: ["{do}"]}}\n', store=url + query)
+    p.write(*some(20))
+    return p
+
+
+@pytest.mark.parametrize("where", ["store", "schema", "path", "elsewhere"])
+def test_f88_a_strangers_temporary_table_swallows_nothing(tmp_path, server, where):
+    direct = server.database(new_name())
+    psql(direct, "CREATE TABLE pay(id text)")
+    query = {"schema": "&schema=public", "path": "&options=-csearch_path%3Dpg_temp,nowhere,public"}.get(where, "")
+    with pool(server, "transaction", default_pool_size=1) as pooler:
+        leave(pooler, direct)
+        p = paying(tmp_path, pooler.url(direct), where == "elsewhere", query)
+        ended = p.once("check", p.name)
+        assert ended.status == 0, ended
+        counts(p.run(status=0), received=20, done=20)
+        assert psql(direct, "SELECT count(*), count(DISTINCT id) FROM public.pay") == "20|20\n"
+        counts(p.run(status=0), received=20, duplicates=20)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_f88_a_table_that_is_only_there_as_a_strangers_temporary_one_is_missing(tmp_path, server, elsewhere):
+    direct = server.database(new_name())
+    with pool(server, "transaction", default_pool_size=1) as pooler:
+        leave(pooler, direct)
+        p = paying(tmp_path, pooler.url(direct), elsewhere)
+        for verb in ("check", "run"):
+            ended = p.once(verb, p.name)
+            assert ended.status == 2 and "'pay'" in ended.err and "temporary table" in ended.err, ended
+        psql(direct, "CREATE TABLE public.pay(id text)")
+        counts(p.run(status=0), received=20, done=20)
+
+
+def test_f88_a_temporary_table_that_comes_under_a_run_swallows_nothing(tmp_path, server):
+    """The table is dropped, too, so that nothing but the temporary one has its name."""
+    direct = server.database(new_name())
+    psql(direct, "CREATE TABLE pay(id text)")
+    with pool(server, "transaction", default_pool_size=1) as pooler:
+        p = paying(tmp_path, pooler.url(direct), False)
+        p.configure('key: "${/id}"\nhandler: {sql: ["INSERT INTO pay VALUES (:id)"]}\n', store=pooler.url(direct), source="{path: in.ndjson, follow: true}")
+        log = tmp_path / "log"
+        with open(log, "wb") as file, p.start(stderr=file) as worker:
+            until(lambda: psql(direct, "SELECT count(*) FROM public.pay") == "20\n")
+            leave(pooler, direct, "DROP TABLE public.pay; CREATE TEMP TABLE pay(id text)")
+            p.append(*some(20, "n"))
+            until(lambda: "temporary table" in log.read_text())
+            psql(direct, "CREATE TABLE public.pay(id text)")
+            until(lambda: psql(direct, "SELECT count(*) FROM public.pay") == "20\n")
+            worker.send(signal.SIGTERM)
+            ended = worker.end()
+        assert ended.status == 0, ended
+        counts(ended.json, received=40, done=40)
+        assert pq.once(pooler.url(direct), "SELECT count(*) FROM pg_temp.pay") == [("0",)]
+
+
+def test_f88_init_makes_no_temporary_tables(tmp_path, server):
+    direct = server.database(new_name())
+    with pool(server, "transaction", default_pool_size=1) as pooler:
+        leave(pooler, direct)
+        config = 'key: "${/id}"\ninit: CREATE TABLE IF NOT EXISTS pay(id text)\nhandler: {sql: ["INSERT INTO pay VALUES (:id)"]}\n'
+        p = PostgresPipeline(tmp_path, config, url=direct)
+        p.configure(config, store=pooler.url(direct))
+        p.write(*some(20))
+        counts(p.run(status=0), received=20, done=20)
+        assert psql(direct, "SELECT count(*) FROM public.pay") == "20\n"
+        p.configure(config.replace("pay", "nowhere"), store=pooler.url(direct) + "&schema=public&options=-csearch_path%3Dabsent")
+        ended = p.try_run()
+        assert ended.status == 3 and "pg_catalog" in ended.err, ended

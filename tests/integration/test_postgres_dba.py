@@ -6,7 +6,7 @@ import pytest
 
 import postgres
 import pq
-from harness import Pipeline, counts, until
+from harness import Pipeline, counts, once, until
 from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
 from pgreplica import Replica
 
@@ -54,22 +54,22 @@ def test_check_says_what_to_grant(tmp_path):
     assert ended.status == 3 and "once_entry" in ended.err and "once_meta" in ended.err, ended
     o.grant(ended.err)
     ended = o.p.once("check", o.p.name)
-    assert ended.status == 3 and f"GRANT INSERT ON t TO {o.role}" in ended.err, ended
+    assert ended.status == 3 and f"GRANT INSERT ON public.t TO {o.role}" in ended.err, ended
     ended = o.p.try_run()
-    assert ended.status == 3 and f"GRANT INSERT ON t TO {o.role}" in ended.err and ended.json["received"] == 0, ended
+    assert ended.status == 3 and f"GRANT INSERT ON public.t TO {o.role}" in ended.err and ended.json["received"] == 0, ended
     o.grant(ended.err)
     assert o.p.once("check", o.p.name).status == 0
     o.p.write(*some(5))
     counts(o.p.run(status=0), received=5, done=5)
     psql(o.direct, f"REVOKE UPDATE ON once_lane FROM {o.role}")
     ended = o.p.once("check", o.p.name)
-    assert ended.status == 3 and "ON once_lane TO" in ended.err and "once_entry" not in ended.err, "what can be opened is looked at, too"
+    assert ended.status == 3 and "ON public.once_lane TO" in ended.err and "once_entry" not in ended.err, "what can be opened is looked at, too"
 
 
 @pytest.mark.parametrize("statement, missing", [
-    ("UPDATE t SET id = :id WHERE id = :id", "GRANT SELECT, UPDATE ON t"),
-    ("WITH x AS (DELETE FROM t WHERE id = :id RETURNING id) SELECT * FROM x", "GRANT DELETE, SELECT ON t"),
-    ("INSERT INTO public.t(id) VALUES (:id)", "GRANT INSERT ON t"),
+    ("UPDATE t SET id = :id WHERE id = :id", "GRANT SELECT, UPDATE ON public.t"),
+    ("WITH x AS (DELETE FROM t WHERE id = :id RETURNING id) SELECT * FROM x", "GRANT DELETE, SELECT ON public.t"),
+    ("INSERT INTO public.t(id) VALUES (:id)", "GRANT INSERT ON public.t"),
 ])
 def test_rights_of_effects_elsewhere(tmp_path, statement, missing):
     o = Owned(tmp_path / "there")
@@ -193,3 +193,87 @@ def test_f58_a_store_of_before_gets_the_view(tmp_path):
     p.configure(CONFIG, store=p.url.replace("postgres@", f"{role}@"))
     counts(p.run(status=0), received=2, duplicates=2)
     assert not p.has_table("once_status"), "who may not make it goes on without"
+
+
+# ---- where the tables are ----
+
+@pytest.mark.parametrize("schema", ["own2", "a_schema_whose_name_is_nearly_as_long_as_postgresql_allows_it"])
+def test_advice_can_be_followed_word_for_word(tmp_path, schema):
+    """By an owner whose search path does not have the schema of the store."""
+    o = Owned(tmp_path)
+    psql(o.direct, f"GRANT INSERT ON t TO {o.role}")
+    o.p.configure(CONFIG, store=f"{o.url}&schema={schema}")
+    said = o.p.once("check", o.p.name)
+    assert said.status == 2 and f"there is no schema '{schema}'" in said.err and f"CREATE SCHEMA {schema} " in said.err, said
+    psql(o.direct, f"CREATE SCHEMA {schema}")
+    said = o.p.once("check", o.p.name)
+    assert said.status == 3 and f"let its owner say: GRANT USAGE, CREATE ON SCHEMA {schema} TO {o.role}" in said.err, said
+    o.p.configure(CONFIG, store=f"{o.direct}&schema={schema}")
+    assert o.p.once("check", o.p.name).status == 0
+    o.p.configure(CONFIG, store=f"{o.url}&schema={schema}")
+    for rights in (f"GRANT USAGE ON SCHEMA {schema} TO {o.role}", "GRANT SELECT, INSERT, UPDATE, DELETE ON "):
+        for verb in ("check", "run", "status"):
+            said = o.p.once(verb, o.p.name)
+            assert said.status == 3 and rights in said.err, said
+        psql(o.direct, said.err.split("owner say: ")[1].splitlines()[0])
+    o.p.write(*some(5))
+    counts(o.p.run(status=0), received=5, done=5)
+
+
+@pytest.mark.parametrize("query, said", [
+    ("schema=pg_temp", "'pg_temp' is the server's own"), ("schema=information_schema", "'information_schema' is the server's own"),
+    ("schema=pg_catalog", "'pg_catalog' is the server's own"), ("options=-csearch_path%3Dpg_temp", "search_path names no schema"),
+    ("options=-csearch_path%3Dinformation_schema", "'information_schema' is the server's own")])
+def test_a_store_is_not_made_in_a_schema_of_the_server(tmp_path, query, said):
+    p = PostgresPipeline(tmp_path, CONFIG, "CREATE TABLE t(id text)")
+    p.configure(CONFIG, store=f"{p.url}&{query}")
+    for verb in ("check", "run", "status"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 2 and said in ended.err, ended
+    assert p.rows("SELECT relname FROM pg_class WHERE relname LIKE 'once\\_%'") == []
+
+
+def test_f47_tables_that_a_crash_would_empty_are_refused(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, "CREATE TABLE t(id text)")
+    p.write(*some(5))
+    counts(p.run(status=0), received=5, done=5)
+    p.execute("ALTER TABLE once_entry SET UNLOGGED")
+    for verb in ("check", "run", "status"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 2 and "once_entry" in ended.err and "ALTER TABLE public.once_entry SET LOGGED" in ended.err, ended
+    p.execute(ended.err.split("owner say: ")[1].split(";")[0])
+    counts(p.run(status=0), received=5, duplicates=5)
+
+
+def printed():
+    return once("schema", "postgres://").out
+
+
+@pytest.mark.parametrize("script", [printed, lambda: printed()[:printed().index("INSERT INTO once_meta")]], ids=["of now", "of before"])
+def test_tables_that_the_owner_made_from_the_printed_script_are_used(tmp_path, script):
+    o = Owned(tmp_path)
+    psql(o.direct, f"CREATE SCHEMA own; SET search_path = own; {script()}; GRANT USAGE ON SCHEMA own TO {o.role};"
+                   f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA own TO {o.role}; GRANT INSERT ON public.t TO {o.role}")
+    o.p.configure(CONFIG, store=f"{o.url}&schema=own")
+    ended = o.p.once("status", o.p.name)
+    assert ended.status == 2 and "have not been used yet" in ended.err, ended
+    assert o.p.once("check", o.p.name).status == 0
+    o.p.write(*some(5))
+    counts(o.p.run(status=0), received=5, done=5)
+    counts(o.p.run(status=0), received=5, duplicates=5)
+    assert psql(o.direct, "SELECT name FROM own.once_meta ORDER BY name") == "format\nsecret\nversion\n"
+
+
+def test_f82_a_store_that_lost_its_secret_does_not_get_another(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, "CREATE TABLE t(id text)")
+    p.write(*some(5))
+    counts(p.run(status=0), received=5, done=5)
+    p.execute("CREATE TABLE kept AS SELECT * FROM once_meta; DELETE FROM once_meta WHERE name = 'secret'")
+    ended = p.try_run()
+    assert ended.status == 3 and "secret of the store is missing" in ended.err, ended
+    p.execute("DELETE FROM once_meta")
+    ended = p.try_run()
+    assert ended.status == 3 and "not ours" in ended.err, ended
+    assert p.value("SELECT count(*) FROM once_meta") == 0
+    p.execute("INSERT INTO once_meta SELECT * FROM kept")
+    counts(p.run(status=0), received=5, duplicates=5)

@@ -10,89 +10,26 @@
  * what the server says before and after.
  *
  * Ends with 0 whatever the figures are; 3 when something could not be measured. */
-#include <ftw.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <hiredis/hiredis.h>
-
+#include "redis/server.h"
 #include "store/store.h"
 
 enum { ROUNDS_MAX = 21, KEY = 36, VALUE = 32, MEMORY_KEYS = 200000 };
 
-static char folder[] = "/tmp/once-bench-redis-XXXXXX", path[64], url[160];
-static pid_t server;
 static redisContext *bare;
+static const char *url;
 static size_t batch = 1024, batches = 40;
 static unsigned rounds = 5;
 static uint64_t serial;
-
-static int remove_one(const char *name, const struct stat *info, int kind, struct FTW *at)
-{
-    (void)info, (void)kind, (void)at;
-    return remove(name);
-}
-
-static void clean_up(void)
-{
-    if (server > 0) {
-        kill(server, SIGKILL);
-        waitpid(server, NULL, 0);
-    }
-    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
 
 static void give_up(const char *what)
 {
     fprintf(stderr, "bench_redis: %s\n", what);
     exit(3);
-}
-
-static bool has_server(void)
-{
-    const char *at = getenv("PATH");
-    char place[512];
-    while (at && *at) {
-        const size_t len = strcspn(at, ":");
-        snprintf(place, sizeof place, "%.*s/redis-server", (int)len, at);
-        if (access(place, X_OK) == 0) return true;
-        at += len + (at[len] == ':');
-    }
-    return false;
-}
-
-static void start_server(void)
-{
-    if (!mkdtemp(folder)) give_up("cannot make a folder");
-    snprintf(path, sizeof path, "%s/s", folder);
-    atexit(clean_up);
-    server = fork();
-    if (server == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", path, "--dir", folder, "--appendonly", "yes", "--appendfsync",
-               "always", "--auto-aof-rewrite-percentage", "0", "--save", "", "--logfile", "log", (char *)NULL);
-        _exit(127);
-    }
-    for (int i = 0; i < 1000; i++) {
-        if (waitpid(server, NULL, WNOHANG) == server) {
-            server = 0;
-            give_up("redis-server does not start");
-        }
-        bare = redisConnectUnix(path);
-        if (bare && !bare->err) break;
-        if (bare) redisFree(bare);
-        bare = NULL;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-    if (!bare) give_up("redis-server does not answer");
-    size_t at = (size_t)snprintf(url, sizeof url, "redis://");
-    for (const char *c = path; *c; c++) at += (size_t)snprintf(url + at, sizeof url - at, *c == '/' ? "%%2F" : "%c", *c);
 }
 
 static double now_s(void)
@@ -242,11 +179,12 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (!has_server()) {
+    if (!redis_start()) {
         printf("bench_redis: there is no redis-server here, so nothing is measured\n");
         return 0;
     }
-    start_server();
+    bare = redis_connect();
+    url = redis_url();
     once_store *store;
     once_error err;
     const once_store_options options = {.size = sizeof options, .create = true};

@@ -609,7 +609,7 @@ static int explain_lane(once_store *store, once_entry *entry, once_arena *arena,
     return ONCE_OK;
 }
 
-/* The letters of a key. Nothing finds them by it, so all letters of the consumer are read. */
+/* The letters of a key. */
 typedef struct letters_of_key {
     once_scope scope;
     bool any_operation;
@@ -639,7 +639,8 @@ static bool note_letter(void *user, const once_letter *letter)
 
 static int find_letters(once_store *store, letters_of_key *s, once_error *err)
 {
-    const int rc = store->ops->letters(store, s->scope.consumer, 0, note_letter, s, err);
+    const int rc = store->ops->letters_of_key ? store->ops->letters_of_key(store, s->scope.consumer, s->key, note_letter, s, err)
+                                              : store->ops->letters(store, s->scope.consumer, 0, note_letter, s, err);
     return rc == ONCE_OK && s->failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for a letter") : rc;
 }
 

@@ -41,6 +41,9 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
     " headers, body, place, point, history, count, last_ms"
+#define LETTER_HEAD /* without what is large */                                                                        \
+    "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
+    " ''::bytea, ''::bytea, place, point, ''::bytea, count, last_ms"
 /* Letters with entries are of one death each, and repeat nothing; the others are counted. */
 #define LETTERS_INSERT                                                                                                \
     "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, count, last_ms, tenant, consumer,"  \
@@ -163,9 +166,10 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_LETTERS_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ANY($1::bigint[]) ORDER BY id",
     [PG_LETTERS_DROP] = "DELETE FROM once_letter WHERE id = ANY($1::bigint[])",
     [PG_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
-    [PG_LETTER_HEADS] = "SELECT id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type, ''::bytea,"
-                        " ''::bytea, place, point, ''::bytea, count, last_ms FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id"
-                        " LIMIT $3::bigint",
+    [PG_LETTER_HEADS] = "SELECT " LETTER_HEAD " FROM once_letter WHERE consumer = $1::bytea AND id > $2::bigint ORDER BY id LIMIT $3::bigint",
+    /* By the index of keys and no other, whatever the server thinks of them. */
+    [PG_LETTERS_OF_KEY] = "SELECT " LETTER_HEAD " FROM once_letter WHERE key = $4::bytea AND consumer || ''::bytea = $1::bytea AND id + 0 > $2::bigint"
+                          " ORDER BY id + 0 LIMIT $3::bigint",
     [PG_AUDITS_PUT] = "INSERT INTO once_audit(time_ms, letter, consumer, who, what, key, note, body) SELECT * FROM unnest($1::bigint[], $2::bigint[],"
                       " $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[])",
     [PG_AUDITS] = "SELECT id, time_ms, letter, consumer, who, what, key, note, body FROM once_audit WHERE consumer = $1::bytea"
@@ -852,6 +856,7 @@ typedef struct letter_list {
     once_letter_visit *visit;
     void *user;
     uint64_t last;
+    once_bytes key; /* of PG_LETTERS_OF_KEY */
 } letter_list;
 
 static int show_letter(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user, bool *go_on, once_error *err)
@@ -876,6 +881,7 @@ static int list_letters(once_postgres *q, unsigned statement, once_bytes consume
         once__pg_param_bytes(&params, consumer);
         once__pg_param_int8(&params, (int64_t)list->last);
         once__pg_param_int8(&params, asked = step);
+        if (statement == PG_LETTERS_OF_KEY) once__pg_param_bytes(&params, list->key);
         rc = list_step(q, statement, &params, show_letter, list, &go_on, &rows, err);
     }
     return rc;
@@ -883,15 +889,21 @@ static int list_letters(once_postgres *q, unsigned statement, once_bytes consume
 
 static int pg_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
 {
-    letter_list list = {visit, user, after};
+    letter_list list = {.visit = visit, .user = user, .last = after};
     return list_letters((once_postgres *)store, PG_LETTERS, consumer, &list, LIST_STEP, LIST_STEP, err);
 }
 
 static int pg_letter_heads(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err)
 {
     (void)only_ids; /* the rest is small */
-    letter_list list = {visit, user, after};
+    letter_list list = {.visit = visit, .user = user, .last = after};
     return list_letters((once_postgres *)store, PG_LETTER_HEADS, consumer, &list, HEADS_STEP, HEADS_STEP_MAX, err);
+}
+
+static int pg_letters_of_key(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit, void *user, once_error *err)
+{
+    letter_list list = {.visit = visit, .user = user, .key = key};
+    return list_letters((once_postgres *)store, PG_LETTERS_OF_KEY, consumer, &list, HEADS_STEP_MAX, HEADS_STEP_MAX, err);
 }
 
 /* ---- audit ---- */
@@ -1497,6 +1509,7 @@ const once_store_ops once__store_postgres = {
     .list = pg_list,
     .letters = pg_letters,
     .letter_heads = pg_letter_heads,
+    .letters_of_key = pg_letters_of_key,
     .stats = pg_stats,
     .repair = once__pg_repair,
     .time = once__engine_time,

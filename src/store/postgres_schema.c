@@ -39,6 +39,9 @@
     "        AND NOT (state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0 AND expires_ms <= now_ms)\n"        \
     "    UNION ALL SELECT consumer, buried_ms, 'dead' FROM once_letter) AS entries GROUP BY consumer, is_now;\n"
 
+/* No part of the version either: letters are found without it, too. By hashes, because a key may be long. */
+#define LETTER_KEYS "CREATE INDEX once_letter_key ON once_letter USING hash (key);\n"
+
 static const char tables[] =
     "-- Tables of a once store, version 2. `once` makes them by itself; nothing else may write to them.\n"
     "CREATE TABLE once_meta(         -- format, version, secret\n"
@@ -110,7 +113,7 @@ static const char tables[] =
     "  time_ms bigint NOT NULL, letter bigint,\n"
     "  consumer bytea NOT NULL, who bytea NOT NULL, what bytea NOT NULL, key bytea NOT NULL, note bytea NOT NULL\n"
     ");\n"
-    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2 STATUS_VIEW
+    "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2 LETTER_KEYS STATUS_VIEW
     "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '" AS_TEXT(ONCE_POSTGRES_VERSION) "');  -- the secret comes with the first start\n";
 
 const char *once__pg_schema(void) { return tables; }
@@ -127,12 +130,18 @@ static const char to_version_2[] = "ALTER TABLE once_lane ADD COLUMN record byte
     "UPDATE once_live SET expires_ms = CASE WHEN remember_ms < 9223372036854775807 - changed_ms THEN changed_ms + remember_ms"
     " ELSE 9223372036854775807 END WHERE state = 2 AND NOT owned AND expires_ms = 0";
 
+/* What a store works without. */
+static const struct {
+    const char *name, *sql;
+} extras[] = {{"once_status", STATUS_VIEW}, {"once_letter_key", LETTER_KEYS}};
+enum { EXTRAS = sizeof extras / sizeof *extras };
+
 /* ---- what is there ---- */
 
 typedef struct found {
     bool ours;
     bool unused; /* made by the script, and without a secret yet */
-    bool status; /* the view is there */
+    bool has_extras; /* all of them are there */
     int version;
     char schema[64];   /* as it is called ... */
     char quoted[132];  /* ... and as SQL wants it */
@@ -296,8 +305,8 @@ static int look(once_pg *pg, found *out, once_error *err)
     if (rc != ONCE_OK) return rc;
     out->ours = true;
     rc = ask(pg, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
-                 " AND relname = 'once_status'", text, sizeof text, err);
-    out->status = strcmp(text, "0") != 0;
+                 " AND relname IN ('once_status', 'once_letter_key')", text, sizeof text, err);
+    out->has_extras = strtol(text, NULL, 10) == EXTRAS;
     return rc;
 }
 
@@ -418,14 +427,16 @@ int once__pg_inspect(once_pg *pg, once_error *err)
 }
 
 /* A store of before gets it with the first start that may make it; who may not goes on without. */
-static void make_status(once_pg *pg)
+static void make_extra(once_pg *pg, const char *name, const char *extra)
 {
-    found there;
+    char sql[200], there[16] = "";
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+             " AND relname = '%s'", name);
     int rc = begin_in_schema(pg, true, NULL);
     if (rc != ONCE_OK) return;
     rc = once__pg_exec(pg, LOCK_TABLES, NULL, NULL);
-    if (rc == ONCE_OK) rc = look(pg, &there, NULL);
-    if (rc == ONCE_OK && there.ours && !there.status) rc = once__pg_exec(pg, STATUS_VIEW, NULL, NULL);
+    if (rc == ONCE_OK) rc = ask(pg, sql, there, sizeof there, NULL);
+    if (rc == ONCE_OK && strcmp(there, "0") == 0) rc = once__pg_exec(pg, extra, NULL, NULL);
     (void)once__pg_exec_end(pg, rc, NULL);
 }
 
@@ -441,7 +452,7 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
         rc = is_denied(pg, make_locked(pg, err), err);
         if (rc == ONCE_OK) rc = look_whole(pg, &there, secret, err);
     }
-    if (rc == ONCE_OK && create && !there.status) make_status(pg);
+    for (size_t i = 0; rc == ONCE_OK && create && !there.has_extras && i < EXTRAS; i++) make_extra(pg, extras[i].name, extras[i].sql);
     if (rc != ONCE_OK || pg->schema) return rc;
     pg->schema = strdup(there.quoted);
     snprintf(pg->tables_in, sizeof pg->tables_in, "%s", there.schema);

@@ -94,6 +94,7 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
     [SQL_LETTER_GET] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE id = ?1",
     [SQL_LETTER_DROP] = "DELETE FROM once_letter WHERE id = ?1",
     [SQL_LETTERS] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE consumer = ?1 AND id > ?2 ORDER BY id",
+    [SQL_LETTERS_OF_KEY] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE key = ?2 AND +consumer = ?1 ORDER BY id",
     [SQL_AUDIT_PUT] = "INSERT INTO once_audit(" AUDIT_SUMMED ", sum) VALUES (" AUDIT_BOUND ", " SUM_OF("a", AUDIT_BOUND) ")",
     [SQL_AUDITS] = "SELECT " AUDIT_SUMMED ", sum = " AUDIT_SUM " FROM once_audit WHERE consumer = ?1 ORDER BY id",
     [SQL_STATS] = "SELECT " STATE_AT("?2") " AS is_now, count(*), min(CASE WHEN owned = 1 OR (state = 1 AND due_ms > ?2) THEN due_ms END)"
@@ -539,16 +540,12 @@ static int sqlite_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     return rc;
 }
 
-static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
+/* What the statement finds; inside a transaction. */
+static int show_letters(once_sqlite *q, sqlite3_stmt *stmt, once_letter_visit *visit, void *user, once_error *err)
 {
-    once_sqlite *q = (once_sqlite *)store;
-    int rc = ask_begin(q, false, err), code = SQLITE_DONE;
-    if (rc != ONCE_OK) return rc;
+    int rc = ONCE_OK, code = SQLITE_DONE;
     once_arena arena = {0};
-    sqlite3_stmt *stmt = q->sql[SQL_LETTERS];
     bool go_on = true;
-    once__bind_bytes(stmt, 1, consumer);
-    sqlite3_bind_int64(stmt, 2, (int64_t)after);
     while (go_on && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         once_letter letter;
         once_arena_reset(&arena);
@@ -558,8 +555,27 @@ static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     once_arena_release(&arena);
-    if (rc == ONCE_OK && go_on) rc = once__present_check(q, PRESENT_LETTERS, PRESENT_LIMIT, err); /* those that are there were shown */
-    return ask_end(q, rc, err);
+    return rc == ONCE_OK && go_on ? once__present_check(q, PRESENT_LETTERS, PRESENT_LIMIT, err) : rc; /* those that are there were shown */
+}
+
+static int sqlite_letters(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    const int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    once__bind_bytes(q->sql[SQL_LETTERS], 1, consumer);
+    sqlite3_bind_int64(q->sql[SQL_LETTERS], 2, (int64_t)after);
+    return ask_end(q, show_letters(q, q->sql[SQL_LETTERS], visit, user, err), err);
+}
+
+static int sqlite_letters_of_key(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit, void *user, once_error *err)
+{
+    once_sqlite *q = (once_sqlite *)store;
+    const int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    once__bind_bytes(q->sql[SQL_LETTERS_OF_KEY], 1, consumer);
+    once__bind_bytes(q->sql[SQL_LETTERS_OF_KEY], 2, key);
+    return ask_end(q, show_letters(q, q->sql[SQL_LETTERS_OF_KEY], visit, user, err), err);
 }
 
 /* ---- audit ---- */
@@ -1129,6 +1145,7 @@ static int make_ready(once_sqlite *q, const once_store_options *options, const o
     bool ready;
     int rc = once__sqlite_is_ready(q->db, &ready, &q->shelf.store.secret, err);
     if (rc != ONCE_OK) return rc;
+    if (ready && options->create && !options->readonly) once__sqlite_index_keys(q->db);
     if (ready) return prepare_all(q, limits, err);
     rc = once__sqlite_exec(q->db, options->readonly ? "BEGIN" : "BEGIN IMMEDIATE", err);
     if (rc != ONCE_OK) return rc;
@@ -1262,6 +1279,7 @@ const once_store_ops once__store_sqlite = {
     .why = once__engine_why,
     .list = sqlite_list,
     .letters = sqlite_letters,
+    .letters_of_key = sqlite_letters_of_key,
     .stats = sqlite_stats,
     .verify = sqlite_verify,
     .time = once__engine_time,

@@ -167,6 +167,9 @@
     "ALTER TABLE once_audit ADD COLUMN body BLOB NOT NULL DEFAULT x'';          -- what was replaced\n"\
     "ALTER TABLE once_audit ADD COLUMN sum INTEGER;  -- of all columns but the id\n"
 
+/* No part of the version: letters are found without it, too, and a program that does not know it does no harm. */
+#define LETTER_KEYS "CREATE INDEX once_letter_key ON once_letter(key);\n"
+
 /* Rows that were there before. */
 #define SUM_UP                                                                                                        \
     "UPDATE once_entry SET sum = " ENTRY_SUM "; UPDATE once_body SET sum = " BODY_SUM ";"                              \
@@ -177,7 +180,7 @@
 const char *once__sqlite_schema(void)
 {
     return "-- Tables of a once store, version 5. `once` makes them by itself; nothing else may write to them.\n" TABLES_META
-        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3 TABLES_4 STORE_5 TABLES_5;
+        TABLES_SHARED TABLES_1 TABLES_2 TABLES_3 TABLES_4 STORE_5 TABLES_5 LETTER_KEYS;
 }
 
 /* ---- settings ---- */
@@ -375,7 +378,7 @@ int once__sqlite_upgrade_tables(once_sqlite_db *db, int64_t version, once_error 
     int rc = version < 2 ? once__sqlite_exec(db, TABLES_2, err) : ONCE_OK;
     if (rc == ONCE_OK && version < 3) rc = once__sqlite_exec(db, TABLES_3, err);
     if (rc == ONCE_OK && version < 4) rc = once__sqlite_exec(db, TABLES_4, err);
-    if (rc == ONCE_OK) rc = once__sqlite_exec(db, STORE_5 FROM_HEAD TABLES_5, err);
+    if (rc == ONCE_OK) rc = once__sqlite_exec(db, STORE_5 FROM_HEAD TABLES_5 LETTER_KEYS, err);
     if (rc == ONCE_OK) rc = migrate_4_to_5(db, err);
     if (rc == ONCE_OK) rc = once__sqlite_exec(db, SUM_UP, err);
     return rc == ONCE_OK ? set_version(db, ONCE_SQLITE_VERSION, err) : rc;
@@ -390,6 +393,13 @@ int once__sqlite_is_ready(once_sqlite_db *db, bool *ready, once_secret *secret, 
     if (*ready) rc = check_meta(db, err);
     if (rc != ONCE_OK) *ready = false;
     return *ready ? read_secret(db, secret, err) : rc; /* what is ready stays so: nothing has to be read at one moment */
+}
+
+void once__sqlite_index_keys(once_sqlite_db *db)
+{
+    int64_t there = 0;
+    if (once__sqlite_integer(db, "SELECT count(*) FROM sqlite_schema WHERE name = 'once_letter_key'", 0, &there, NULL) == ONCE_OK && !there)
+        (void)once__sqlite_exec(db, LETTER_KEYS, NULL);
 }
 
 int once__sqlite_ready(once_sqlite_db *db, const once_env *env, bool create, bool readonly, int64_t *version, bool *made, once_secret *secret,

@@ -17,6 +17,8 @@ int once__sqlite_settings(once_sqlite_db *db, const once_env *env, bool readonly
 
 /* Outside of a transaction: whether nothing has to be made or changed, and then the secret. Takes no lock that a writer would have to give
  * up, so that those who only read need not wait for one. */
+/* An index that a store of before lacks; outside of a transaction. Who cannot make it now goes on without. */
+void once__sqlite_index_keys(once_sqlite_db *db);
 int once__sqlite_is_ready(once_sqlite_db *db, bool *ready, once_secret *secret, once_error *err);
 
 /* Inside a write transaction (or a read-only one, then nothing is made): makes the tables if there are none and brings

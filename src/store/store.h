@@ -220,6 +220,8 @@ typedef struct once_store_ops {
     /* The same for whoever does not look at their messages yet: headers, body and history may be empty, and with `only_ids` everything but the id.
      * A server sends less then. NULL: there is nothing to gain. */
     int (*letter_heads)(once_store *store, once_bytes consumer, uint64_t after, bool only_ids, once_letter_visit *visit, void *user, once_error *err);
+    /* Those of the consumer with this key, in any tenant and operation, as `letter_heads` has them. NULL: nothing finds them by it. */
+    int (*letters_of_key)(once_store *store, once_bytes consumer, once_bytes key, once_letter_visit *visit, void *user, once_error *err);
     int (*stats)(once_store *store, once_bytes consumer, once_stats *out, once_error *err);
 
     /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole. NULL: nothing of

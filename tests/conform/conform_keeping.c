@@ -601,6 +601,43 @@ static void heads_of_letters_are_those_of_the_letters(fixture *f)
     assert_memory_equal(few.ids, all.ids + 3, 20 * sizeof *all.ids);
 }
 
+typedef struct of_key {
+    const char *key;
+    size_t n;
+    uint64_t ids[8];
+} of_key;
+
+static bool note_key(void *user, const once_letter *letter)
+{
+    of_key *found = user;
+    if (letter->key.len != strlen(found->key) || memcmp(letter->key.data, found->key, letter->key.len) != 0) return true;
+    assert_true(found->n < 8);
+    found->ids[found->n++] = letter->id;
+    return true;
+}
+
+/* Whatever finds them, they are those among all letters of the consumer that have the key. */
+static void letters_of_a_key_are_found(fixture *f)
+{
+    of_key all = {.key = "k"}, found = all, none = {.key = "nothing"};
+    once_letter letter = conflict_of(f, "k", 1, "17");
+    if (!f->store->ops->letters_of_key) return; /* all of them are read there */
+    assert_true(bury_one(f, &letter));
+    letter = conflict_of(f, "l", 1, "18");
+    assert_true(bury_one(f, &letter));
+    letter = conflict_of(f, "k", 2, "19");
+    assert_true(bury_one(f, &letter));
+    letter.scope.operation = text("other");
+    assert_true(bury_one(f, &letter));
+    letter.scope.consumer = text("another");
+    assert_true(bury_one(f, &letter));
+    assert_ok(f, f->store->ops->letters(f->store, f->scope.consumer, 0, note_key, &all, &f->err));
+    assert_ok(f, f->store->ops->letters_of_key(f->store, f->scope.consumer, text("k"), note_key, &found, &f->err));
+    assert_ok(f, f->store->ops->letters_of_key(f->store, f->scope.consumer, text("nothing"), note_key, &none, &f->err));
+    assert_true(all.n == 3 && found.n == 3 && none.n == 0);
+    assert_memory_equal(found.ids, all.ids, sizeof all.ids);
+}
+
 static void f26_letters_of_other_keys_and_kinds_are_apart(fixture *f)
 {
     once_letter letter = conflict_of(f, "k", 7, "17"), other = letter;
@@ -1044,6 +1081,7 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(f26_conflicts_of_one_content_are_one_letter, ONCE_STORE_OWNS | ONCE_STORE_LIST),
     CONFORM_WITH(f35_letters_that_are_read_ahead, ONCE_STORE_OWNS),
     CONFORM_WITH(heads_of_letters_are_those_of_the_letters, ONCE_STORE_OWNS),
+    CONFORM_WITH(letters_of_a_key_are_found, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_letters_of_other_keys_and_kinds_are_apart, ONCE_STORE_OWNS),
     CONFORM_WITH(f26_counts_belong_to_the_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM_WITH(f26_two_handles_count_one_letter, ONCE_STORE_SHARED | ONCE_STORE_LIST),

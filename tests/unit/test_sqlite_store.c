@@ -532,6 +532,55 @@ static void test_no_message_stays_behind_its_entry(void **state)
     }
 }
 
+static bool count_letter(void *user, const once_letter *letter)
+{
+    assert_int_equal(letter->key.len, 4);
+    ++*(size_t *)user;
+    return true;
+}
+
+static size_t letters_of(fixture *f, once_bytes key)
+{
+    size_t n = 0;
+    if (f->store->ops->letters_of_key(f->store, scope.consumer, key, count_letter, &n, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+    return n;
+}
+
+/* Rows that it went through without an index. */
+static int rows_scanned(fixture *f)
+{
+    return sqlite3_stmt_status(((once_sqlite *)f->store)->sql[SQL_LETTERS_OF_KEY], SQLITE_STMTSTATUS_FULLSCAN_STEP, 1);
+}
+
+/* Also in a store of before: whoever may write to it makes the index, and whoever may not does without. */
+static void test_letters_of_a_key_are_found_without_reading_all(void **state)
+{
+    enum { LETTERS = 500 };
+    static once_letter letters[LETTERS];
+    static char keys[LETTERS][5];
+    static bool fresh[LETTERS];
+    const once_store_options reading = {.size = sizeof reading};
+    fixture *f = *state;
+    open_store(f, NULL);
+    for (size_t i = 0; i < LETTERS; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%03zu", i / 2);
+        letters[i] = (once_letter){.scope = scope, .key = {keys[i], 4}, .kind = ONCE_ANSWER_CONFLICT, .fingerprint = id_of(i), .message.sent_ms = ONCE_NO_TIME};
+    }
+    assert_int_equal(f->store->ops->bury(f->store, letters, LETTERS, fresh, &f->err), ONCE_OK);
+    assert_int_equal(letters_of(f, (once_bytes){"k123", 4}), 2);
+    assert_int_equal(letters_of(f, (once_bytes){"none", 4}), 0);
+    assert_int_equal(rows_scanned(f), 0);
+    if (once__sqlite_store_edit(f->store, "DROP INDEX once_letter_key", &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+    once__store_close(f->store);
+    if (once__sqlite_store_open(f->path, &reading, NULL, &f->store, &f->err) != ONCE_OK) fail_msg("%s", f->err.text);
+    assert_int_equal(letters_of(f, (once_bytes){"k123", 4}), 2);
+    assert_true(rows_scanned(f) > 0);
+    once__store_close(f->store);
+    open_store(f, NULL);
+    assert_int_equal(letters_of(f, (once_bytes){"k123", 4}), 2);
+    assert_int_equal(rows_scanned(f), 0);
+}
+
 #define EACH(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -543,6 +592,7 @@ int main(void)
         EACH(f12_forgotten_stays_forgotten), EACH(f12_killed_between_steps), EACH(f19_the_clock_is_kept), EACH(f85_a_reboot_years_ahead_expires_nothing_until_confirmed),
         EACH(f85_set_back_leases_keep_their_length),       EACH(test_results_of_all_sizes),
         EACH(test_no_message_stays_behind_its_entry),
+        EACH(test_letters_of_a_key_are_found_without_reading_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -521,7 +521,7 @@ static const once_config_field retry_fields[] = {
              " two waits make up for short ones before them."},
     {.name = "on", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once_retry, on), .count = offsetof(once_retry, n_on), .max = 400,
      .example = "[SQLITE_CONSTRAINT_FOREIGNKEY]", .standard_text = "none",
-     .text = "Faults of a statement that may pass: names of constraints, or extended result codes of SQLite."},
+     .text = "Faults of a statement that may pass: names of constraints, extended result codes of SQLite, SQLSTATEs of PostgreSQL."},
 };
 
 static const once_config_scope retry_scope = {
@@ -669,7 +669,7 @@ static const once_config_field handler_fields[] = {
      .text = "Unique constraints whose violation means that it had happened before: `table.column`, several columns joined by `,`."},
     {.name = "rejected", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once__handler, spec.rejected),
      .count = offsetof(once__handler, spec.n_rejected), .max = 400, .example = "[balance_not_negative]", .standard_text = "none",
-     .text = "Faults that mean that the business says no: names of constraints, or extended result codes of SQLite."},
+     .text = "Faults that mean that the business says no: names of constraints, extended result codes of SQLite, SQLSTATEs of PostgreSQL."},
     {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__handler, spec.operation),
      .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "the pipeline's, else the type, `*`, or `handler`",
      .text = "The name under which its keys are remembered. Handlers that all say the same one share their keys."},

@@ -55,6 +55,8 @@ int cli_explain(int argc, char **argv);
 int cli_status(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_replay(int argc, char **argv);
+int cli_list_groups(once_pipeline *pipeline, unsigned what, const char *by, bool json); /* groups.c */
+bool cli_groups_know(const char *by);
 int cli_discard(int argc, char **argv);
 int cli_resolve(int argc, char **argv);
 int cli_forget(int argc, char **argv);

@@ -265,7 +265,7 @@ static int explain_message(once_pipeline *pipeline, explaining *x, once_error *e
 int cli_explain(int argc, char **argv)
 {
     explaining x = {.first = true};
-    const char *tenant = "";
+    const char *tenant = NULL;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &x.json, NULL},
         {"--tenant", "NAME", "the tenant of the key", NULL, &tenant},
@@ -286,7 +286,7 @@ int cli_explain(int argc, char **argv)
     once_error err = {0};
     if (x.json) printf(x.message ? "{" : "{\"entries\":[");
     const int rc = x.message ? explain_message(pipeline, &x, &err)
-                             : once_pipeline_explain(pipeline, cli_bytes(tenant), cli_bytes(args[1]), on_explanation, &x, &err);
+                             : once_pipeline_explain(pipeline, tenant ? cli_bytes(tenant) : (once_bytes){0}, cli_bytes(args[1]), on_explanation, &x, &err);
     if (x.json) {
         if (x.message && !x.told) printf("\"entries\":[");
         printf("]");

@@ -6,7 +6,7 @@
 int cli_forget(int argc, char **argv)
 {
     bool json = false;
-    const char *tenant = "", *operation = "";
+    const char *tenant = NULL, *operation = "";
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &json, NULL},
         {"--tenant", "NAME", "the tenant of the key", NULL, &tenant},
@@ -21,7 +21,7 @@ int cli_forget(int argc, char **argv)
     if (status != CLI_OK) return status;
     once_error err = {0};
     const char *was = "absent";
-    const int rc = once_pipeline_forget(pipeline, cli_bytes(tenant), cli_bytes(operation), cli_bytes(args[1]), &was, &err);
+    const int rc = once_pipeline_forget(pipeline, tenant ? cli_bytes(tenant) : (once_bytes){0}, cli_bytes(operation), cli_bytes(args[1]), &was, &err);
     const bool known = strcmp(was, "absent") != 0;
     if (json && rc == ONCE_OK) {
         printf("{\"key\":");

@@ -138,6 +138,7 @@ static bool on_audit(void *user, const once_audited *a)
 int cli_list(int argc, char **argv)
 {
     listing l = {.first = true};
+    const char *by = NULL;
     bool waiting = false, unknown = false, dead = false, busy = false, audit = false;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &l.json, NULL},
@@ -145,6 +146,7 @@ int cli_list(int argc, char **argv)
         {"--unknown", NULL, "held: the effect may have happened", &unknown, NULL},
         {"--dead", NULL, "dead letters", &dead, NULL},
         {"--busy", NULL, "in the hands of a worker", &busy, NULL},
+        {"--by", "WHAT", "instead of each: how many, by reason, type, handler or hour, with an example", NULL, &by},
         {"--body", NULL, "with the bodies, which may be secret", &l.body, NULL},
         {"--audit", NULL, "instead: what operators did, and who it was", &audit, NULL},
         {0},
@@ -153,8 +155,12 @@ int cli_list(int argc, char **argv)
     int status;
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
     unsigned what = (waiting ? ONCE_LIST_WAITING : 0u) | (unknown ? ONCE_LIST_UNKNOWN : 0u) | (dead ? ONCE_LIST_DEAD : 0u) | (busy ? ONCE_LIST_BUSY : 0u);
-    if (audit && what) {
+    if (audit && (what || by)) {
         fprintf(stderr, "once list: --audit goes alone\n");
+        return CLI_USAGE;
+    }
+    if (by && !cli_groups_know(by)) {
+        fprintf(stderr, "once list: --by '%s' is none of reason, type, handler, hour\n", by);
         return CLI_USAGE;
     }
     if (!what) what = ONCE_LIST_WAITING | ONCE_LIST_UNKNOWN | ONCE_LIST_DEAD | ONCE_LIST_BUSY;
@@ -162,6 +168,11 @@ int cli_list(int argc, char **argv)
     status = cli_load(args[0], l.json, &pipeline);
     if (status != CLI_OK) return status;
     once_error err = {0};
+    if (by) {
+        status = cli_list_groups(pipeline, what, by, l.json);
+        once_pipeline_free(pipeline);
+        return status;
+    }
     if (l.json) printf("{\"%s\":[", audit ? "audit" : "messages");
     const int rc = audit ? once_pipeline_audits(pipeline, on_audit, &l, &err) : once_pipeline_list(pipeline, what, on_item, &l, &err);
     if (l.json) {

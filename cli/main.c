@@ -21,8 +21,8 @@ const cli_verb cli_verbs[] = {
      "The next run, or one that is running, works on them. It may be ended anywhere and started again. Every letter that moves is\n"
      "recorded with time and user. TIME is RFC 3339, epoch milliseconds, or a duration: that long ago.\n"
      "Exit status: 0, or 1 when a letter stayed.", cli_replay},
-    {"discard", "FILE ID...", "give dead letters up: they are dropped, and their keys count as rejected", NULL, cli_discard},
-    {"resolve", "FILE KEY done|retry|dead", "decide about an unknown message", NULL, cli_resolve},
+    {"discard", "FILE [ID...]", "give dead letters up: they are dropped, and their keys count as rejected", NULL, cli_discard},
+    {"resolve", "FILE [KEY] done|retry|dead", "decide about an unknown message, or all that fit the options", NULL, cli_resolve},
     {"forget", "FILE KEY", "know nothing about a key any more: its next message runs", NULL, cli_forget},
     {"sweep", "FILE", "drop what has expired now", NULL, cli_sweep},
     {"schema", "URL", "the SQL that a store needs", NULL, cli_schema},

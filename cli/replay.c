@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "choice.h"
 
 typedef struct replaying {
     bool json, dry_run, terminal, first;
@@ -189,17 +189,13 @@ int cli_replay(int argc, char **argv)
 {
     replaying r = {.first = true};
     once_replay_options how = {.size = sizeof how, .since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME, .visit = on_letter, .progress = on_progress, .user = &r};
-    const char *rate = NULL, *reason = "", *type = "", *since = NULL, *until = NULL, *body_file = NULL;
+    const char *rate = NULL, *body_file = NULL;
+    cli_choice choice = {0};
     char *body = NULL;
     once_bytes given = {0};
-    bool all = false;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &r.json, NULL},
-        {"--all", NULL, "every letter", &all, NULL},
-        {"--reason", "TEXT", "letters with this text in their reason", NULL, &reason},
-        {"--type", "TYPE", "letters of this type", NULL, &type},
-        {"--since", "TIME", "letters that were buried then or later", NULL, &since},
-        {"--until", "TIME", "letters that were buried before", NULL, &until},
+        CLI_CHOICE(choice, "letter", "were buried"),
         {"--body", "FILE", "with the body in FILE ('-': standard input) instead of its own, of one letter; the old one is kept in the audit", NULL, &body_file},
         {"--dry-run", NULL, "say of each letter what would happen, and change nothing", &r.dry_run, NULL},
         {"--rate", "N", "not more than N letters a second", NULL, &rate},
@@ -210,9 +206,7 @@ int cli_replay(int argc, char **argv)
     uint64_t *ids = calloc((size_t)argc, sizeof *ids);
     int status = CLI_FAILED, n = -1;
     if (args && ids) n = cli_parse(argc, argv, options, 1, argc, args, &status);
-    const bool filtered = *reason || *type || since || until;
-    if (n > 0 && (all + (n > 1) + filtered) != 1) {
-        fprintf(stderr, "once replay: say which letters: ids, or --all, or some of --reason, --type, --since, --until\n");
+    if (n > 0 && !cli_choice_read(&choice, n > 1, "letters: ids")) {
         status = CLI_USAGE;
     } else if (n > 0 && body_file && n != 2) {
         fprintf(stderr, "once replay: --body goes with the id of one letter\n");
@@ -224,13 +218,13 @@ int cli_replay(int argc, char **argv)
         if (body_file) how.body = &given;
         how.ids = n > 1 ? ids : NULL;
         how.n_ids = (size_t)n - 1;
-        how.reason = cli_bytes(reason);
-        how.type = cli_bytes(type);
+        how.reason = cli_bytes(choice.reason ? choice.reason : "");
+        how.type = cli_bytes(choice.type ? choice.type : "");
+        how.since_ms = choice.since_ms;
+        how.until_ms = choice.until_ms;
         how.dry_run = r.dry_run;
         status = CLI_USAGE;
-        if (cli_letter_ids(args + 1, n - 1, ids) && read_rate(rate, &how.rate) && cli_time("--since", since, &how.since_ms) &&
-            cli_time("--until", until, &how.until_ms))
-            status = replay(args[0], &r, &how);
+        if (cli_letter_ids(args + 1, n - 1, ids) && read_rate(rate, &how.rate)) status = replay(args[0], &r, &how);
     }
     free(args);
     free(ids);

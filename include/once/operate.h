@@ -194,7 +194,8 @@ ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *lett
 
 /* --- keys --- */
 
-/* `operation` may be empty when only one operation of the pipeline knows the key; otherwise ONCE_E_USAGE says which do. */
+/* A pipeline with tenants wants one: ONCE_E_USAGE when `tenant.data` is NULL; an empty one has an address.
+ * `operation` may be empty when only one operation of the pipeline knows the key; otherwise ONCE_E_USAGE says which do. */
 
 /* An unknown one: ONCE_DONE, ONCE_RETRY or ONCE_DEAD. `idempotency_key` (may be NULL) gets the one that its effect was given.
  * ONCE_E_USAGE: it is not unknown, or there is no body to retry with or to keep in a letter: then its source has it, and brings it again. An

@@ -886,6 +886,8 @@ static int find_entry(once_pipeline *pipeline, once_store *store, once_bytes ten
     const once_spec *spec = pipeline->spec;
     size_t known = 0;
     *out = (once_entry){.state = ONCE_STATE_ABSENT};
+    const int told = once__want_tenant(pipeline, tenant, err);
+    if (told != ONCE_OK) return told;
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_scope scope = {tenant, spec->consumer, spec->handlers[i].operation};
         if (once_spec_handler_by_operation(spec, scope.operation) != &spec->handlers[i]) continue; /* shares its keys */
@@ -1192,6 +1194,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
             .count = letter.count,
         };
         fate(user, &told);
+        if (has_key && !item->scope.tenant.data) item->scope.tenant = ONCE_BYTES("");
         if (has_key) rc = once_pipeline_explain(pipeline, item->scope.tenant, item->request.key, visit, user, err);
     }
     once_arena_release(&batch.arena);

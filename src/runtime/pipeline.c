@@ -697,13 +697,20 @@ static int explain_letter_or_nothing(once_store *store, const once_keying *keyin
     return ONCE_OK;
 }
 
+int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_error *err)
+{
+    if (!pipeline->spec->tenant || tenant.data) return ONCE_OK;
+    return once_fail(err, ONCE_E_USAGE, "the keys of '%.*s' belong to tenants; say whose: --tenant NAME", (int)pipeline->spec->file.len, pipeline->spec->file.data);
+}
+
 int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit, void *user, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
     const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
     once_store *store;
     once_error why;
-    int rc = once__salt_read(pipeline, err);
+    int rc = once__want_tenant(pipeline, tenant, err);
+    if (rc == ONCE_OK) rc = once__salt_read(pipeline, err);
     if (rc != ONCE_OK) return rc;
     rc = once__store_open(pipeline->store_url, &options, &store, &why);
     if (rc != ONCE_OK) return at_line(pipeline, spec->store_line, rc, &why, err);

@@ -77,6 +77,7 @@ typedef struct once_kept_names {
 int once__memory_take_places(once_pipeline *pipeline, const once_parts *parts, once_kept_names *names, once_error *err);
 int once__memory_files(once_pipeline *pipeline, once_store *store, once_bytes *out, once_arena *arena, once_error *err);
 /* Whether a template that tells messages apart has ${coordinates}. */
+int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_error *err); /* ONCE_E_USAGE: its keys have tenants, and none was said */
 bool once__uses_coordinates(const once_spec *spec);
 bool once__file_has_password(const once_pipeline *pipeline); /* written out, not as a reference */
 

@@ -47,7 +47,8 @@ void cli_print_safe(once_bytes text); /* to standard output, without what could 
 once_bytes cli_bytes(const char *text);
 bool cli_letter_ids(char **args, int n, uint64_t *out);          /* false after saying which one is no id */
 bool cli_time(const char *option, const char *text, int64_t *out_ms); /* as in a pipeline file, or a duration: that long ago */
-void cli_stop_on_signals(once_pipeline *pipeline);               /* SIGINT and SIGTERM end long work between two steps */
+/* SIGINT and SIGTERM end long work between two steps. NULL: a signal is remembered until there is a pipeline. */
+void cli_stop_on_signals(once_pipeline *pipeline);
 
 int cli_run(int argc, char **argv);
 int cli_check(int argc, char **argv);

@@ -1,6 +1,7 @@
 /* Command lines and what they have to say when they are wrong. */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -138,17 +139,24 @@ bool cli_time(const char *option, const char *text, int64_t *out_ms)
     return false;
 }
 
-static once_pipeline *stoppable;
+static _Atomic(once_pipeline *) stoppable;
+static atomic_bool told_to_stop;
+static bool listens;
 
 static void on_signal(int number)
 {
     (void)number;
-    once_pipeline_stop(stoppable);
+    atomic_store(&told_to_stop, true);
+    once_pipeline *pipeline = atomic_load(&stoppable);
+    if (pipeline) once_pipeline_stop(pipeline);
 }
 
 void cli_stop_on_signals(once_pipeline *pipeline)
 {
-    stoppable = pipeline;
+    atomic_store(&stoppable, pipeline);
+    if (pipeline && atomic_load(&told_to_stop)) once_pipeline_stop(pipeline);
+    if (listens) return;
+    listens = true;
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}; /* a second signal ends us the hard way */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);

@@ -13,8 +13,8 @@ static void print_json(const once_summary *summary, int rc, const once_error *er
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
     printf("\"clock_doubted\":%s,", summary->clock_doubted ? "true" : "false");
-    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"seconds\":%.3f",
-           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->seconds);
+    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"seconds\":%.3f",
+           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->lost, summary->seconds);
     cli_json_error(rc, err);
     printf("}\n");
 }
@@ -34,6 +34,7 @@ static void print_text(const once_summary *summary)
 #define PRINT(name, text) print_line(#name, c->name, text);
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
+    print_line("lost", summary->lost, "read from a source that cannot deliver again, and not known to be settled");
     if (summary->store_dead && summary->store_dead != c->dead) printf("  %" PRIu64 " dead letters of this consumer are in the store\n", summary->store_dead);
 }
 
@@ -77,6 +78,7 @@ int cli_run(int argc, char **argv)
     };
     char *args[1];
     int status;
+    cli_stop_on_signals(NULL); /* before anything that takes time */
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
     once_error err = {0};
     once_pipeline *running;
@@ -105,7 +107,7 @@ int cli_run(int argc, char **argv)
     if (rc != ONCE_OK) status = cli_fail(&err);
     else status = summary.store_dead || summary.store_unknown ? CLI_DEAD : CLI_OK;
     if (json) print_json(&summary, rc, &err);
-    else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed) print_text(&summary);
+    else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed || summary.lost) print_text(&summary);
     once_pipeline_free(running);
     return status;
 }

@@ -60,6 +60,7 @@ typedef struct once_summary {
     uint64_t store_dead;    /* dead letters of this consumer in the store, of earlier runs too */
     uint64_t store_unknown; /* held unknowns, likewise */
     bool clock_doubted;     /* after a reboot the wall clock was too far ahead to be believed (once_pipeline_confirm_clock) */
+    uint64_t lost; /* read from a source that cannot deliver again (a pipe), and not known to be settled; then the run has failed */
 } once_summary;
 
 /* Called about five times a second from the thread that runs the pipeline. `left`: bytes of the source still to read, -1 when
@@ -96,8 +97,8 @@ ONCE_API int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes 
 ONCE_API bool once_pipeline_has_secrets(const once_pipeline *pipeline);
 
 /* Runs until a finite source is drained and everything is settled, or once_pipeline_stop. `options` may be NULL. `summary` is
- * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. After a stop that a server which is away could not keep from ending it is
- * ONCE_OK, too, unless the source cannot deliver again what was in flight; store_dead and store_unknown are then of this run alone. */
+ * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. After a stop it is ONCE_OK, too, when a server is away or refuses what
+ * it is asked, unless something was lost (summary.lost, or a store that is damaged); store_dead and store_unknown are then of this run alone. */
 ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary, once_error *err);
 ONCE_API void once_pipeline_stop(once_pipeline *pipeline); /* drain; async-signal-safe */
 

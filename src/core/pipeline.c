@@ -71,7 +71,9 @@ struct once_pipe {
     /* source side */
     once_action source;
     bool source_out, at_end;
+    bool rested; /* told to stop, it has handed out all that it had read */
     uint64_t next_ticket, acked;
+    uint64_t over, dropped; /* tickets that are over, in any order; messages that got none */
     once_watermark watermark;
     int64_t source_at_ms;
     unsigned source_tries;
@@ -285,6 +287,9 @@ static bool holds_enough(const once_pipe *pipe)
     return pipe->held_bytes >= HELD_BYTES && pipe->ready_n + pipe->parked + pipe->flight.n > 0;
 }
 
+/* Told to stop, and the source may have read what it cannot give to anybody else. */
+static bool rest_to_fetch(const once_pipe *pipe) { return pipe->o.gives_once && !pipe->rested && !pipe->at_end && !pipe->store_gone; }
+
 once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->source_out || pipe->ended) return NULL;
@@ -294,7 +299,7 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
         pipe->source.upto = may_ack(pipe);
     } else {
         const bool store_away = pipe->tries > 0; /* then nothing is fetched */
-        if (pipe->at_end || pipe->stopping || store_away || now_ms < pipe->source_at_ms) return NULL;
+        if (pipe->stopping ? !rest_to_fetch(pipe) : pipe->at_end || store_away || now_ms < pipe->source_at_ms) return NULL;
         if (holds_enough(pipe)) return NULL;
         if (pipe->next_ticket - pipe->watermark.upto > (OUTSTANDING - 1) * pipe->batch_max) return NULL; /* one is very slow */
         once_batch *batch = batch_get(pipe);
@@ -303,6 +308,7 @@ once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
         pipe->source.max = pipe->batch_max;
         pipe->source.batch = batch;
         pipe->source.intake = &pipe->fetch_intake;
+        pipe->source.rest = pipe->stopping;
     }
     pipe->source_out = true;
     return &pipe->source;
@@ -319,6 +325,7 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
     once_batch *batch = action->batch;
     batch->open = batch->n;
+    pipe->rested = action->rest && (batch->n == 0 || action->status != ONCE_OK);
     if (action->status != ONCE_OK) {
         assert(batch->n == 0);
         batch_put(pipe, batch);
@@ -327,13 +334,15 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
     }
     pipe->source_tries = 0;
     pipe->at_end = action->at_end;
-    if (batch->n == 0 || pipe->stopping) {
+    if (batch->n == 0 || (pipe->stopping && (!pipe->o.gives_once || pipe->store_gone))) {
+        pipe->dropped += batch->n;
         batch_put(pipe, batch);
         return;
     }
     once_error err;
     const int rc = batch->taken_in ? ONCE_OK : once_intake_batch(&pipe->fetch_intake, batch, &err);
     if (rc != ONCE_OK) { /* what was read cannot be read again by this run */
+        pipe->dropped += batch->n;
         batch_put(pipe, batch);
         give_up(pipe, rc, &err);
         return;
@@ -389,11 +398,14 @@ static bool is_external(const once_item *item) { return item->handler && once_ha
 
 /* What comes from the source and is only accepted: the store takes it, and the work is done from there. An inbox does that with
  * everything. A natural message of a lane, where its claim would be written, is too: nobody remembers it when it is done, so the
- * broker need not bring it again, and a claim of it without a body that nobody brings back would hold its lane for ever. */
+ * broker need not bring it again, and a claim of it without a body that nobody brings back would hold its lane for ever. And told to stop,
+ * what was read from a source that does not give it again. */
 static bool through_store(const once_pipe *pipe, const once_item *item)
 {
     if (!item->ticket || once_hash_is_zero(item->request.id)) return false;
     const bool durable_claim = is_external(item) || pipe->cautious_look;
+    const bool begun = item->held || item->unsure || item->verdict;
+    if (pipe->stopping && pipe->o.gives_once && !begun) return true;
     return pipe->spec->inbox || (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
 }
 
@@ -734,6 +746,7 @@ static void ack_work(once_pipe *pipe)
         if (!item->ticket || item->acked || !ends_here(item)) continue;
         once_watermark_end(&pipe->watermark, item->ticket);
         item->acked = true;
+        pipe->over++;
     }
 }
 
@@ -894,7 +907,7 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
 static void end_if_possible(once_pipe *pipe)
 {
     const bool acks_due = may_ack(pipe) > pipe->acked && pipe->status == ONCE_OK;
-    if (!pipe->source_out && !acks_due && pipe->flight.n == 0) pipe->ended = true;
+    if (!pipe->source_out && !acks_due && !rest_to_fetch(pipe) && pipe->flight.n == 0) pipe->ended = true;
 }
 
 /* A message that can only be claimed when a slot of its handler is free. */
@@ -962,7 +975,8 @@ static void begin_work(once_pipe *pipe, int64_t now_ms)
     /* What only goes into the store kills nobody. */
     pipe->cautious_look = pipe->cautious_left > 0 && !pipe->spec->inbox;
     const bool alone = pipe->cautious_look && (n || pipe->keeping_n); /* nothing that may kill us is mixed with what came back */
-    if (!alone && !pipe->stopping && !pipe->take_again) n = work_from_ready(pipe, n, now_ms);
+    const bool from_ready = pipe->stopping ? pipe->o.gives_once : !pipe->take_again; /* of a take that is not repeated nothing is known here */
+    if (!alone && from_ready) n = work_from_ready(pipe, n, now_ms);
     pipe->took_last = false;
     if (n == 0 && pipe->keeping_n == 0) return;
     start_work(pipe, bound_locks(pipe, n));
@@ -1093,7 +1107,8 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
     if (pipe->next != NEXT_CHOOSE) return NULL;
     if (pipe->store_gone)
         while (pipe->back) leave_unsettled(pipe, back_pop(pipe));
-    if (!pipe->store_gone && (pipe->back || now_ms >= pipe->flight.extend_at_ms)) begin_work(pipe, now_ms);
+    const bool rest = pipe->o.gives_once && pipe->ready_n;
+    if (!pipe->store_gone && (pipe->back || rest || now_ms >= pipe->flight.extend_at_ms)) begin_work(pipe, now_ms);
     else if (!pipe->store_gone && pipe->flight.n && now_ms >= pipe->renew_at_ms) return emit(pipe, ONCE_ACT_RENEW, 0);
     else end_if_possible(pipe);
     return NULL;
@@ -1708,11 +1723,17 @@ void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     }
 }
 
-void once_pipe_stop(once_pipe *pipe) { pipe->stopping = true; }
+void once_pipe_stop(once_pipe *pipe)
+{
+    pipe->stopping = true;
+    pipe->store_at_ms = 0; /* what waits for the next try is tried now, for the last time */
+}
 
 bool once_pipe_ended(const once_pipe *pipe) { return pipe->ended; }
 
 uint64_t once_pipe_unsettled(const once_pipe *pipe) { return pipe->unsettled; }
+
+uint64_t once_pipe_dropped(const once_pipe *pipe) { return pipe->dropped + (pipe->next_ticket - 1 - pipe->over); }
 
 int once_pipe_status(const once_pipe *pipe, once_error *err)
 {

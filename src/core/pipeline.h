@@ -68,8 +68,8 @@ typedef enum once_action_kind {
     ONCE_ACT_RENEW, /* the worker's own lease, when no commit has done so for a while */
     ONCE_ACT_SWEEP, /* a bounded step; -> more, wait_ms: not before then */
     /* source executor */
-    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end. The executor may also do the
-                     * intake (once_intake_batch with `intake`), so that the machine need not */
+    ONCE_ACT_FETCH, /* up to `max` into `batch` (items with message and batch set); -> at_end. With `rest` only such
+                     * as it has read already. The executor may also do the intake (once_intake_batch with `intake`), so that the machine need not */
     ONCE_ACT_ACK,   /* every ticket up to `upto` */
     /* effect executor */
     ONCE_ACT_START, /* items: their effects begin; each comes back by once_pipe_finished */
@@ -94,6 +94,7 @@ typedef struct once_action {
     int64_t lease_ms;
     uint64_t upto;
     once_intake *intake;
+    bool rest;
     const once_item *last; /* or NULL */
     int64_t given_up;      /* COMMIT: versions that did not come within gap.wait; counted for ever */
     int64_t repeats;       /* COMMIT: claims that repeat an external effect which may have happened, less those given back unbegun; counted for ever */
@@ -118,6 +119,7 @@ typedef struct once_pipe_options {
     int64_t renew_ms; /* how often the worker's own lease is renewed at least; 0: it has none */
     bool finite;   /* the source ends */
     bool finds;    /* the store can look for what waits inside a transaction */
+    bool gives_once; /* the source does not deliver again what was not acked */
 } once_pipe_options;
 
 int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err);
@@ -134,13 +136,16 @@ void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms);
  * trouble are set. Never started (killed before, or trouble): outcome RELEASE. */
 void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
 
-void once_pipe_stop(once_pipe *pipe); /* drain: finish what is in a transaction, put back the rest, end */
+/* Drain: finish what is in a transaction, put back the rest, end. What a source that gives once has been read of goes to the store. */
+void once_pipe_stop(once_pipe *pipe);
 
 bool once_pipe_ended(const once_pipe *pipe);
 /* After the end: ONCE_OK, or why it could not go on. */
 int once_pipe_status(const once_pipe *pipe, once_error *err);
 /* External effects that were begun and whose outcome could not be settled, because the store was given up. */
 uint64_t once_pipe_unsettled(const once_pipe *pipe);
+/* Messages that were fetched and are not over: those of a source that gives once are lost. */
+uint64_t once_pipe_dropped(const once_pipe *pipe);
 /* How long nothing needs to be asked when no action is out; ONCE_NEVER: until an event. The second one for effects. */
 int64_t once_pipe_wait_ms(const once_pipe *pipe, int64_t now_ms);
 int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/duration.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "core/retry.h"
 #include "runtime/runtime.h"
@@ -10,10 +11,38 @@
 #include "base/banned.h"
 
 #define TICK_MS 50 /* how soon a stop is noticed */
+#define SAY_FIRST 64        /* the 1st, 2nd, 4th... failure up to this one is said */
+#define SAY_MS 50000        /* then one after so long: with the pause between two tries, at least one a minute */
+#define SAY_CHANGE_MS 5000  /* the same of a reason that comes and goes */
 
-bool once__worth_saying(unsigned times)
+/* Numbers of a text (how many, which port) do not make another reason of it. */
+static once_hash reason_of(const char *text)
 {
-    return times <= 64 ? (times & (times - 1)) == 0 : times % 64 == 0;
+    char words[sizeof((once_error *)0)->text];
+    size_t n = 0;
+    for (; *text && n < sizeof words; text++)
+        if (*text < '0' || *text > '9') words[n++] = *text;
+    return once_xxh128(0, words, n);
+}
+
+static bool is_known(const once_saying *s, once_hash reason)
+{
+    for (size_t i = 0; i < ONCE_REASONS; i++)
+        if (once_hash_equal(s->reasons[i], reason)) return true;
+    return false;
+}
+
+bool once__worth_saying(once_saying *s, const char *text, int64_t now_ms)
+{
+    const once_hash reason = reason_of(text);
+    const bool known = is_known(s, reason), changed = !once_hash_equal(s->last, reason);
+    const bool early = ++s->times <= SAY_FIRST && (s->times & (s->times - 1)) == 0;
+    const int64_t silent_ms = now_ms - s->said_ms;
+    if (known && !early && silent_ms < (changed ? SAY_CHANGE_MS : SAY_MS)) return false;
+    if (!known) s->reasons[s->next++ % ONCE_REASONS] = reason;
+    s->last = reason;
+    s->said_ms = now_ms;
+    return true;
 }
 
 bool once__patience_over(void *user)
@@ -36,18 +65,20 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
     static const once_retry pace = {.min_ms = 100, .max_ms = 10000};
     const bool finite = !pipeline->spec->source.follow;
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
+    once_saying saying = {0};
     for (unsigned tries = 1;; tries++) {
         once_error why = {0};
         const int rc = attempt(user, &why);
+        if (rc == ONCE_OK && tries > 1) once_log(ONCE_LOG_WARN, "store_away", "works again, after %u failures", tries - 1);
         if (rc == ONCE_OK) return rc;
         if (rc != ONCE_E_UNAVAILABLE && rc != ONCE_E_ABORTED) return once_fail(err, rc, "%s", why.text);
-        const int64_t away_ms = (once_env_mono_ns(pipeline->env) - begun_ns) / 1000000;
+        const int64_t now_ms = once_env_mono_ns(pipeline->env) / 1000000, away_ms = now_ms - begun_ns / 1000000;
         char patience[ONCE_DURATION_TEXT];
         if (atomic_load(&pipeline->stop)) return once_fail(err, rc, "%.400s; stopped while it was waited for", why.text);
         if (finite && away_ms >= pipeline->spec->patience_ms)
             return once_fail(err, rc, "%.350s; gave up: start it and run again, or raise 'patience' (%s)", why.text,
                              once_duration_format(pipeline->spec->patience_ms, patience));
-        if (once__worth_saying(tries)) once_log(ONCE_LOG_WARN, "store_away", "%s; trying again, nothing is fetched or acked meanwhile", why.text);
+        if (once__worth_saying(&saying, why.text, now_ms)) once_log(ONCE_LOG_WARN, "store_away", "%s; trying again, nothing is fetched or acked meanwhile", why.text);
         int64_t delay_ms = once_retry_delay_ms(&pace, tries, pipeline->env);
         if (finite && delay_ms > pipeline->spec->patience_ms - away_ms) delay_ms = pipeline->spec->patience_ms - away_ms;
         pause_for(pipeline, delay_ms);

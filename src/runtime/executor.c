@@ -521,6 +521,7 @@ void once_execute_store(once_executor *x, once_action *a)
 
 static int do_fetch(once_source *source, once_action *a, once_error *err)
 {
+    if (a->rest) source->ops->wake(source);
     const int rc = source->ops->fetch(source, a->max, a->batch, &a->at_end, err);
     if (rc != ONCE_OK) {
         a->batch->n = 0;

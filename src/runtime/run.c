@@ -40,7 +40,7 @@ typedef struct worker {
     void (*execute)(void *on, once_action *action);
     void *on;
     const char *trouble; /* the event that is logged when an action fails */
-    unsigned failures;   /* in a row */
+    once_saying saying;  /* of its failures in a row */
     bool warned;         /* of these */
 } worker;
 
@@ -111,11 +111,12 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
     if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
         if (!concerns_both(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
-        if (w->failures > 1) once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->trouble, "%s: works again, after %u failures", once_action_name(done->kind), w->failures);
-        w->failures = 0;
+        if (w->saying.times > 1) /* who was warned is told the end of it */
+            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->trouble, "%s: works again, after %u failures", once_action_name(done->kind), w->saying.times);
+        w->saying = (once_saying){0};
         w->warned = false;
-    } else if (once__worth_saying(++w->failures) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
-        const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) && w->failures < ROUTINE_RACES && !w->warned;
+    } else if (once__worth_saying(&w->saying, done->error.text, now_ms(w->r)) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
+        const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) && w->saying.times < ROUTINE_RACES && !w->warned;
         w->warned |= !routine;
         once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, w->trouble, "%s: %s; trying again", once_action_name(done->kind), done->error.text);
     }
@@ -336,14 +337,33 @@ static int64_t longest_lease_ms(const once_spec *spec)
 
 /* How a run ended that did not end well. */
 typedef struct ending {
-    bool lost;          /* in the middle of its work, and the source does not deliver again what it gave us */
+    uint64_t lost;      /* messages that were read and are not known to be settled, and that the source does not deliver again */
     uint64_t unsettled; /* once_pipe_unsettled */
 } ending;
 
-/* Told to stop, and the server is away: what was not settled is the broker's or the store's, and comes again. */
+/* Sent again they do no harm: what was settled after all is a duplicate then. */
+static int tell_lost(const ending *end, int rc, once_error *why)
+{
+    if (!end->lost) return rc;
+    const once_error before = *why;
+    once_fail(why, rc == ONCE_OK ? ONCE_E_IO : rc,
+              "%" PRIu64 " message%s read from a source that cannot deliver again, and not known to be settled; send %s again%s%.300s", end->lost,
+              end->lost == 1 ? " was" : "s were", end->lost == 1 ? "it" : "them", rc == ONCE_OK ? "" : ": ", rc == ONCE_OK ? "" : before.text);
+    once_log(ONCE_LOG_ERROR, "lost", "%s", why->text);
+    return why->status;
+}
+
+/* Whatever it is that does not work: nothing is damaged, and going on later is possible. */
+static bool can_wait(int rc)
+{
+    const once_class class = once_status_class(rc);
+    return class == ONCE_CLASS_RETRY || class == ONCE_CLASS_PAUSE;
+}
+
+/* Told to stop, and the server is away or refuses: what was not settled is the broker's or the store's, and comes again. */
 static int end_all_the_same(once_pipeline *pipeline, const ending *end, int rc, once_summary *summary, const once_error *why)
 {
-    if (once_status_class(rc) != ONCE_CLASS_RETRY || !atomic_load(&pipeline->stop) || end->lost) return rc;
+    if (!can_wait(rc) || !atomic_load(&pipeline->stop) || end->lost) return rc;
     if (end->unsettled)
         once_log(ONCE_LOG_WARN, "stopped", "%s; what was not acked comes again, but of %" PRIu64 " effects that were begun the outcome could not be kept",
                  why->text, end->unsettled);
@@ -353,6 +373,13 @@ static int end_all_the_same(once_pipeline *pipeline, const ending *end, int rc, 
     summary->store_dead = summary->counts.dead; /* of this run: the store cannot be asked */
     summary->store_unknown = summary->counts.unknown + end->unsettled;
     return ONCE_OK;
+}
+
+/* What was read, and nobody delivers again. */
+static uint64_t count_lost(const once_pipe *pipe, const once_source *source)
+{
+    if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) return 0;
+    return once_pipe_dropped(pipe) + (source->ops->held ? source->ops->held(source) : 0);
 }
 
 static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, ending *how, once_error *err)
@@ -366,6 +393,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");
 
     running r = {.pipeline = pipeline, .from = parts->source, .hands = parts->hands, .options = options, .begun_ns = once_env_mono_ns(pipeline->env)};
+    const unsigned bits = parts->source->ops->bits(parts->source);
     const once_pipe_options pipe_options = {
         .spec = pipeline->spec,
         .env = pipeline->env,
@@ -374,8 +402,9 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
         .prepare = once_effect_prepare,
         .unclean = b.unclean,
         .renew_ms = RENEW_MS,
-        .finite = (parts->source->ops->bits(parts->source) & ONCE_SOURCE_FINITE) != 0,
         .finds = parts->store->ops->find != NULL,
+        .finite = (bits & ONCE_SOURCE_FINITE) != 0,
+        .gives_once = !(bits & ONCE_SOURCE_REDELIVERS) && once__keeps(parts->store),
     };
     rc = once_pipe_new(&pipe_options, &r.pipe, err);
     if (rc != ONCE_OK) return rc;
@@ -395,7 +424,8 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     summary->counts = *once_pipe_counts(r.pipe);
     summary->seconds = seconds(&r);
     summary->stopped = r.stop_seen;
-    *how = (ending){rc != ONCE_OK && !(parts->source->ops->bits(parts->source) & ONCE_SOURCE_REDELIVERS), once_pipe_unsettled(r.pipe)};
+    *how = (ending){count_lost(r.pipe, parts->source), once_pipe_unsettled(r.pipe)};
+    summary->lost = how->lost;
     once_executor_release(&executor);
     once_pipe_free(r.pipe);
 
@@ -420,6 +450,7 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     int rc = once__parts_open(pipeline, true, &parts, &why);
     if (rc == ONCE_OK) {
         rc = run_parts(pipeline, &parts, options ? options : &none, summary, &how, &why);
+        rc = tell_lost(&how, rc, &why);
         once__parts_close(&parts);
     }
     rc = end_all_the_same(pipeline, &how, rc, summary, &why);

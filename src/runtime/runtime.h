@@ -48,7 +48,17 @@ void once__parts_close(once_parts *parts);
 typedef int once_try(void *user, once_error *err);
 int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err);
 bool once__patience_over(void *pipeline); /* for once_store_options.patience */
-bool once__worth_saying(unsigned times);  /* of the n-th time in a row: the first ones, and then now and then */
+
+/* Failures in a row: what was said of them. All zero: nothing yet. */
+enum { ONCE_REASONS = 4 };
+typedef struct once_saying {
+    unsigned times;
+    int64_t said_ms;
+    once_hash last, reasons[ONCE_REASONS]; /* that were said */
+    unsigned next;
+} once_saying;
+/* Whether to say this one: a reason that was not said before, at once; otherwise the first ones, and then one a minute. */
+bool once__worth_saying(once_saying *saying, const char *reason, int64_t now_ms);
 
 /* Reads the salt that the file refers to, where it does and that was not done before. Before anything that shows or gives away a key. */
 int once__salt_read(once_pipeline *pipeline, once_error *err);

@@ -946,7 +946,7 @@ static int fill_some(file_source *f, size_t i, filling *to, bool *more, once_err
     int rc = take_lines(f, file, over, to, err);
     *more = false;
     if (rc != ONCE_OK || is_full(to) || over) return rc;
-    if (!wait_readable(f, to->batch->n ? f->base.spec->batch_wait_ms : IDLE_MS)) return ONCE_OK;
+    if (atomic_load(&f->woken) || !wait_readable(f, to->batch->n ? f->base.spec->batch_wait_ms : IDLE_MS)) return ONCE_OK;
     rc = read_more(f, file, &changed, err);
     if (rc == ONCE_OK && changed) {
         const uint64_t number = file->place.number;
@@ -961,7 +961,7 @@ static int fill_some(file_source *f, size_t i, filling *to, bool *more, once_err
 static int fill_from(file_source *f, size_t i, filling *to, once_error *err)
 {
     int rc = ONCE_OK;
-    for (bool more = true; more && rc == ONCE_OK && !atomic_load(&f->woken);) rc = fill_some(f, i, to, &more, err);
+    for (bool more = true; more && rc == ONCE_OK;) rc = fill_some(f, i, to, &more, err);
     return rc;
 }
 
@@ -969,7 +969,7 @@ static int fill_from(file_source *f, size_t i, filling *to, once_error *err)
 static int fill(file_source *f, filling *to, size_t *index, once_error *err)
 {
     int rc = f->regular && follows(f) ? look_at_path(f, err) : ONCE_OK;
-    for (size_t i = 0; rc == ONCE_OK && i < f->n && !atomic_load(&f->woken);) {
+    for (size_t i = 0; rc == ONCE_OK && i < f->n && (i == 0 || !atomic_load(&f->woken));) {
         const uint64_t number = f->files[i].place.number;
         rc = fill_from(f, i, to, err);
         if (to->batch->n) {
@@ -1067,6 +1067,18 @@ static int file_ack(once_source *source, uint64_t upto, once_error *err)
 }
 
 static void file_wake(once_source *source) { atomic_store(&((file_source *)source)->woken, true); }
+/* Of a pipe: whole lines, and the part of one without its newline. */
+static uint64_t file_held(const once_source *source)
+{
+    const file_source *f = (const file_source *)source;
+    if (f->regular || f->n == 0) return 0;
+    once_lines lines = f->files[0].lines; /* taking a line changes no bytes */
+    once_line line;
+    uint64_t n = 0;
+    while (once_lines_next(&lines, true, &line)) n += !is_blank(&line);
+    return n;
+}
+
 static int64_t file_left(once_source *source) { return atomic_load(&((file_source *)source)->left); }
 
 const once_source_ops once_source_file = {
@@ -1080,6 +1092,7 @@ const once_source_ops once_source_file = {
     .fetch = file_fetch,
     .ack = file_ack,
     .wake = file_wake,
+    .held = file_held,
     .left = file_left,
 };
 

@@ -49,7 +49,10 @@ typedef struct once_source_ops {
      * Fills batch->items (message and batch set) and batch->n; bodies live in the batch's arena. */
     int (*fetch)(once_source *source, size_t max, once_batch *batch, bool *at_end, once_error *err);
     int (*ack)(once_source *source, uint64_t upto, once_error *err);
+    /* A fetch that waits returns, with what has been read; so does the next one if none does. */
     void (*wake)(once_source *source);
+    /* Messages, or parts of one, that were read and not handed out. NULL: there are none, or they are delivered again. */
+    uint64_t (*held)(const once_source *source);
     /* How much is left: bytes of a file, messages of a queue; -1: not known. For the progress line only. */
     int64_t (*left)(once_source *source);
 } once_source_ops;

@@ -361,6 +361,26 @@ def test_f52_full_memory_stops_and_goes_on(tmp_path):
         counts(work.p.run(status=0), received=10, done=10)
 
 
+@pytest.mark.parametrize("setting, value, said", [("appendfsync", "everysec", "does not keep what it acknowledges"), ("maxmemory", "1", "OOM")])
+def test_f59_a_stop_while_redis_refuses_exits_well(tmp_path, redis, setting, value, said):
+    """Nothing is acked, so nothing is lost: a file is read again."""
+    work = fenced(tmp_path, redis, n=3)
+    follow(work.p)
+    with work.p.start() as running:
+        until(lambda: len(work.effects()) == 3, what="effects")
+        until(lambda: work.p.once("status", "--json", work.p.name).json["busy"] == 0, what="their settlements")
+        redis.cli("CONFIG", "SET", setting, value)
+        work.p.append({"id": "later", "n": 1})
+        heard = b""
+        while said.encode() not in heard:
+            part = running.process.stderr.readline()
+            assert part, heard
+            heard += part
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert ended.status == 0 and ended.json["stopped"] and ended.json["acked"] == 3 and "nothing was lost" in ended.err, ended
+
+
 def test_finished_entries_expire_by_themselves(tmp_path, redis):
     p = Pipeline(tmp_path, CONFIG + "remember: 1s\n", store=redis.url())
     p.write({"id": 1})

@@ -1,6 +1,8 @@
 """SIGTERM and PostgreSQL: what runs on the server is cancelled, the exit status says whether something was lost; and databases of effects
 that are not there yet."""
 
+import json
+import os
 import signal
 import subprocess
 import time
@@ -17,6 +19,12 @@ need_postgres()
 FOLLOW = "{path: in.ndjson, follow: true}"
 SLOW = 'key: "${/id}"\ndrain: 300ms\nlease: 2s\nhandler: {sql: %s}\n'
 NOT_ITSELF = "options=-cclient_connection_check_interval%3D0"  # the server would notice by itself that nobody waits
+
+
+def sigterm_is_pending(pid):
+    with open(f"/proc/{pid}/status") as file:
+        pending = [int(line.split()[1], 16) for line in file if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (signal.SIGTERM - 1) & 1 for mask in pending)
 
 
 def running_sleeps(url):
@@ -126,7 +134,7 @@ def test_f59_a_stop_that_loses_what_a_pipe_gave_says_so(tmp_path):
         with Session(direct, "BEGIN; LOCK TABLE t IN EXCLUSIVE MODE"):
             until(lambda: psql(direct, "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND relation = 't'::regclass AND granted") == "1\n",
                   what="the lock")
-            process.stdin.write(b'{"id": "b"}\n')
+            process.stdin.write(b"".join(b'{"id": "b%d"}\n' % i for i in range(100)))
             process.stdin.flush()
             until(lambda: psql(direct, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") == "1\n",
                   what="somebody who waits")
@@ -136,6 +144,77 @@ def test_f59_a_stop_that_loses_what_a_pipe_gave_says_so(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 3, (out, err)
+    summary = json.loads(out)
+    assert summary["received"] == summary["acked"] == 1 and summary["lost"] == 100 and "100 messages were read" in summary["error"], (out, err)
+    assert b"event=lost" in err and b"100 messages were read from a source that cannot deliver again" in err and b"send them again" in err, err
+
+
+@pytest.mark.parametrize("part, status", [(b"", 0), (b'{"id": "par', 3)])
+def test_f59_a_stop_leaves_what_a_pipe_gave_in_the_store(tmp_path, part, status):
+    """What was read and has not begun: in the buffer of the source, in the queue, behind a command that runs. Part of a line is told."""
+    config = 'key: "${/id}"\nbatch: {max: 10}\ndrain: 2s\nhandler: {exec: [sh, -c, "echo $ONCE_KEY >> effects; sleep 0.2"]}\nworkers: 2\n'
+    p = Pipeline(tmp_path, config, source='{path: "-"}')
+    lines = b"".join(b'{"id": "m%d"}\n' % i for i in range(100))  # one write, which a pipe takes whole
+    with p.start(stdin=subprocess.PIPE) as running:
+        running.process.stdin.write(lines + part)
+        running.process.stdin.flush()
+        until(lambda: (tmp_path / "effects").exists(), what="an effect")
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert ended.status == status and ended.json["stopped"] and ended.json["lost"] == (1 if part else 0), ended
+    assert ended.json["received"] == ended.json["acked"] == 100 and ended.json["done"] + ended.json["waiting"] == 100, ended
+    p.configure(config.replace("sleep 0.2", "true"))
+    p.write()
+    p.run(status=0)
+    assert sorted((tmp_path / "effects").read_text().split()) == sorted(f"m{i}" for i in range(100))
+
+
+REFUSALS = {
+    "right": ("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}", "permission denied"),
+    "tables": ("DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT ALL ON SCHEMA public TO {role}", "does not exist"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSALS)
+def test_f59_a_stop_while_the_server_refuses_exits_well(tmp_path, why):
+    """Nothing is settled, nothing is acked, and so nothing is lost: a file is read again."""
+    change, said = REFUSALS[why]
+    server = postgres.shared()
+    direct = server.database(new_name())
+    role = new_name()
+    config = 'key: "${/id}"\nhandler: {exec: ["true"]}\n'
+    p = PostgresPipeline(tmp_path, config, url=direct)
+    assert p.once("check", p.name).status == 0
+    psql(direct, f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+    p.configure(config, store=direct.replace("postgres@", f"{role}@"), source=FOLLOW)
+    with p.start() as running:
+        until(p.is_running, what="a run")
+        psql(direct, change.format(role=role))
+        p.append({"id": "a"})
+        heard = b""
+        while said.encode() not in heard:
+            part = running.process.stderr.readline()
+            assert part, heard
+            heard += part
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert ended.status == 0 and ended.json["stopped"] and ended.json["acked"] == 0 and "nothing was lost" in ended.err, ended
+
+
+def test_f59_a_stop_right_at_the_start_is_heeded(tmp_path):
+    """Also before the pipeline file was read: it is a pipe here, and says when it is asked for."""
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: ["true"]}\n', source=FOLLOW)
+    p.write({"id": "a"})
+    text = (tmp_path / "p.yaml").read_text()
+    (tmp_path / "p.yaml").unlink()
+    os.mkfifo(tmp_path / "p.yaml")
+    with p.start() as running:
+        with open(tmp_path / "p.yaml", "w") as file:  # somebody reads it
+            running.send(signal.SIGTERM)
+            until(lambda: not sigterm_is_pending(running.process.pid), what="the signal")
+            file.write(text)
+        ended = running.end()
+    assert ended.status == 0 and ended.json["stopped"] and ended.json["received"] == 0, ended
 
 
 def test_f45_a_database_of_effects_is_waited_for_at_the_start(tmp_path):

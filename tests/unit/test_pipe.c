@@ -29,6 +29,7 @@ typedef struct fixture {
     const char *lane; /* of all messages; NULL: none */
     uint64_t slow;    /* the effect of this message does not end; 0: none */
     bool all_slow, keyless, same_key; /* of all messages */
+    bool gives_once;  /* the source does not deliver again */
     bool bounded;     /* the source has `left` messages for now */
     size_t left;
     unsigned failing; /* so many effects ask for another try */
@@ -107,7 +108,7 @@ static void open_pipe(fixture *f, bool finite)
 {
     const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
     const once_pipe_options pipe_options = {.spec = &f->spec, .env = &f->world.env, .run = 1, .prepare = prepare, .finite = finite,
-                                            .renew_ms = RENEW_MS};
+                                            .renew_ms = RENEW_MS, .gives_once = f->gives_once};
     once_error err;
     test_env_init(&f->world, 1);
     f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .effect = ONCE_EFFECT_CALLBACK, .slots = SLOTS, .lease_ms = 1000000000,
@@ -167,7 +168,7 @@ static bool step_source(fixture *f)
     action->status = ONCE_OK;
     if (action->kind == ONCE_ACT_ACK) f->acked = action->upto;
     else if (f->fetch_status) action->status = once_fail(&action->error, f->fetch_status, "not now");
-    else if (!f->bounded) fill(f, action->batch, action->max);
+    else if (!f->bounded && !action->rest) fill(f, action->batch, action->max);
     else if (f->left) {
         const size_t n = f->left < action->max ? f->left : action->max;
         f->left -= n;
@@ -675,6 +676,55 @@ static void effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is
     assert_non_null(strstr(err.text, "'patience' (1m)"));
 }
 
+/* Until the end, or for ever. */
+static void stop(fixture *f)
+{
+    once_pipe_stop(f->pipe);
+    for (int i = 0; i < 20000 && !once_pipe_ended(f->pipe); i++) {
+        work(f, 1);
+        if (f->held_n) once_pipe_finished(f->pipe, f->held, 1, f->now_ms), f->held_n = 0;
+    }
+    assert_true(once_pipe_ended(f->pipe));
+}
+
+/* In flight, behind it, in the queue, in the source: all of it is over or in the store. */
+static void f59_a_stop_gives_what_comes_once_to_the_store(void **state)
+{
+    fixture *f = *state;
+    for (int lane = 0; lane < 2; lane++) {
+        *f = (fixture){.gives_once = true, .bounded = true, .left = 10 * BATCH, .slow = 1, .lane = lane ? "one" : NULL};
+        open_pipe(f, false);
+        while (!f->held_n) work(f, 1);
+        const uint64_t before = f->fetched;
+        assert_true(before < 10 * BATCH);
+        stop(f);
+        const once_counts *counts = once_pipe_counts(f->pipe);
+        assert_int_equal(once_pipe_dropped(f->pipe), 0);
+        assert_int_equal(f->left, 0);
+        assert_int_equal(f->acked, 10 * BATCH);
+        assert_int_equal(counts->received, 10 * BATCH);
+        assert_int_equal(counts->done + counts->waiting, 10 * BATCH);
+        assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+        if (lane) continue;
+        once_pipe_free(f->pipe);
+        once_executor_release(&f->executor);
+        once__store_close(f->store);
+    }
+}
+
+static void f59_a_stop_counts_what_comes_once_and_could_not_be_kept(void **state)
+{
+    fixture *f = *state;
+    *f = (fixture){.gives_once = true, .bounded = true, .left = 2 * BATCH, .slow = 1};
+    open_pipe(f, false);
+    while (!f->held_n || f->left) work(f, 1);
+    f->store_status = ONCE_E_UNAVAILABLE;
+    stop(f);
+    assert_int_equal(once_pipe_dropped(f->pipe) + once_pipe_counts(f->pipe)->received, 2 * BATCH);
+    assert_true(once_pipe_dropped(f->pipe) > 0);
+    assert_in_range(once_pipe_unsettled(f->pipe), 1, SLOTS);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -699,6 +749,8 @@ int main(void)
         TEST(after_an_accusation_effects_run_one_by_one_and_one_hang_up_is_enough),
         TEST(a_source_that_fails_now_and_then_is_not_given_up),
         TEST(f46_nothing_is_fetched_while_the_store_is_away),
+        TEST(f59_a_stop_gives_what_comes_once_to_the_store),
+        TEST(f59_a_stop_counts_what_comes_once_and_could_not_be_kept),
         TEST(f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole),
         TEST(effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over),
     };

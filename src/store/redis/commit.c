@@ -697,7 +697,7 @@ static int read_promises(once_redis *r, redisReply *const *replies, uint64_t com
     const long long have = r->url.wait ? (*replies++)->integer : 0;
     int rc = once__redis_check_head(r, secret, commits, have >= (long long)r->url.wait, err);
     if (rc == ONCE_OK && have < (long long)r->url.wait)
-        rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %lld of %u replicas of redis have the commit; it is tried again", have, r->url.wait);
+        rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %lld of %u replicas of redis have the commit", have, r->url.wait);
     bool durable;
     return rc == ONCE_OK && r->durable ? once__redis_read_settings(r, replies, &durable, err) : rc;
 }

@@ -154,6 +154,19 @@ static void tell_reason(const once_explanation *e)
     if (e->reason.len && !(last && same(last->reason, e->reason))) say("  Reason: ", e->reason, ".\n");
 }
 
+/* What duplicates get; the beginning of a long one, and without the line end that a command leaves at its end. */
+static void tell_result(once_bytes result)
+{
+    enum { MOST = 200 };
+    while (result.len && (result.data[result.len - 1] == '\n' || result.data[result.len - 1] == '\r')) result.len--;
+    if (result.len == 0) return;
+    size_t len = result.len < MOST ? result.len : MOST;
+    while (len > 0 && len < result.len && ((unsigned char)result.data[len] & 0xc0) == 0x80) len--; /* whole characters */
+    printf("  Its result is '");
+    cli_print_safe((once_bytes){result.data, len});
+    printf("'%s.\n", len < result.len ? "...; --json has all of it" : "");
+}
+
 static void tell_letters(const once_explanation *e)
 {
     char time[40];
@@ -188,6 +201,7 @@ static void as_text(const once_explanation *e)
     tell_first(e);
     tell_attempts(e);
     tell_reason(e);
+    tell_result(e->result);
     tell_letters(e);
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s.\n", strcmp(e->state, "claimed") == 0 ? "The claim ends" : "Not before", cli_when(e->due_ms, time));
     if (e->expires_ms == ONCE_FOREVER) printf("  It is never forgotten.\n");

@@ -281,3 +281,12 @@ def test_what_cannot_be_done_without_a_body_is_not_offered(tmp_path):
     until(lambda: explain(p, "k")[1]["state"] == "unknown", what="the lease to be over")
     lines = explain(p, "k")[0]
     assert any("when its source has brought its message again" in line for line in lines), lines
+
+
+def test_the_result_that_duplicates_get_is_shown(tmp_path):
+    p = Pipeline(tmp_path, config='key: "${/id}"\nhandler: {exec: [sh, -c, "read b; printf \'receipt %0*d\\n\' \\"$1\\" 42", sh, "${/width}"]}\n')
+    p.write({"id": "a", "width": 4}, {"id": "b", "width": 300})
+    p.run(status=0)
+    assert "Its result is 'receipt 0042'.\n" in p.once("explain", p.name, "a").out
+    assert "000'...; --json has all of it.\n" in p.once("explain", p.name, "b").out
+    assert p.explain("b")[0]["result"].endswith("42\n")

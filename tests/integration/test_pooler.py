@@ -175,29 +175,44 @@ def test_f88_the_schema_of_the_url_counts_whatever_the_session_has(tmp_path, ser
         assert psql(server.url, f"SELECT count(*) FROM {name}.once_entry") == "500\n"
 
 
+# What whoever had the session before may have left in it.
+LEFT_SET = "SET synchronous_commit = off; SET lock_timeout = 3000; SET statement_timeout = 3600000;" \
+           " SET idle_in_transaction_session_timeout = 3600000; SET client_connection_check_interval = 3600000"
+
+
 def test_f88_settings_of_the_url_hold_in_each_transaction(tmp_path, server):
+    """And without any those that a new session would have, whatever this one was told before."""
     direct = server.database(new_name())
-    psql(direct, "CREATE TABLE s(id text, lock text, idle text, sync text)")
+    psql(direct, "CREATE TABLE s(id text, lock text, statement text, idle text, gone text, sync text)")
     config = """key: "${/id}"
-handler: {sql: ["INSERT INTO s SELECT :id, current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'),
-  current_setting('synchronous_commit')"]}
+handler: {sql: ["INSERT INTO s SELECT :id, current_setting('lock_timeout'), current_setting('statement_timeout'),
+  current_setting('idle_in_transaction_session_timeout'), current_setting('client_connection_check_interval'), current_setting('synchronous_commit')"]}
 """
-    with pool(server, "transaction", default_pool_size=1, connect_query="SET synchronous_commit = off") as pooler:
+    with pool(server, "transaction", default_pool_size=1, connect_query=LEFT_SET) as pooler:
         p = PostgresPipeline(tmp_path, config, url=pooler.url(direct) + "&options=-c%20lock_timeout%3D7s%20--idle-in-transaction-session-timeout%3D2min")
         p.write(*some(3))
         counts(p.run(status=0), received=3, done=3)
-        assert psql(direct, "SELECT DISTINCT lock, idle, sync FROM s") == "7s|2min|on\n"
+        assert psql(direct, "SELECT DISTINCT lock, statement, idle, gone, sync FROM s") == "7s|0|2min|5s|on\n"
         p.configure(config, store=pooler.url(direct))
         p.write(*some(3, "n"))
         counts(p.run(status=0), received=3, done=3)
-        assert psql(direct, "SELECT DISTINCT lock, idle, sync FROM s WHERE id LIKE 'n%'") == "100ms|30s|on\n"
+        assert psql(direct, "SELECT DISTINCT lock, statement, idle, gone, sync FROM s WHERE id LIKE 'n%'") == "100ms|0|30s|5s|on\n"
 
 
 def key_data(pid):
-    """A pooler that passes on a process id of the server as if the session behind it were the client's."""
-    def rewrite(data):
-        return re.sub(rb"K\x00\x00\x00\x0c....", lambda found: found.group()[:5] + pid.to_bytes(4, "big"), data, count=1, flags=re.DOTALL)
-    return rewrite
+    """A pooler that passes on a process id of the server as if the session behind it were the client's. It is said once, at the beginning;
+    whatever looks like it later is somebody's data."""
+    def of_a_connection():
+        said = False
+
+        def rewrite(data):
+            nonlocal said
+            if said:
+                return data
+            data, said = re.subn(rb"K\x00\x00\x00\x0c....", lambda found: found.group()[:5] + pid.to_bytes(4, "big"), data, count=1, flags=re.DOTALL)
+            return data
+        return rewrite
+    return of_a_connection
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["store", "elsewhere"])
@@ -207,7 +222,7 @@ def test_f88_a_pooler_that_looks_like_a_server_is_found_out(tmp_path, server, el
     psql(direct, "".join(f"CREATE TABLE {name}(id text);" for name in NAMES))
     with pool(server, "transaction", default_pool_size=1) as pooler, \
             Proxy(os.path.join(pooler.folder, f".s.PGSQL.{pgbouncer.PORT}")) as proxy:
-        proxy.rewrite = key_data(int(pq.once(pooler.url(direct), "SELECT pg_backend_pid()")[0][0]))
+        proxy.rewriting = key_data(int(pq.once(pooler.url(direct), "SELECT pg_backend_pid()")[0][0]))
         url = re.sub(r"@/(\w+)\?.*", rf"@127.0.0.1:{proxy.port}/\1", direct)
         if elsewhere:
             pipelines = [aside(tmp_path / name, f'key: "${{/id}}"\nhandler: {{sql: {{url: "{url}", do: ["INSERT INTO {name}(id) VALUES (:id)"]}}}}\n',

@@ -40,7 +40,7 @@ class Proxy:
         self.silent = False        # nothing passes in either direction, and nobody is told; later it does
         self.delay_s = 0           # of every piece
         self.reply_ends = b""      # how a whole reply ends, for lose_reply_to; empty: any part of it will do
-        self.rewrite = None        # a function of a piece that the server says: what the client gets instead
+        self.rewriting = None      # gives for each connection a function of a piece that the server says: what the client gets instead
         self.hold_from = self.hold_until = None
         self.held = 0              # how often answers were held back until hold_until was sent
         self.starved = 0           # how often it was not
@@ -167,10 +167,10 @@ class Proxy:
         self.lost += 1
         return None
 
-    def _pass_back(self, client, server):
+    def _pass_back(self, client, server, rewrite):
         data = self._read(server, client, "cut_after_received")
         if data is not None:
-            client.sendall(self.rewrite(data) if self.rewrite else data)
+            client.sendall(rewrite(data) if rewrite else data)
         return data is not None
 
     def _pass_on(self, pair, before):
@@ -203,6 +203,7 @@ class Proxy:
     def _carry(self, pair):
         client, server = pair
         before = [b""]
+        rewrite = self.rewriting() if self.rewriting else None
         try:
             going = True
             while going:
@@ -215,7 +216,7 @@ class Proxy:
                 if client in ready:
                     going = self._pass_on(pair, before)
                 if going and server in ready and not self.silent and pair not in self._hushed:
-                    going = self._pass_back(client, server)
+                    going = self._pass_back(client, server, rewrite)
         except (OSError, ValueError):
             pass
         with self._lock:

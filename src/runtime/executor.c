@@ -355,6 +355,7 @@ static int do_stats(once_executor *x, once_action *a, once_error *err)
     a->waiting = stats.waiting;
     a->claimed = stats.claimed;
     a->wait_ms = stats.wait_ms;
+    once__say_waiting(x, &stats);
     return ONCE_OK;
 }
 

@@ -35,6 +35,7 @@ typedef struct once_executor {
     int64_t rate_at_ns;   /* when the rate was taken last, and how many were done then */
     uint64_t rate_done;
     bool by_coordinates;  /* messages are known by their coordinates, so that numbers must not be taken twice */
+    int64_t waiting_said_ns; /* when it was told last that others hold what is left; 0: never */
     once_message_log said; /* what became of the messages of the open transaction */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
     once_arena scratch; /* lives as long as one action */
@@ -50,5 +51,8 @@ void once_execute_source(once_source *source, once_action *action);
 /* The time of the newest message that a consumer has seen, to within an hour, for whoever compares clocks (ONCE_NO_TIME: none had
  * one): a fact of the store. */
 int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_error *err);
+
+/* waiting.c: nothing is left but what others have claimed; for whom the run waits, and how long. Once in a while. */
+void once__say_waiting(once_executor *executor, const once_stats *stats);
 
 #endif

@@ -2,7 +2,10 @@
 
 import json
 import os
+import pwd
+import re
 import signal
+import socket
 import time
 
 from harness import Pipeline, until
@@ -78,3 +81,29 @@ def test_f14_a_lost_claim_is_a_warning_and_is_counted(tmp_path):
     assert ended.status == 0 and ended.json["fenced"] == 1 and ended.json["done"] == 0, ended
     assert {line["level"] for line in lines(ended.err, "fenced")} == {"warn"}, ended.err
     assert lines(ended.err, "fenced")[0]["key"] == "k0"
+
+
+def test_a_run_that_waits_for_a_dead_one_says_for_whom_and_how_long(tmp_path):
+    p = commands(tmp_path, "unknown: retry\nhandler: {exec: [./effect]}\n", 0, lease="3s")
+    (tmp_path / "wait").touch()
+    with p.start() as first:
+        until(lambda: os.path.exists(tmp_path / "begun"), what="the effect has begun")
+        first.send(signal.SIGKILL)
+        first.process.wait()
+        os.remove(tmp_path / "wait")
+        ended = p.try_run("--log-format", "json")
+    (waiting,) = lines(ended.err, "waiting")
+    assert waiting["level"] == "warn" and f"key 'k0' of {pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}:{first.process.pid}" in waiting["msg"], waiting
+    assert re.search(r"its claim ends in [123]s$", waiting["msg"]), waiting
+    assert ended.status == 0 and ended.json["done"] == 1, ended
+
+
+def test_an_ordinary_second_worker_is_no_warning(tmp_path):
+    p = commands(tmp_path, "handler: {exec: [./effect]}\n", 0)
+    (tmp_path / "wait").touch()
+    with p.start() as first:
+        until(lambda: os.path.exists(tmp_path / "begun"), what="the effect has begun")
+        second = p.try_run("--log-format", "json", "--log-level", "info")
+        assert first.end().status == 0
+    assert second.status == 0 and lines(second.err, "unclean") == [], second
+    assert {line["level"] for line in lines(second.err, "waiting")} <= {"info"}, second

@@ -32,6 +32,16 @@ static int confirm_clock(once_pipeline *pipeline, checking *c, once_error *err)
     return ONCE_OK;
 }
 
+/* Where there is none, nothing else can be tried: it would be made. */
+static int take_store(once_pipeline *pipeline, checking *c, bool *there, once_error *err)
+{
+    const int rc = once_pipeline_take_store(pipeline, there, err);
+    if (rc != ONCE_OK) return rc;
+    on_finding(c, "new-store", *there ? "the store that is here is the one of this pipeline from now on"
+                                      : "there is no store here, and nothing was made; the next run makes one, or takes what it finds", false);
+    return ONCE_OK;
+}
+
 static int repair(once_pipeline *pipeline, checking *c, once_error *err)
 {
     uint64_t n;
@@ -46,10 +56,11 @@ static int repair(once_pipeline *pipeline, checking *c, once_error *err)
 int cli_check(int argc, char **argv)
 {
     checking c = {.first = true};
-    bool confirm = false, deep = false, mend = false;
+    bool confirm = false, deep = false, mend = false, new_store = false, there = true;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &c.json, NULL},
         {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited", &confirm, NULL},
+        {"--new-store", NULL, "take the store that is here, or the next one that is made, for the one that was known; audited", &new_store, NULL},
         {"--repair", NULL, "mend entries of a PostgreSQL store whose names were lost to a restore; audited", &mend, NULL},
         {"--deep", NULL, "read the whole store and compare it with its checksums", &deep, NULL},
         {0},
@@ -62,10 +73,11 @@ int cli_check(int argc, char **argv)
     if (status != CLI_OK) return status;
     once_error err = {0};
     if (c.json) printf("{\"findings\":[");
-    int rc = confirm ? confirm_clock(pipeline, &c, &err) : ONCE_OK;
+    int rc = new_store ? take_store(pipeline, &c, &there, &err) : ONCE_OK;
+    if (rc == ONCE_OK && confirm) rc = confirm_clock(pipeline, &c, &err);
     if (rc == ONCE_OK && mend) rc = repair(pipeline, &c, &err);
     if (rc == ONCE_OK && deep) rc = once_pipeline_verify(pipeline, on_finding, &c, &err);
-    if (rc == ONCE_OK) rc = once_pipeline_check(pipeline, on_finding, &c, &err);
+    if (rc == ONCE_OK && there) rc = once_pipeline_check(pipeline, on_finding, &c, &err);
     if (c.json) {
         printf("],\"ok\":%s", rc == ONCE_OK ? "true" : "false");
         cli_json_error(rc, &err);

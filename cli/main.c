@@ -10,12 +10,13 @@ const cli_verb cli_verbs[] = {
      "Exit status: 0 all settled, 1 something is dead or unknown, 2 usage or configuration, 3 store or source failed,\n"
      "4 an empty or another store where one was known.", cli_run},
     {"check", "FILE", "try everything that can be tried without consuming, and say what it promises",
-     "A store that is missing is made, and `init` is run, as `once run` would do; no message is read.", cli_check},
+     "A store that is missing and was never known is made, and `init` is run, as `once run` would do; no message is read.\n"
+     "Exit status: 0, 2 usage or configuration, 3 the store failed, 4 an empty or another store where one was known.", cli_check},
     {"explain", "FILE [KEY]", "everything known about a key, or about the message at --message COORDINATES",
      "COORDINATES are the place and the point of a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
     {"status", "FILE", "how many messages wait, are in work, unknown or dead, and since when; and who works on them",
      "A worker is alive, late (its lease is over: it died, or hangs) or gone (a process of this machine that is not there any more).\n"
-     "Exit status: 0, or 1 when something is dead or unknown.", cli_status},
+     "Exit status: 0, 1 when something is dead or unknown, or 4 when this is not the store that was known.", cli_status},
     {"list", "FILE", "the messages that are not finished, and dead letters; without options all of them", NULL, cli_list},
     {"replay", "FILE [ID...]", "dead letters back to work: those named, or all that fit the options",
      "The next run, or one that is running, works on them. It may be ended anywhere and started again. Every letter that moves is\n"

@@ -71,7 +71,7 @@ int cli_run(int argc, char **argv)
     const cli_option options[] = {
         {"--json", NULL, "end with one object on standard output", &json, NULL},
         {"--confirm-scope-change", NULL, "go on although consumer, operation, key, fingerprint or salt changed", &confirm, NULL},
-        {"--new-store", NULL, "begin with an empty or another store although this pipeline has worked with one before", &new_store, NULL},
+        {"--new-store", NULL, "go on with an empty or another store although this pipeline has worked with one before", &new_store, NULL},
         {"--log-level", "LEVEL", "error, warn (default), info or debug", NULL, &log_level},
         {"--log-format", "FORMAT", "logfmt (default) or json", NULL, &log_format},
         {0},

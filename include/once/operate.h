@@ -6,7 +6,7 @@
  * Strings and bytes that callbacks get are the library's until the callback returns. No callback may call the library with
  * the same pipeline, but for once_pipeline_stop. Thread rule: that of the pipeline (once/pipeline.h).
  *
- * All functions: ONCE_CLASS_USAGE when the store is missing or the call makes no sense; other classes from the store. */
+ * All functions: ONCE_E_OTHER_STORE when it is not the one that this pipeline has worked with; ONCE_CLASS_USAGE when the store is missing or the call makes no sense; other classes from the store. */
 #ifndef ONCE_OPERATE_H
 #define ONCE_OPERATE_H
 
@@ -214,6 +214,11 @@ ONCE_API int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, on
  * remembered until then is forgotten. Back: unfinished messages keep their delays, and what is finished is remembered longer by
  * the difference. Audited. ONCE_E_USAGE: the store has no time of its own (a server's clock decides). */
 ONCE_API int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int64_t *after_ms, once_error *err);
+
+/* Takes the store that is there for the one that this pipeline has worked with, or, where there is none (`*ret_there` false), lets the next run make
+ * or take one; nothing is consumed or made. Audited in the store, now or by that run. ONCE_E_USAGE: the file says `store_id`. ONCE_E_IO: it cannot be
+ * remembered in this process's state folder. ONCE_E_OTHER_STORE: the tables of one are there, emptied. */
+ONCE_API int once_pipeline_take_store(once_pipeline *pipeline, bool *ret_there, once_error *err);
 
 /* Mends entries of a PostgreSQL store that refer to names which it does not have, because it was restored, or a failover lost its last
  * commits, under a worker of a version that did not notice. They suppress as before; what they show of tenant, consumer, operation, place

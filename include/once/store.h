@@ -51,7 +51,8 @@ typedef struct once_open_options {
 /* Opens "sqlite:PATH", "postgres://...", "redis://..." or "memory:". `options` may be NULL. On success `*out` is the caller's until once_store_close;
  * otherwise it is untouched.
  * Errors: E_USAGE (the URL, the options), E_UNSUPPORTED (a store that is not in this build), E_CONFIG (no such folder or
- * file; a server that could lose what it was given), E_MISSING, E_BUSY, E_UNAVAILABLE, E_DENIED, E_READONLY, E_FULL, E_NOT_OURS, E_NEWER, E_CORRUPT, E_IO, E_NOMEM. */
+ * file; a server that could lose what it was given), E_MISSING, E_BUSY, E_UNAVAILABLE, E_DENIED, E_READONLY, E_FULL, E_NOT_OURS, E_OTHER_STORE
+ * (the tables of one that was emptied), E_NEWER, E_CORRUPT, E_IO, E_NOMEM. */
 ONCE_API int once_store_open(const char *url, const once_open_options *options, once_store **out, once_error *err);
 
 /* No thread may be inside a verb. NULL is fine. Tickets stay valid for release only. */

@@ -5,6 +5,7 @@
 #include "base/duration.h"
 #include "once/operate.h"
 #include "runtime/executor.h"
+#include "runtime/known.h"
 #include "runtime/runtime.h"
 
 #include "base/banned.h"
@@ -118,12 +119,9 @@ static int confirm(once_pipeline *pipeline, once_store *store, int64_t *before_m
 
 int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int64_t *after_ms, once_error *err)
 {
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
-    const once_spec *spec = pipeline->spec;
     once_store *store;
-    once_error why;
-    int rc = once__store_open(pipeline->store_url, &options, &store, &why);
-    if (rc != ONCE_OK) return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, spec->store_line, why.text);
+    int rc = once__known_open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
     if (store->ops->confirm_time) rc = confirm(pipeline, store, before_ms, after_ms, err);
     else rc = once_fail(err, ONCE_E_USAGE, "store '%s:' has no time of its own that could be set", store->ops->scheme);
     once__store_close(store);

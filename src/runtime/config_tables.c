@@ -749,8 +749,9 @@ static const once_config_field pipeline_fields[] = {
     {.name = "store_id", .type = ONCE_CONFIG_CUSTOM, .read = read_store_id, .shape = "16 hex digits, as `once check` prints them", .example = "\"0123456789abcdef\"",
      .standard_text = "remembered in a state folder",
      .text = "Which store this must be. An empty or another one where one was known is refused (exit status 4): every message would be new there. "
-             "What a pipeline has met is remembered in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/once` or `~/.local/state/once`; say it here where no such "
-             "folder is kept, as in a container."},
+             "What a pipeline has met is remembered in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/once` or `~/.local/state/once`, by its consumer with the name of "
+             "this file, and by its consumer with the place of the store; say it here where no such folder is kept, as in a container. `once check "
+             "--new-store` takes another store, see guarantees.md."},
     {.name = "source", .type = ONCE_CONFIG_SCOPE, .required = true, ONCE_CONFIG_AT(once__pipeline, spec.source), .scope = &source_scope,
      .example = "{file: {path: payments.ndjson}}", .text = "Where messages come from."},
     {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.spec.key), .shape = "template",

@@ -14,6 +14,7 @@
 #include "core/intake.h"
 #include "once/operate.h"
 #include "runtime/executor.h"
+#include "runtime/known.h"
 #include "runtime/runtime.h"
 #include "runtime/said.h"
 #include "source/place.h"
@@ -48,21 +49,12 @@ int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err)
 
 /* --- the store --- */
 
-static int open_store(once_pipeline *pipeline, once_store **out, once_error *err)
-{
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
-    once_error why;
-    const int rc = once__store_open(pipeline->store_url, &options, out, &why);
-    if (rc == ONCE_OK) return rc;
-    return once_fail(err, rc, "%.*s:%d: %s", show(pipeline->spec->file), pipeline->spec->file.data, pipeline->spec->store_line, why.text);
-}
-
-/* The same for those who show or use idempotency keys. */
+/* For those who show or use idempotency keys. */
 static int open_keyed(once_pipeline *pipeline, once_store **out, once_error *err)
 {
     once_store *store;
     int rc = once__salt_read(pipeline, err);
-    if (rc == ONCE_OK) rc = open_store(pipeline, &store, err);
+    if (rc == ONCE_OK) rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = once__memory_check_salt(pipeline, store, err);
     if (rc == ONCE_OK) *out = store;
@@ -185,7 +177,7 @@ static int read_counters(once_store *store, once_bytes consumer, once_standing *
 int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err)
 {
     once_store *store;
-    int rc = open_store(pipeline, &store, err);
+    int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes consumer = pipeline->spec->consumer;
     once_store_time time = {0};
@@ -267,7 +259,7 @@ int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, vo
 {
     once_store *store;
     holders all = {0};
-    int rc = open_store(pipeline, &store, err);
+    int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = once_workers_each(store, pipeline->spec->consumer, add_holder, &all, err);
     if (rc == ONCE_OK && all.no_memory) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a list of workers");
@@ -400,7 +392,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     int rc = open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .err = err};
-    if (pipeline->spec->order) rc = open_store(pipeline, &l.lanes, err);
+    if (pipeline->spec->order) rc = once__known_open_store(pipeline, &l.lanes, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
         if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
     if (rc == ONCE_OK && !l.over && (what & ONCE_LIST_DEAD))
@@ -427,7 +419,7 @@ static bool list_audit(void *user, const once_audit *a)
 int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, void *user, once_error *err)
 {
     once_store *store;
-    int rc = open_store(pipeline, &store, err);
+    int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     auditing l = {visit, user};
     rc = store->ops->audits(store, pipeline->spec->consumer, list_audit, &l, err);
@@ -856,7 +848,7 @@ int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size
 {
     once_store *store;
     once_arena arena = {0};
-    int rc = open_store(pipeline, &store, err);
+    int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = store->ops->begin(store, err);
     if (rc == ONCE_OK) {
@@ -958,7 +950,7 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
     once_store *store;
     once_arena arena = {0};
     once_entry entry = {0};
-    int rc = open_store(pipeline, &store, err);
+    int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = store->ops->begin(store, err);
     if (rc == ONCE_OK) {
@@ -986,7 +978,7 @@ int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, 
     once_sweep_result step = {.more = true};
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
     *dropped = 0;
-    int rc = open_store(pipeline, &store, err);
+    int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     while (rc == ONCE_OK && (step.more || step.busy) && !atomic_load(&pipeline->stop)) {
         rc = store->ops->sweep(store, SWEEP_STEP, &step, err);

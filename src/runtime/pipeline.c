@@ -219,6 +219,21 @@ typedef struct opening {
     once_parts *parts;
 } opening;
 
+/* `once check` says when it made one: where one was lost, that is a new one. */
+static int open_or_make(const opening *o, const once_known *known, once_error *err)
+{
+    once_pipeline *pipeline = o->pipeline;
+    const bool may_make = o->create && !once__known_requires(known);
+    once_store_options options = {.size = sizeof options, .env = pipeline->env, .create = may_make && pipeline->running, .consumer = pipeline->spec->consumer};
+    if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
+    int rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
+    if (rc != ONCE_E_NO_STORE || !may_make || pipeline->running) return rc;
+    options.create = true;
+    rc = once__store_open(pipeline->store_url, &options, &o->parts->store, err);
+    o->parts->made = rc == ONCE_OK;
+    return rc;
+}
+
 /* The store, and what is prepared in it. */
 static int open_store(void *user, once_error *err)
 {
@@ -228,16 +243,12 @@ static int open_store(void *user, once_error *err)
     once_known known;
     int rc = once__known_read(pipeline, &known, err);
     if (rc != ONCE_OK) return rc;
-    if (pipeline->new_store && !known.said) known.id[0] = 0;
-    const bool must_be_there = known.id[0] && strncmp(pipeline->store_url, "memory", 6) != 0;
-    once_store_options options = {
-        .size = sizeof options, .env = pipeline->env, .create = o->create && !must_be_there, .consumer = pipeline->spec->consumer};
-    if (pipeline->running) options.patience = (once_patience){once__patience_over, pipeline};
-    rc = once__store_open(pipeline->store_url, &options, &o->parts->store, &why);
-    if (rc == ONCE_E_NO_STORE && must_be_there && o->create) return once__known_missing(pipeline, &known, err);
+    if (pipeline->new_store) once__known_allow(&known);
+    rc = open_or_make(o, &known, &why);
+    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(&known)) return once__known_missing(pipeline, &known, err);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
     o->parts->keying = once__keying_of(pipeline, o->parts->store);
-    rc = must_be_there ? once__known_compare(pipeline, &known, o->parts->store, err) : ONCE_OK;
+    rc = once__known_compare(pipeline, &known, o->parts->store, err);
     if (rc == ONCE_OK) rc = check_store(pipeline, o->parts->store, err);
     if (rc == ONCE_OK) rc = open_effects(pipeline, o->create, o->parts, err);
     if (rc == ONCE_OK) return rc;
@@ -313,21 +324,26 @@ static void find_database(once_db *db, const char *topic, once_finding *report, 
         report(user, topic, "the file is not in WAL mode; 'PRAGMA journal_mode=WAL' on it would make commits about twice as cheap and let readers go on", true);
 }
 
-static void find_identity(const once_pipeline *pipeline, const once_store *store, once_finding *report, void *user)
+static void find_identity(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
 {
-    char id[ONCE_STORE_ID], text[200];
+    char id[ONCE_STORE_ID], why[500], text[700];
     once_known known;
-    once__store_id(store, id);
-    const bool kept = once__known_read(pipeline, &known, NULL) == ONCE_OK && known.id[0];
-    (void)snprintf(text, sizeof text, "store_id %s%s", id, known.said ? ", as the file says" : kept ? ", remembered from its first run" : "");
+    once__store_id(parts->store, id);
+    if (once__known_read(pipeline, &known, NULL) != ONCE_OK) return;
+    const bool kept = once__known_requires(&known);
+    (void)snprintf(text, sizeof text, "store_id %s%s%s%.300s%s", id, known.said[0] ? ", as the file says" : kept ? ", remembered from its first run" : "",
+                   !kept && known.folder[0] ? ", not known yet in '" : "", !kept ? known.folder : "", !kept && known.folder[0] ? "'" : "");
     report(user, "store", text, false);
-    if (!known.path[0] && !known.said)
-        report(user, "store", "there is no folder to remember the store in ($STATE_DIRECTORY, $XDG_STATE_HOME or $HOME): a store that is lost would be made"
-               " anew without a word; put 'store_id' into the file", true);
+    if (parts->made) report(user, "store", "there was none here, and this one was made: every message is new in it", false);
+    if (kept || once__known_try(&known, why, sizeof why)) return;
+    (void)snprintf(text, sizeof text, "%s: a store that is lost would be made anew without a word, and every message would run again; put 'store_id: \"%s\"'"
+                   " into the file", why, id);
+    report(user, "store", text, true);
 }
 
-static void find_store(const once_pipeline *pipeline, once_store *store, once_finding *report, void *user)
+static void find_store(const once_pipeline *pipeline, const once_parts *parts, once_finding *report, void *user)
 {
+    once_store *store = parts->store;
     once_buf text;
     char settings[400];
     once_buf_init(&text, 1000);
@@ -337,7 +353,7 @@ static void find_store(const once_pipeline *pipeline, once_store *store, once_fi
         if (store->ops->bits & store_bits[i].bit) once_buf_printf(&text, " %s,", store_bits[i].name);
     if (text.len) text.data[text.len - 1] = 0;
     report(user, "store", text.data ? text.data : "", false);
-    if (once__keeps(store)) find_identity(pipeline, store, report, user);
+    if (once__keeps(store)) find_identity(pipeline, parts, report, user);
     if (!(store->ops->bits & ONCE_STORE_DURABLE))
         report(user, "store", "nothing is kept: after a restart every message is new again; use a store that lasts for real work", true);
     if (store->ops->describe) {
@@ -515,7 +531,7 @@ static void find_source(const once_spec *spec, const once_parts *parts, once_fin
 
 static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *report, void *user, once_error *err)
 {
-    find_store(pipeline, parts->store, report, user);
+    find_store(pipeline, parts, report, user);
     find_handlers(pipeline->spec, parts, report, user);
     find_lanes(pipeline->spec, report, user);
     find_retention(pipeline->spec, report, user);
@@ -568,12 +584,10 @@ static const char *verified(const once_store_ops *ops)
 
 int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
 {
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
     verifying v = {.report = report, .user = user};
     once_store *store;
-    once_error why;
-    int rc = once__store_open(pipeline->store_url, &options, &store, &why);
-    if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
+    int rc = once__known_open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
     const once_store_ops *ops = store->ops;
     if (ops->verify) rc = ops->verify(store, on_damage, &v, err);
     once__store_close(store);
@@ -706,14 +720,11 @@ int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_err
 int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit, void *user, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
     once_store *store;
-    once_error why;
     int rc = once__want_tenant(pipeline, tenant, err);
     if (rc == ONCE_OK) rc = once__salt_read(pipeline, err);
+    if (rc == ONCE_OK) rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__store_open(pipeline->store_url, &options, &store, &why);
-    if (rc != ONCE_OK) return at_line(pipeline, spec->store_line, rc, &why, err);
 
     once_arena arena = {0};
     const once_keying keying = once__keying_of(pipeline, store);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "once/operate.h"
+#include "runtime/known.h"
 #include "runtime/runtime.h"
 
 #include "base/banned.h"
@@ -45,13 +46,10 @@ static int repair(once_pipeline *pipeline, once_store *store, uint64_t *repaired
 
 int once_pipeline_repair(once_pipeline *pipeline, uint64_t *repaired, once_error *err)
 {
-    const once_store_options options = {.size = sizeof options, .env = pipeline->env, .consumer = pipeline->spec->consumer};
-    const once_spec *spec = pipeline->spec;
     once_store *store;
-    once_error why;
     *repaired = 0;
-    int rc = once__store_open(pipeline->store_url, &options, &store, &why);
-    if (rc != ONCE_OK) return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, spec->store_line, why.text);
+    int rc = once__known_open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
     rc = repair(pipeline, store, repaired, err);
     once__store_close(store);
     return rc;

@@ -269,33 +269,25 @@ typedef struct around {
     once_store_time time;
 } around;
 
-static int audit_new_store(const once_pipeline *pipeline, once_store *store, const once_known *before, once_error *err)
-{
-    char id[ONCE_STORE_ID], note[80];
-    once__store_id(store, id);
-    if (!pipeline->new_store || before->said || !before->id[0] || strcmp(before->id, id) == 0) return ONCE_OK;
-    const int n = snprintf(note, sizeof note, "store %s instead of %s", id, before->id);
-    const once_audit record = {
-        .consumer = pipeline->spec->consumer, .who = {store->who, strlen(store->who)}, .what = ONCE_BYTES("new-store"), .note = {note, (size_t)n}};
-    return store->ops->audit(store, &record, err);
-}
-
 /* Not to know it later is no reason not to run now. */
 static void keep_known(const once_pipeline *pipeline, const once_known *before, const once_store *store)
 {
-    char id[ONCE_STORE_ID], why[500];
+    char why[500];
     if (once__known_keep(pipeline, before, store, why, sizeof why)) return;
-    once__store_id(store, id);
-    once_log(ONCE_LOG_INFO, "store", "%s; put 'store_id: \"%s\"' into the pipeline file, so that a store that is lost is noticed", why, id);
+    once_log(ONCE_LOG_WARN, "store", "%s: when it is lost, a new one would be made without a word, and every message would run again; make that folder"
+             " writable, or put 'store_id: \"%s\"' into the pipeline file", why, pipeline->met);
 }
 
 static int meet_store(around *b, once_error *err)
 {
     once_known before;
     int rc = once__known_read(b->pipeline, &before, err);
-    if (rc == ONCE_OK) rc = audit_new_store(b->pipeline, b->parts->store, &before, err);
-    if (rc == ONCE_OK) keep_known(b->pipeline, &before, b->parts->store);
-    return rc;
+    if (rc == ONCE_OK) rc = once__known_audit(b->pipeline, &before, b->parts->store, err);
+    if (rc != ONCE_OK) return rc;
+    if (b->pipeline->new_store) once__known_allow(&before);
+    once__store_id(b->parts->store, b->pipeline->met);
+    keep_known(b->pipeline, &before, b->parts->store);
+    return ONCE_OK;
 }
 
 static int begin(void *user, once_error *err)
@@ -445,13 +437,15 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     (void)ONCE_FAIL_AT(open_before);
     pipeline->running = true;
     pipeline->working = false;
+    pipeline->met[0] = 0;
     pipeline->new_store = options && options->size >= offsetof(once_run_options, new_store) + sizeof options->new_store && options->new_store;
     ending how = {0};
     int rc = once__parts_open(pipeline, true, &parts, &why);
     if (rc == ONCE_OK) {
         rc = run_parts(pipeline, &parts, options ? options : &none, summary, &how, &why);
-        rc = tell_lost(&how, rc, &why);
         once__parts_close(&parts);
+        rc = once__known_lost(pipeline, rc, &why);
+        rc = tell_lost(&how, rc, &why);
     }
     rc = end_all_the_same(pipeline, &how, rc, summary, &why);
     pipeline->running = pipeline->working = false;

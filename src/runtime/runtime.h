@@ -24,6 +24,7 @@ struct once_pipeline {
     size_t n_callbacks;
     atomic_bool stop;
     bool new_store; /* another store than the one that is known is fine */
+    char met[ONCE_STORE_ID]; /* the store of this run; empty: none yet */
     bool running; /* once_pipeline_run: what a server does not answer is tried again by us, and not by the store */
     bool working; /* there may be work in flight: told to stop, the store's server has `drain` to answer */
     int64_t told_ns; /* when whoever waits for the store has first seen the stop; 0: not yet */
@@ -32,6 +33,7 @@ struct once_pipeline {
 /* The parts of a pipeline that is about to run or to be checked. */
 typedef struct once_parts {
     once_store *store;
+    bool made; /* by `once check`: there was none */
     once_keying keying; /* of its idempotency keys */
     once_effects *effects;
     once_hands *hands; /* NULL: no effect is outside of the store */

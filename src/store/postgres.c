@@ -295,7 +295,8 @@ static int know_again(once_postgres *q, once_error *err)
     if (rc == ONCE_E_NO_STORE) return once_fail(err, ONCE_E_MISSING, "%s: the tables of the store are gone; restore them", q->pg->where);
     if (rc != ONCE_OK) return rc;
     if (memcmp(&secret, &q->shelf.store.secret, sizeof secret) != 0)
-        return once_fail(err, ONCE_E_MOVED, "%s: this is another store than before, with another secret; start anew if that is meant", q->pg->where);
+        return once_fail(err, ONCE_E_OTHER_STORE, "%s: this is another store than before, with another secret; bring that one back: here every message is new",
+                         q->pg->where);
     q->connection = q->pg->connections;
     return ONCE_OK;
 }

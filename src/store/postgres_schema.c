@@ -278,6 +278,20 @@ static int read_version(once_pg *pg, found *out, once_error *err)
     return ONCE_OK;
 }
 
+/* Somebody emptied once_meta, and there is something in the other tables. Another schema would be a second store. */
+static int is_emptied(once_pg *pg, const char *schema, once_error *err)
+{
+    char rows[24], tables_there[24];
+    int rc = ask(pg, "SELECT count(*) FROM once_meta", rows, sizeof rows, err);
+    if (rc == ONCE_OK)
+        rc = ask(pg, "SELECT count(*) FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+                     " AND relkind = 'r' AND relname IN ('once_entry', 'once_live')", tables_there, sizeof tables_there, err);
+    if (rc != ONCE_OK || strcmp(rows, "0") != 0 || strcmp(tables_there, "2") != 0) return rc;
+    return once_fail(err, ONCE_E_OTHER_STORE, "%s: the tables of the store in schema '%s' were emptied: once_meta has no row; restore them from a backup. To begin"
+                     " a new store, in which every message is new, drop them ('once schema postgres:' names them) and say 'once check --new-store'",
+                     pg->where, schema);
+}
+
 static int look(once_pg *pg, found *out, once_error *err)
 {
     char text[80];
@@ -298,6 +312,10 @@ static int look(once_pg *pg, found *out, once_error *err)
     if (shaped) rc = meta(pg, "format", text, sizeof text, &there, err);
     if (rc == ONCE_OK && shaped) rc = look_for_unused(pg, out, err);
     if (rc != ONCE_OK) return rc;
+    if (shaped && !there && !out->unused) {
+        rc = is_emptied(pg, out->schema, err);
+        if (rc != ONCE_OK) return rc;
+    }
     if (!shaped || (strcmp(text, "once") != 0 && !(out->unused && !there)))
         return once_fail(err, ONCE_E_NOT_OURS, "%s: schema '%s' has a table 'once_meta' that is not ours; use another schema", pg->where, out->schema);
     rc = look_for_unlogged(pg, out, err);

@@ -221,6 +221,17 @@ static int not_ours(once_sqlite_db *db, once_error *err)
     return once_fail(err, ONCE_E_NOT_OURS, "file '%s': has a table 'once_meta' that is not ours; choose another file", db->path);
 }
 
+/* once_meta has no row, and the other tables are there. Another file would be a second store. */
+static int is_emptied(once_sqlite_db *db, once_error *err)
+{
+    int64_t n = 0;
+    const int rc = once__sqlite_integer(db, "SELECT (SELECT count(*) FROM once_meta) = 0 AND count(*) = 2 FROM sqlite_schema WHERE name IN ('once_entry', 'once_fact')",
+                                        0, &n, err);
+    if (rc != ONCE_OK || !n) return rc;
+    return once_fail(err, ONCE_E_OTHER_STORE, "file '%s': the tables of the store were emptied: once_meta has no row; restore it from a backup, or move it away to"
+                     " begin a new store, in which every message is new", db->path);
+}
+
 static int look(once_sqlite_db *db, int64_t *version, bool *found, once_error *err)
 {
     int64_t n = 0;
@@ -231,6 +242,7 @@ static int look(once_sqlite_db *db, int64_t *version, bool *found, once_error *e
     if (rc != ONCE_OK) return rc;
     if (!n) return not_ours(db, err);
     rc = once__sqlite_integer(db, "SELECT value = 'once' FROM once_meta WHERE name = 'format'", 0, &n, err);
+    if (rc == ONCE_OK && !n) rc = is_emptied(db, err);
     if (rc != ONCE_OK) return rc;
     if (!n) return not_ours(db, err);
     rc = once__sqlite_integer(db, "SELECT value FROM once_meta WHERE name = 'version' AND typeof(value) = 'integer'", -1, version, err);

@@ -1,11 +1,15 @@
 """A store that is lost, emptied, moved or made anew is noticed, while running and across restarts."""
 
 import os
+import pathlib
 import shutil
+import signal
+import subprocess
+import tempfile
 
 import pytest
 
-from harness import Pipeline, counts, until
+from harness import ONCE, Pipeline, counts, environment, once, until
 from pgpipeline import PostgresPipeline, has_postgres
 from redisserver import RedisServer, has_redis
 
@@ -32,11 +36,15 @@ def lose(p):
             os.rename(p.database + end, p.database + ".lost" + end)
 
 
-def refused(p, *arguments, say="there is no store here: it was lost, emptied or moved"):
-    for verb in (("run", "--json"), ("check", "--json")):
-        ended = p.once(*verb, *(arguments if verb[0] == "run" else ()), p.name)
-        assert ended.status == OTHER and say in ended.err, ended
-        assert ended.json["error"], ended
+def refused(p, say="there is no store here: it was lost, emptied or moved", name=None, **more):
+    """By whoever works, looks or changes something: none of them takes another store for the one that is known."""
+    for verb in ("run", "check", "check --deep", "status", "list", "list --dead", "list --audit", "sweep", "check --confirm-clock"):
+        ended = p.once(*verb.split(), "--json", name or p.name, **more)
+        assert ended.status == OTHER and say in ended.err, (verb, ended)
+        assert ended.json["error"], (verb, ended)
+    for verb in ("explain", "forget"):
+        ended = p.once(verb, name or p.name, "1", **more)
+        assert ended.status == OTHER and say in ended.err, (verb, ended)
 
 
 def test_f82_a_store_that_was_lost_is_not_made_anew(tmp_path):
@@ -97,39 +105,234 @@ def test_f82_what_is_remembered_is_of_one_pipeline_file_and_consumer(tmp_path):
     assert ended.status == OTHER, ended
 
 
-@pytest.mark.parametrize("how", ["no home", "not writable"])
+@pytest.mark.parametrize("how", ["no home", "not a folder", "not writable"])
 def test_f82_nowhere_to_remember_it(tmp_path, how):
     """It runs, and says so."""
     p = pipeline(tmp_path)
     (tmp_path / "file").write_text("")
-    env = {"XDG_STATE_HOME": "" if how == "no home" else str(tmp_path / "file"), "HOME": "" if how == "no home" else str(tmp_path)}
-    ended = p.once("run", "--log-level", "info", p.name, env=env)
+    folder = "" if how == "no home" else str(tmp_path / "file") if how == "not a folder" else "/proc/nothing"
+    env = {"XDG_STATE_HOME": folder, "HOME": "" if how == "no home" else str(tmp_path)}
+    ended = p.once("run", p.name, env=env)
     assert ended.status == 0 and "put 'store_id: \"" in ended.err.replace('\\"', '"'), ended
     if how == "no home":
-        found = p.once("check", "--json", p.name, env=env).json["findings"]
-        assert any("no folder to remember the store in" in f["text"] for f in found), found
+        assert "no folder to remember the store in" in ended.err, ended
+    else:
+        assert "level=warn event=store" in ended.err and f"cannot be remembered in folder '{folder}/once': " in ended.err, ended
+    warned = [f["text"] for f in p.once("check", "--json", p.name, env=env).json["findings"] if f["warning"]]
+    assert any("put 'store_id: \"" in text and "made anew without a word" in text for text in warned), warned
 
 
-def test_f82_a_state_file_that_cannot_be_understood_is_refused(tmp_path):
+def test_f82_check_leaves_nothing_where_it_tried_to_write(tmp_path):
     p = pipeline(tmp_path)
-    env = {"STATE_DIRECTORY": str(tmp_path / "state") + ":/second"}
+    env = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    assert p.once("check", p.name, env=env).status == 0
+    assert os.listdir(tmp_path / "state") == []
+
+
+def kept_in(folder):
+    return {name: (folder / name).read_text() for name in os.listdir(folder)}
+
+
+@pytest.mark.parametrize("how", ["empty", "damaged", "a folder", "a link"])
+def test_f82_a_state_file_that_cannot_be_understood_is_refused(tmp_path, how):
+    p = pipeline(tmp_path)
+    state = tmp_path / "state"
+    env = {"STATE_DIRECTORY": str(state) + ":/second"}
     assert p.once("run", p.name, env=env).status == 0
-    kept, = os.listdir(tmp_path / "state")
-    assert oct(os.stat(tmp_path / "state" / kept).st_mode & 0o777) == "0o600"
-    text = (tmp_path / "state" / kept).read_text()
-    assert "\nconsumer c\n" in text and "\nurl sqlite:" in text, text
-    (tmp_path / "state" / kept).write_text("")
-    ended = p.once("run", p.name, env=env)
-    assert ended.status == 3 and "does not say which store this pipeline has met" in ended.err, ended
+    for name, text in kept_in(state).items():
+        assert oct(os.stat(state / name).st_mode & 0o777) == "0o600"
+        assert "\nconsumer c\n" in text and "\nurl sqlite:" in text, text
+        if how in ("empty", "damaged"):
+            (state / name).write_text("" if how == "empty" else "store 12\n")
+        else:
+            os.unlink(state / name)
+            os.mkdir(state / name) if how == "a folder" else os.symlink("/dev/null", state / name)
+    refused(p, "is damaged or cannot be read", env=env)
+    if how == "a folder":
+        return  # somebody has to look
+    counts(p.run("--new-store", status=0, env=env), received=10, duplicates=10)
+    assert all("\nstore " in text for text in kept_in(state).values())
+    counts(p.run(status=0, env=env), received=10, duplicates=10)
+    audited, = p.once("list", "--audit", "--json", p.name, env=env).json["audit"]
+    assert audited["note"].endswith(" instead of one that is not known"), audited
 
 
-def test_f82_who_only_looks_is_told_that_there_is_none(tmp_path):
+# ---- by what it is remembered ----
+
+def deploy(root, release, p, text=None):
+    """The same pipeline file in a folder of its own, with what it reads, behind the link 'current'."""
+    os.makedirs(root / release)
+    (root / release / "p.yaml").write_text(text or open(os.path.join(p.folder, p.name)).read())
+    if os.path.lexists(root / "current"):
+        os.unlink(root / "current")
+    os.symlink(release, root / "current")
+
+
+@pytest.mark.parametrize("how", ["link", "configmap", "copy"])
+def test_f82_a_release_does_not_forget_the_store(tmp_path, how):
+    """The file has another real path with each release; the consumer and the place of the store are the same."""
+    p = pipeline(tmp_path / "work")
+    p.configure(CONFIG, store=f"sqlite:{p.database}", source=f"{{path: {p.source}}}")
+    state = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    names = {"link": "current/p.yaml", "configmap": "p.yaml", "copy": "1/p.yaml"}
+    deploy(tmp_path, "1", p)
+    os.symlink("current/p.yaml", tmp_path / "p.yaml")
+    ended = p.once("run", tmp_path / names[how], env=state)
+    assert ended.status == 0, ended
+    lose(p)
+    p.execute(TABLES)
+    deploy(tmp_path, "2", p)
+    refused(p, name=tmp_path / ("2/p.yaml" if how == "copy" else names[how]), env=state)
+    assert p.rows("SELECT count(*) FROM t") == [(0,)]
+
+
+def test_f82_the_same_file_with_another_url_is_noticed(tmp_path):
+    p = pipeline(tmp_path)
+    p.run(status=0)
+    p.execute("ATTACH 'other.db' AS other; CREATE TABLE other.t(id)".replace("other.db", str(tmp_path / "other.db")))
+    p.configure(CONFIG, store="sqlite:other.db")
+    refused(p)
+    counts(p.run("--new-store", status=0), received=10, done=10)
+    p.configure(CONFIG)
+    refused(p, "this is another store, ")  # the file says the other one now
+    counts(p.run("--new-store", status=0), received=10, duplicates=10)
+
+
+def test_f82_a_release_that_moves_a_relative_store_is_noticed(tmp_path):
+    """Neither the real path of the file nor that of the store is the same, but what both are called is."""
+    p = pipeline(tmp_path / "work")
+    text = open(os.path.join(p.folder, p.name)).read().replace("in.ndjson", p.source) + f'init: {TABLES.replace("TABLE", "TABLE IF NOT EXISTS")}\n'
+    deploy(tmp_path, "1", p, text)
+    env = {"STATE_DIRECTORY": str(tmp_path / "state"), "PWD": str(tmp_path / "current")}
+    ended = once("run", "p.yaml", cwd=tmp_path / "current", env=env)
+    assert ended.status == 0, ended
+    deploy(tmp_path, "2", p, text)
+    ended = once("run", "p.yaml", cwd=tmp_path / "current", env=env)
+    assert ended.status == OTHER and not os.path.exists(tmp_path / "2" / "store.db"), ended
+
+
+def test_f82_one_consumer_on_two_stores(tmp_path):
+    """Two files, two stores, one state folder: neither is taken for the other."""
+    env = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    both = [pipeline(tmp_path / name) for name in ("a", "b")]
+    for p in both:
+        counts(p.run(status=0, env=env), received=10, done=10)
+    for p in both:
+        counts(p.run(status=0, env=env), received=10, duplicates=10)
+    lose(both[0])
+    refused(both[0], env=env)
+    counts(both[1].run(status=0, env=env), received=10, duplicates=10)
+
+
+def test_f82_what_was_remembered_by_the_file_without_links_counts(tmp_path):
+    """So it was before: one state file, by the real path alone."""
+    p = pipeline(tmp_path / "work")
+    p.run(status=0, env={"STATE_DIRECTORY": str(tmp_path / "state")})
+    p.execute(f"ATTACH '{tmp_path}/work/other.db' AS other; CREATE TABLE other.t(id)")
+    p.configure(CONFIG, store="sqlite:other.db")
+    p.run(status=0, env={"STATE_DIRECTORY": str(tmp_path / "state2")})
+    by_file, = set(os.listdir(tmp_path / "state")) & set(os.listdir(tmp_path / "state2"))
+    (tmp_path / "old").mkdir()
+    shutil.copy(tmp_path / "state" / by_file, tmp_path / "old")
+    (tmp_path / "links").mkdir()
+    os.symlink(tmp_path / "work" / p.name, tmp_path / "links" / "p.yaml")
+    refused(p, "this is another store, ", name=tmp_path / "links" / "p.yaml", env={"STATE_DIRECTORY": str(tmp_path / "old")})
+
+
+# ---- going on with another one ----
+
+def test_f82_check_takes_the_store_that_is_there_and_consumes_nothing(tmp_path):
+    p = pipeline(tmp_path)
+    p.run(status=0)
+    other = pipeline(tmp_path / "other")
+    other.run(status=0)
+    lose(p)
+    shutil.copy(other.database, p.database)
+    p.append(*some(5, 10))
+    refused(p, "this is another store, ")
+    ended = p.once("check", "--new-store", "--json", p.name)
+    assert ended.status == 0 and ended.json["ok"], ended
+    assert p.value("SELECT count(*) FROM t") == 10
+    audited, = p.once("list", "--audit", "--json", p.name).json["audit"]
+    assert audited["what"] == "new-store" and "instead of " in audited["note"], audited
+    counts(p.run(status=0), received=15, duplicates=10, done=5)
+
+
+def test_f82_check_lets_the_next_run_make_one(tmp_path):
+    """Nothing is made by whoever allows it, who may be root."""
     p = pipeline(tmp_path)
     p.run(status=0)
     lose(p)
-    for verb in ("status", "list"):
-        ended = p.once(verb, p.name)
-        assert ended.status == 2 and "does not exist" in ended.err, ended
+    ended = p.once("check", "--new-store", p.name)
+    assert ended.status == 0 and "nothing was made" in ended.out and not os.path.exists(p.database), ended
+    p.execute(TABLES)
+    counts(p.run(status=0), received=10, done=10)
+    audited, = p.once("list", "--audit", "--json", p.name).json["audit"]
+    assert audited["what"] == "new-store" and "instead of " in audited["note"], audited
+    lose(p)
+    refused(p)  # it was allowed once
+
+
+def command_in(ended):
+    return ended.err.strip().rpartition("to take what is here: ")[2]
+
+
+def test_f82_the_refusal_of_a_unit_names_its_state_and_what_to_say(tmp_path):
+    """The command, said in a shell elsewhere, which has a state folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="u", dir="/tmp") as short:
+        folder = pathlib.Path(short)
+        p = pipeline(folder / "it's")
+        env = {"STATE_DIRECTORY": str(folder / "state")}
+        assert p.once("run", p.name, env=env).status == 0
+        lose(p)
+        ended = p.once("run", p.name, env=env)
+        assert ended.status == OTHER and any(f"'{folder}/state/{name}' says store " in ended.err for name in os.listdir(folder / "state")), ended
+        command = command_in(ended)
+        assert f"STATE_DIRECTORY={folder}/state once check --new-store " in command, command
+        shell = {"XDG_STATE_HOME": str(tmp_path / "shell"), "PATH": os.path.dirname(ONCE) + ":" + os.environ["PATH"]}
+        said = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment(extra=shell), capture_output=True, text=True)
+        assert said.returncode == 0, (command, said)
+        assert p.once("check", p.name, env=env).status == 2, "its table is gone with the file"
+        p.execute(TABLES)
+        counts(p.run(status=0, env=env), received=10, done=10)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="missing: root")
+def test_f82_what_root_allows_the_unit_can_read(tmp_path):
+    p = pipeline(tmp_path)
+    state = tmp_path / "state"
+    state.mkdir()
+    os.chown(state, 65534, 65534)
+    env = {"STATE_DIRECTORY": str(state)}
+    p.run(status=0, env=env)
+    lose(p)
+    assert p.once("check", "--new-store", p.name, env=env).status == 0
+    assert {os.stat(state / name).st_uid for name in os.listdir(state)} == {65534}
+
+
+def test_f82_check_says_that_it_made_a_store(tmp_path):
+    p = pipeline(tmp_path)
+    said = "there was none here, and this one was made"
+    assert said in p.once("check", p.name).out
+    assert said not in p.once("check", p.name).out
+
+
+def test_f82_tables_of_ours_that_were_emptied_are_no_strangers(tmp_path):
+    p = pipeline(tmp_path)
+    p.run(status=0)
+    p.execute("DELETE FROM once_meta")
+    refused(p, "were emptied: once_meta has no row")
+    assert p.once("run", "--new-store", p.name).status == OTHER  # what is in the other tables was of somebody
+
+
+@pytest.mark.parametrize("what", [b"", b"no database of anybody, and rather long" * 100])
+def test_f82_another_file_where_the_store_was(tmp_path, what):
+    p = pipeline(tmp_path)
+    p.run(status=0)
+    lose(p)
+    with open(p.database, "wb") as file:
+        file.write(what)
+    refused(p)
 
 
 # ---- Redis ----
@@ -149,9 +352,8 @@ def test_f82_a_redis_that_was_flushed_is_noticed_across_restarts(tmp_path):
             redis.call("FLUSHALL")
             p.append(*some(20, 20))
             ended = worker.end(60)
-        assert ended.status == 3 and "not the one that was opened" in ended.err, ended
-        ended = p.once("run", p.name)  # as the unit would
-        assert ended.status == OTHER, ended
+        assert ended.status == OTHER and "there is no store here" in ended.err and "once check --new-store" in ended.err, ended
+        refused(p)  # the unit, and those who look
         assert len(ran()) == 20, "it ran again in an empty store"
 
 
@@ -178,11 +380,66 @@ def test_f82_tables_made_anew_under_a_running_worker(tmp_path):
         other.run(status=0)  # makes them
         p.append(*some(50, 50))
         ended = worker.end(60)
-    assert ended.status == 3, ended
-    assert ids(p) == list(range(50)), "it worked in a store that was not its own"
-    ended = p.once("run", p.name)
     assert ended.status == OTHER and "this is another store, " in ended.err, ended
+    assert ids(p) == list(range(50)), "it worked in a store that was not its own"
+    refused(p, "this is another store, ")
     assert ids(p) == list(range(50))
+
+
+@needs_postgres
+@pytest.mark.parametrize("running", [False, True])
+def test_f82_tables_that_were_truncated(tmp_path, running):
+    """Tables without a row are those of a script that nobody has used yet, but not where a store is known."""
+    p = PostgresPipeline(tmp_path, CONFIG, PG_TABLES, source=FOLLOW)
+    p.write(*some(20))
+    with p.start() as worker:
+        until(lambda: len(ids(p)) == 20, what="the first ones")
+        until(lambda: p.once("status", "--json", p.name).json["busy"] == 0, what="nothing in work")
+        if not running:
+            worker.send(signal.SIGTERM)
+            worker.end(60)
+        tables = [name for name, in p.rows("SELECT relname FROM pg_class WHERE relname LIKE 'once%' AND relkind = 'r'")]
+        p.execute("TRUNCATE " + ", ".join(tables))
+        p.append(*some(20, 20))
+        if running:
+            ended = worker.end(60)
+            assert ended.status == OTHER and "emptied" in ended.err, ended
+    refused(p, "emptied")
+    assert ids(p) == list(range(20))
+    if running:  # it may have left a name
+        p.execute("DROP VIEW once_status; DROP TABLE " + ", ".join(tables))
+        refused(p)
+    assert p.once("check", "--new-store", p.name).status == 0
+    p.configure(CONFIG, store=p.url, source="{path: in.ndjson}")
+    counts(p.run(status=0), received=40, done=40)
+
+
+@needs_postgres
+def test_f82_a_store_without_its_head_is_no_strangers(tmp_path):
+    """Another schema would be a second store. And a unit does not start for ever."""
+    p = PostgresPipeline(tmp_path, CONFIG, PG_TABLES)
+    p.write(*some(10))
+    p.run(status=0)
+    p.execute("TRUNCATE once_meta")
+    for env in ({}, {"XDG_STATE_HOME": str(tmp_path / "nothing")}):
+        refused(p, "were emptied: once_meta has no row", env=env)
+    tables = [name for name, in p.rows("SELECT relname FROM pg_class WHERE relname LIKE 'once%' AND relkind = 'r'")]
+    p.execute("DROP VIEW once_status; DROP TABLE " + ", ".join(tables))
+    refused(p)
+    assert p.once("check", "--new-store", p.name).status == 0
+    counts(p.run(status=0), received=10, done=10)
+
+
+@needs_postgres
+def test_f82_the_url_is_known_without_its_password(tmp_path):
+    p = PostgresPipeline(tmp_path, CONFIG, PG_TABLES)
+    p.write(*some(10))
+    p.run(status=0)
+    p.execute("ALTER SCHEMA public RENAME TO gone; CREATE SCHEMA public; ALTER TABLE gone.t SET SCHEMA public")
+    copy = tmp_path / "copy.yaml"
+    copy.write_text((tmp_path / p.name).read_text().replace(p.url, p.url + "&password=x&application_name=y"))
+    refused(p, name="copy.yaml")
+    assert ids(p) == list(range(10))
 
 
 def schemas(p):

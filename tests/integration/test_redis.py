@@ -305,7 +305,7 @@ def test_f47_a_store_that_was_emptied_is_noticed(tmp_path, redis):
         until(lambda: len(work.effects()) > 5, what="effects")
         redis.cli("FLUSHALL")
         ended = running.end()
-    assert ended.status == 3 and "emptied" in ended.err, ended
+    assert ended.status == 4 and "emptied" in ended.err, ended
 
 
 def test_f82_a_store_without_its_head_is_not_begun_anew(tmp_path, redis):

@@ -10,6 +10,7 @@
 
 Tables are read with Python's own sqlite3, never through the product."""
 
+import hashlib
 import json
 import os
 import select
@@ -48,9 +49,14 @@ def encode(message):
 _state = tempfile.TemporaryDirectory(prefix="once-state-")
 
 
-def environment(failpoint=None, extra=None):
+def state_folder(folder):
+    """Which stores are known: each folder is a machine of its own."""
+    return os.path.join(_state.name, hashlib.sha256(os.path.abspath(folder or ".").encode()).hexdigest()[:16])
+
+
+def environment(failpoint=None, extra=None, folder=None):
     env = {name: value for name, value in os.environ.items() if name not in ("ONCE_FAILPOINT", "STATE_DIRECTORY")}
-    env["XDG_STATE_HOME"] = _state.name
+    env["XDG_STATE_HOME"] = state_folder(folder)
     if failpoint:
         env["ONCE_FAILPOINT"] = failpoint
     env.update(extra or {})
@@ -78,7 +84,7 @@ class Ended:
 def once(*arguments, cwd=None, stdin=b"", failpoint=None, deadline_s=DEADLINE_S, **more):
     """Runs the binary to its end."""
     run = subprocess.run([ONCE, *map(str, arguments)], cwd=cwd, input=stdin, capture_output=True, timeout=deadline_s,
-                         env=environment(failpoint, more.pop("env", None)), **more)
+                         env=environment(failpoint, more.pop("env", None), cwd), **more)
     return Ended(run.returncode, run.stdout.decode(errors="replace"), run.stderr.decode(errors="replace"))
 
 
@@ -89,7 +95,7 @@ class Running:
         more.setdefault("stdin", subprocess.DEVNULL)
         more.setdefault("stdout", subprocess.PIPE)
         more.setdefault("stderr", subprocess.PIPE)
-        self.process = subprocess.Popen([ONCE, *map(str, arguments)], cwd=cwd, env=environment(failpoint), **more)
+        self.process = subprocess.Popen([ONCE, *map(str, arguments)], cwd=cwd, env=environment(failpoint, more.pop("env", None), cwd), **more)
 
     def __enter__(self):
         return self

@@ -303,8 +303,8 @@ static int read_head(once_redis *r, bool *there, once_error *err)
 
 int once__redis_replaced(once_redis *r, once_error *err)
 {
-    return once_fail(err, ONCE_E_NOT_OURS, "the redis store '%s' is not the one that was opened: it was emptied, or lost in a failover;"
-                     " start again to make a new one, in which every message is new", r->url.name);
+    return once_fail(err, ONCE_E_OTHER_STORE, "the redis store '%s' is not the one that was opened: it was emptied, made anew, or lost in a failover;"
+                     " bring it back: in another one every message is new", r->url.name);
 }
 
 int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, bool kept, once_error *err)

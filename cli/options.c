@@ -143,9 +143,28 @@ static _Atomic(once_pipeline *) stoppable;
 static atomic_bool told_to_stop;
 static bool listens;
 
+enum { INSISTS_MS = 1000 };
+
+static int64_t mono_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Whoever asks for a second time ends us the hard way. Not within a moment: `timeout` signals its command and then its whole group, and
+ * a terminal and a service manager may both ask. */
 static void on_signal(int number)
 {
-    (void)number;
+    static _Atomic int64_t first_ms;
+    const int64_t now_ms = mono_ms();
+    if (!atomic_load(&told_to_stop)) {
+        atomic_store(&first_ms, now_ms);
+    } else if (now_ms - atomic_load(&first_ms) >= INSISTS_MS) {
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
     atomic_store(&told_to_stop, true);
     once_pipeline *pipeline = atomic_load(&stoppable);
     if (pipeline) once_pipeline_stop(pipeline);
@@ -157,7 +176,7 @@ void cli_stop_on_signals(once_pipeline *pipeline)
     if (pipeline && atomic_load(&told_to_stop)) once_pipeline_stop(pipeline);
     if (listens) return;
     listens = true;
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}; /* a second signal ends us the hard way */
+    struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
 }

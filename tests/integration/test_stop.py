@@ -261,3 +261,30 @@ def test_f45_a_stop_ends_the_wait_for_a_database_of_effects(tmp_path):
         assert ended.status == 0 and ended.json["stopped"] and ended.json["received"] == 0, ended
     finally:
         server.close()
+
+
+def slow_command(folder):
+    p = Pipeline(folder, 'key: "${/id}"\nlease: 30s\ndrain: 20s\nhandler: {exec: [sh, -c, "read b; touch begun; sleep 3"], timeout: 20s}\n')
+    p.write({"id": 1})
+    return p
+
+
+def test_f59_two_signals_within_a_moment_are_one(tmp_path):
+    """As `timeout` sends them: to its command, and then to the whole group. What is in flight is still waited for."""
+    p = slow_command(tmp_path)
+    with p.start() as running:
+        until(lambda: os.path.exists(tmp_path / "begun"), what="the effect has begun")
+        running.send(signal.SIGTERM)
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert ended.status == 0 and ended.json["done"] == 1, ended
+
+
+def test_f59_whoever_insists_ends_it_at_once(tmp_path):
+    p = slow_command(tmp_path)
+    with p.start() as running:
+        until(lambda: os.path.exists(tmp_path / "begun"), what="the effect has begun")
+        running.send(signal.SIGTERM)
+        time.sleep(1.2)
+        running.send(signal.SIGTERM)
+        assert running.end().status == -signal.SIGTERM

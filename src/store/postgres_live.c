@@ -593,9 +593,15 @@ int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool
     q->turns.tries = 0;
     q->locks = locks;
     q->n_locks = n_locks;
-    if (rc == ONCE_OK) rc = expect_all(q, touched, n, finds, err);
-    if (rc == ONCE_OK || !once__pg_turn_missed(q)) return rc;
-    rc = wait_for_turn(q, err);
+    q->batch = n || finds;
+    if (rc == ONCE_OK && !q->turns.crowded) {
+        rc = expect_all(q, touched, n, finds, err);
+        if (rc == ONCE_OK || !once__pg_turn_missed(q)) return rc;
+        q->turns.tries = 1;
+        rc = ONCE_OK;
+    }
+    if (rc == ONCE_OK && q->batch) rc = wait_for_turn(q, err);
+    q->turns.crowded = q->turns.tries > 1; /* then what it is about need not be sent before it is our turn */
     return rc == ONCE_OK ? expect_all(q, touched, n, finds, err) : rc;
 }
 

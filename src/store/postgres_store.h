@@ -140,7 +140,8 @@ typedef struct once_pg_turns {
     char *name;    /* of the fact that says until when; NULL: no consumer, no turns */
     int64_t key;   /* of the lock */
     size_t at;     /* which statement of the round waits for our turn, and the next one for `locks`; SIZE_MAX: none */
-    unsigned tries; /* how often this batch has waited in vain */
+    unsigned tries; /* how often this batch has asked */
+    bool crowded;   /* the last one had to wait */
     bool due;      /* a batch of ours has deadlocked, and nobody was told yet */
 } once_pg_turns;
 

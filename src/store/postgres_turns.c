@@ -22,7 +22,7 @@
 enum { TURNS_MS = 5000, TURNS_MAX_MS = 60000 };
 /* A batch that waits so long for a lock gives up: somebody else has the same rows or lanes, and when it is a deadlock, the server takes ten
  * times as long to see it. Not in our turn, where nobody of ours is in the way, and not where the user has set a lock_timeout. */
-enum { IMPATIENT_MS = 100, TURN_PAUSE_MS = 40, TURN_TRIES = 50, TURN_WAIT_MS = 20, TURN_LONGER = 7 };
+enum { IMPATIENT_MS = 100, TURN_PAUSE_MS = 40, TURN_TRIES = 32, TURN_WAIT_MS = 20, TURN_LONGER = 7 };
 
 int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
 {
@@ -101,11 +101,14 @@ bool once__pg_turn_missed(const once_postgres *q)
     return (at == q->turns.at || (q->n_locks && at == q->turns.at + 1)) && strcmp(q->pg->failed_state, wait_ms(q) ? "55P03" : "22012") == 0;
 }
 
-/* Not in step with others. */
+/* Not in step with others, and less often where there are many: asking costs the one at work, too. */
 void once__pg_turn_pause(const once_postgres *q)
 {
+    enum { EAGER = 8, LONGER = 2 };
     const once_env *env = q->shelf.store.env;
-    if (!wait_ms(q)) once_env_sleep_ms(env, 1 + (int64_t)(once_env_random_u64(env) % TURN_PAUSE_MS));
+    const unsigned longer = q->turns.tries / EAGER;
+    if (q->turns.tries == 0 || wait_ms(q)) return;
+    once_env_sleep_ms(env, 1 + (int64_t)(once_env_random_u64(env) % (TURN_PAUSE_MS << (longer < LONGER ? longer : LONGER))));
 }
 
 int once__pg_plan_send(once_postgres *q, once_error *err)

@@ -25,14 +25,14 @@ static const struct {
     unsigned share;      /* of the messages: one in so many */
     double required;     /* of one worker */
 } kinds[KINDS] = {
-    [A_ROWS] = {"rows", "a  a row of its own", "handler: {sql: [\"INSERT INTO t(id) VALUES (:id)\"]}\n", "SELECT count(*) FROM t", 2, 1.0},
-    [B_HOT_32] = {"hot_32", "b  50 accounts, batches of 32", "batch: {max: 32}\n" HOT, "SELECT sum(moves) FROM account", 8, 0.8},
-    [C_HOT_1024] = {"hot_1024", "c  50 accounts, batches of 1024", HOT, "SELECT sum(moves) FROM account", 2, 0.8},
-    [D_NAMED] = {"hot_named", "d  c with locks", "locks: [\"${/from}\", \"${/to}\"]\n" HOT, "SELECT sum(moves) FROM account", 2, 0.8},
+    [A_ROWS] = {"rows", "a  a row of its own", "handler: {sql: [\"INSERT INTO t(id) VALUES (:id)\"]}\n", "SELECT count(*) FROM t", 1, 1.0},
+    [B_HOT_32] = {"hot_32", "b  50 accounts, batches of 32", "batch: {max: 32}\n" HOT, "SELECT sum(moves) FROM account", 4, 0.8},
+    [C_HOT_1024] = {"hot_1024", "c  50 accounts, batches of 1024", HOT, "SELECT sum(moves) FROM account", 1, 0.8},
+    [D_NAMED] = {"hot_named", "d  c with locks", "locks: [\"${/from}\", \"${/to}\"]\n" HOT, "SELECT sum(moves) FROM account", 1, 0.8},
     [E_LANES] = {"lanes", "e  500 lanes, 5 % fail once",
                  "order: \"${/lane}\"\nretry: {backoff: 1ms..20ms, on: [P0001]}\nhandler:\n  sql:\n    - INSERT INTO t(id) VALUES (:id)\n"
                  "    - SELECT fail() WHERE :bad = 1 AND :once_attempt < 2\n",
-                 "SELECT count(*) FROM t", 8, 0.8},
+                 "SELECT count(*) FROM t", 2, 0.8},
 };
 
 static void make_database(void)

@@ -336,8 +336,8 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_CLAIM, err);
     if (rc != ONCE_OK) return rc;
+    seat at; /* for all of them: it is large */
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-        seat at;
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
@@ -354,8 +354,8 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
     once_shelf *shelf = shelf_of(store);
     int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_ACCEPT, err);
     if (rc != ONCE_OK) return rc;
+    seat at; /* for all of them: it is large */
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-        seat at;
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc == ONCE_OK) rc = stand_behind(shelf, &at, requests[i], err);
         if (rc != ONCE_OK) break;
@@ -382,8 +382,8 @@ int once__engine_settle(once_store *store, const once_settlement *settlements, s
     once_shelf *shelf = shelf_of(store);
     int rc = settle_begin(shelf, settlements, n, err);
     if (rc != ONCE_OK) return rc;
+    seat at; /* for all of them: it is large */
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-        seat at;
         rc = take_seat(shelf, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_settle(at.entry, at.lane, &settlements[i], shelf->now_ms, &applied[i]);

@@ -529,10 +529,20 @@ static int want_heads(once_postgres *q, round_of *round, const once_request *con
     return ONCE_OK;
 }
 
+/* Mostly all were read when the batch began. */
+static bool all_known(once_postgres *q, const once_request *const *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!once__ids_get(&q->slots, requests[i]->id) || (!once_hash_is_zero(requests[i]->lane.id) && !once__ids_get(&q->lanes, requests[i]->lane.id)))
+            return false;
+    return true;
+}
+
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
     round_of round;
+    if (q->begun && purpose != ONCE_FOR_SETTLE && all_known(q, requests, n)) return ONCE_OK;
     int rc = purpose == ONCE_FOR_CLAIM && shelf->in_tx ? name_requests(q, requests, n, err) : ONCE_OK;
     if (rc == ONCE_OK) rc = round_begin(q, 2 * n, &round, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
@@ -1084,9 +1094,9 @@ int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
         body_put |= w->body_put;
         body_delete |= w->body_delete;
     }
-    qsort(list, n, sizeof *list, by_entry_id);
     for (size_t i = 0; i < q->n_lanes; i++) lanes |= q->lane_list[i]->dirty;
-    const bool plans = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete || lanes;
+    const bool rows = counts[ENTRY_INSERT] + counts[ENTRY_UPDATE] + counts[ENTRY_DELETE] || live_put || live_delete, plans = rows || lanes;
+    if (rows) qsort(list, n, sizeof *list, by_entry_id); /* mostly all are as they were written ahead */
     if (plans) SEND(once__pg_send(q->pg, PG_PLAN, NULL, err));
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
     if (counts[ENTRY_INSERT]) SEND(send_entries(q, PG_ENTRY_INSERT, list, n, ENTRY_INSERT, err));

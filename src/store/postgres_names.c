@@ -87,14 +87,15 @@ static once_pg_name *find(once_pg_names *names, const char *text, size_t len)
 static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || x.data == y.data || memcmp(x.data, y.data, x.len) == 0); }
 
 /* NULL stays NULL; so it is also without memory. */
-static once_pg_name *use(once_pg_names *names, once_pg_name *name)
+static once_pg_name *use_first(once_pg_names *names, once_pg_name *name)
 {
-    if (!name || name->used) return name;
     if (!list_room(&names->used, names->n_used, &names->used_size, sizeof *names->used)) return NULL;
     names->used[names->n_used++] = name;
     name->used = true;
     return name;
 }
+
+static inline once_pg_name *use(once_pg_names *names, once_pg_name *name) { return !name || name->used ? name : use_first(names, name); }
 
 once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope)
 {

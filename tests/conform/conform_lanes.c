@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "conform.h"
+#include "store/engine.h"
 
 /* What a worker does: takes what is due, settles it, until nothing is due. Returns the keys in order, as one string. A take
  * may hand out nothing because it parked what it found, so one empty hand is not yet the end. */
@@ -679,6 +680,66 @@ static void f86_the_first_of_many_equals_runs(fixture *f)
     for (int i = 1; i < MANY; i++) assert_state(f, requests[i], ALREADY);
 }
 
+/* Equal versions that begin at the end of the lane that a store has read, and go on where it has not. */
+static void f86_equals_at_the_border_of_what_is_known(fixture *f)
+{
+    enum { OTHERS = 20, MANY = 20 };
+    for (int lower = 0; lower < 12; lower++) {
+        char lane[16], key[16], keys[MANY][16];
+        int64_t seen_ms = 0;
+        snprintf(lane, sizeof lane, "lane-%d", lower);
+        for (int i = 0; i < lower + OTHERS; i++) {
+            snprintf(key, sizeof key, "o%d-%d", lower, i);
+            const once_request other = ask_lane(f, key, lane, i < lower ? i : 100 + i, -1);
+            assert_answer(do_accept(f, &other), WAITING);
+        }
+        for (int i = 0; i < MANY; i++) {
+            snprintf(keys[i], sizeof keys[i], "e%d-%d", lower, i);
+            const once_request equal = ask_lane(f, keys[i], lane, 50, -1);
+            assert_answer(do_accept(f, &equal), WAITING);
+            const once_entry e = do_get(f, equal.id);
+            assert_true(e.seen_ms > seen_ms);
+            seen_ms = e.seen_ms;
+        }
+    }
+}
+
+/* More of them than are looked at where their version is settled. It is not, so the first one goes first, although its id is the last. */
+static void f86_the_first_of_a_thousand_equals_runs(fixture *f)
+{
+    enum { MANY = ONCE_LANE_EQUALS + 100, BATCH = 100 };
+    static once_request requests[MANY];
+    static char keys[MANY][16];
+    static once_message messages[BATCH];
+    const once_request *asked[BATCH];
+    const once_message *bodies[BATCH];
+    once_decision decisions[BATCH];
+    accept_lane(f, "before", 49, -1);
+    for (size_t i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%zu", i);
+        requests[i] = ask_lane(f, keys[i], "lane", 50, -1);
+        if (once_hash_compare(requests[i].id, requests[0].id) <= 0) continue;
+        const once_request first = requests[0];
+        requests[0] = requests[i];
+        requests[i] = first;
+    }
+    for (size_t at = 0; at < MANY; at += BATCH) {
+        for (size_t i = 0; i < BATCH; i++) {
+            messages[i] = message_of(&requests[at + i]);
+            asked[i] = &requests[at + i];
+            bodies[i] = &messages[i];
+        }
+        assert_ok(f, f->store->ops->accept(f->store, asked, bodies, BATCH, decisions, &f->arena, &f->err));
+    }
+    if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+    const once_taken before = take_one(f);
+    const once_settlement done = {.request = &before.request, .outcome = ONCE_DONE};
+    bool applied;
+    assert_ok(f, f->store->ops->settle(f->store, &done, 1, &applied, &f->err));
+    assert_true(applied);
+    assert_true(once_hash_equal(take_one(f).request.id, requests[0].id));
+}
+
 static void what_comes_back_from_the_dead_does_not_block_its_lane(fixture *f)
 {
     accept_lane(f, "a", -1, -1);
@@ -825,6 +886,8 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(f86_of_equals_behind_a_gap_the_first_runs, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f86_an_equal_version_waits_while_the_first_one_fails, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f86_the_first_of_many_equals_runs, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f86_equals_at_the_border_of_what_is_known, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(f86_the_first_of_a_thousand_equals_runs, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f71_a_lane_remembers_its_version_until_older_ones_are_too_old, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(what_comes_back_from_the_dead_does_not_block_its_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f24_an_orphan_and_what_came_in_front_of_it, ONCE_STORE_LANES | ONCE_STORE_OWNS),

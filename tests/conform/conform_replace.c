@@ -132,6 +132,33 @@ static void f26_a_claim_with_other_content_replaces_what_had_no_effect(fixture *
     }
 }
 
+/* Of all letters: when their message came first, not when they were written. */
+static void a_letter_says_when_its_message_was_seen(fixture *f)
+{
+    once_letter letters[3];
+    const once_request first = tried(f, "k", ONCE_RETRY), dies = ask(f, "dies");
+    assert_answer(do_accept(f, &dies), WAITING);
+    pass(f, 700);
+    const once_request other = ask_content(f, "k", 2);
+    assert_answer(do_claim(f, &other), RUN);
+    const once_taken t = take_one(f);
+    assert_true(once_hash_equal(t.request.id, dies.id));
+    const once_settlement dead = {.request = &t.request, .outcome = ONCE_DEAD, .reason = ONCE_BYTES("no"), .message = &t.message};
+    const once_letter found = {.scope = f->scope, .kind = ONCE_ANSWER_DEAD, .message = {.body = ONCE_BYTES("{"), .sent_ms = ONCE_NO_TIME}};
+    bool applied, fresh;
+    assert_ok(f, f->store->ops->settle(f->store, &dead, 1, &applied, &f->err));
+    assert_ok(f, f->store->ops->bury(f->store, &found, 1, &fresh, &f->err));
+    assert_true(applied && fresh);
+    assert_int_equal(list_letters(f, letters, 3), 3);
+    assert_bytes(letters[0].key, "k");
+    assert_bytes(letters[1].key, "dies");
+    for (int i = 0; i < 3; i++) {
+        assert_true(letters[i].buried_ms == TEST_EPOCH_MS + 700);
+        assert_true(letters[i].seen_ms == TEST_EPOCH_MS + (i == 2 ? 700 : 0)); /* without an entry it was seen just now */
+    }
+    (void)first;
+}
+
 static void f26_accepting_other_content_replaces_what_had_no_effect(fixture *f)
 {
     const once_request first = tried(f, "k", ONCE_RETRY), other = ask_content(f, "k", 2);
@@ -526,6 +553,7 @@ static void f26_what_has_no_body_is_replaced_with_its_headers(fixture *f)
 #define KEEPS (ONCE_STORE_OWNS | ONCE_STORE_LIST)
 const conform_test conform_replace[] = {
     CONFORM_WITH(f26_a_claim_with_other_content_replaces_what_had_no_effect, KEEPS),
+    CONFORM_WITH(a_letter_says_when_its_message_was_seen, KEEPS),
     CONFORM_WITH(f26_accepting_other_content_replaces_what_had_no_effect, KEEPS),
     CONFORM_WITH(f26_once_replaced_other_content_is_a_conflict, KEEPS),
     CONFORM_WITH(f26_what_was_not_tried_or_may_have_happened_is_not_replaced, KEEPS),

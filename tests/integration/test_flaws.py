@@ -24,26 +24,23 @@ def check(p, edit):
     assert p.once("run", "--json", p.name).status == 1, "as it was it works"
 
 
-def test_f93_a_row_of_sqlite_that_cannot_be(tmp_path):
-    p = Pipeline(tmp_path, CONFIG, TABLE)
+def check_rows(p, table, update):
     waiting(p)
 
     def edit(column, value):
-        was = p.value(f"SELECT {column} FROM once_entry")
-        p.edit(f"UPDATE once_entry SET {column} = {value}")
+        was = p.value(f"SELECT {column} FROM {table}")
+        update(f"UPDATE {table} SET {column} = {value}")
         return was
 
     check(p, edit)
+
+
+def test_f93_a_row_of_sqlite_that_cannot_be(tmp_path):
+    p = Pipeline(tmp_path, CONFIG, TABLE)
+    check_rows(p, "once_entry", p.edit)
 
 
 def test_f93_a_row_of_postgres_that_cannot_be(tmp_path):
     need_postgres()
     p = PostgresPipeline(tmp_path, CONFIG, TABLE)
-    waiting(p)
-
-    def edit(column, value):
-        was = p.value(f"SELECT {column} FROM once_live")
-        p.execute(f"UPDATE once_live SET {column} = {value}")
-        return was
-
-    check(p, edit)
+    check_rows(p, "once_live", p.execute)

@@ -86,6 +86,22 @@ def test_f26_what_an_earlier_run_left_waiting_is_replaced(tmp_path, config, inbo
     check_letter(p)
 
 
+def test_f26_what_an_earlier_run_left_is_not_one_of_ours_that_waits(tmp_path):
+    """Whom it replaces was never counted by this run, although another one of this run waits at that moment."""
+    p = pipeline(tmp_path, EXEC)
+    leave_waiting(p, WRONG)
+    p.configure(EXEC, source="{path: in.ndjson, follow: true}")
+    p.append({"id": "b", "amount": -1})
+    with p.start() as running:
+        until(lambda: p.value("SELECT count(*) FROM once_entry WHERE state = 2 AND attempt = 1") == 2, what="both wait")
+        p.append(RIGHT)
+        until(lambda: p.value("SELECT count(*) FROM once_entry") == 1, what="the corrected one is done")
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert effects(p) == [5]
+    counts(ended.json, received=3, duplicates=1, resumed=1, done=1, waiting=1, dead=1, conflicts=1)
+
+
 def test_f26_what_waits_again_says_that_it_was_replaced(tmp_path):
     p = pipeline(tmp_path, EXEC)
     again = {"id": "a", "amount": -6}

@@ -1002,6 +1002,21 @@ static void f28_a_gap_that_stays_is_over_after_its_time(void **state)
     }
 }
 
+/* What takes the place of another one is remembered until it is too old by its own time, also when its sender's clock is ahead. */
+static void f71_what_replaces_is_remembered_by_its_own_time(void **state)
+{
+    (void)state;
+    once_entry e = absent();
+    claim(&e, NULL, request(mine), NOW, ONCE_ENTRY_CHANGED);
+    assert_true(settle(&e, NULL, request(mine), ONCE_RELEASE, NOW, ONCE_ENTRY_CHANGED));
+    once_request other = request(yours);
+    other.fingerprint = print_b;
+    other.sent_ms = NOW + 5000;
+    const once_decision d = claim(&e, NULL, other, NOW + 1, ONCE_ENTRY_CHANGED | ONCE_REPLACED);
+    assert_true(d.replaced && d.answer == ONCE_ANSWER_RUN);
+    assert_true(e.expires_ms == NOW + 5000 + REMEMBER);
+}
+
 /* Once for each time that versions are given up, as far as anybody settles: with the first settlement, or after a claim that got lost. */
 static void f28_versions_that_are_given_up_are_counted(void **state)
 {
@@ -1019,6 +1034,10 @@ static void f28_versions_that_are_given_up_are_counted(void **state)
     assert_int_equal(d.given_up, 4);
     once_entry orphan = e;
     d = take(&orphan, &lane, mine, NOW + LEASE, ONCE_ENTRY_CHANGED);
+    assert_true(d.orphan && d.gap_over);
+    assert_int_equal(d.given_up, 4);
+    orphan = e; /* and a delivery finds it */
+    d = claim(&orphan, &lane, lane_request(mine, 9, 0), NOW + LEASE, ONCE_ENTRY_CHANGED);
     assert_true(d.orphan && d.gap_over);
     assert_int_equal(d.given_up, 4);
     assert_true(settle(&e, &lane, lane_request(yours, 9, 0), ONCE_RETRY, NOW, ONCE_ENTRY_CHANGED | ONCE_LANE_FREED));
@@ -2162,7 +2181,7 @@ int main(void)
         cmocka_unit_test(superseded_while_waiting_is_stale),
         cmocka_unit_test(a_gap_that_was_waited_for_is_not_kept_by_what_has_ended),
         cmocka_unit_test(whoever_claims_says_whether_it_is_held),
-        cmocka_unit_test(f28_versions_that_are_given_up_are_counted),
+        cmocka_unit_test(f28_versions_that_are_given_up_are_counted), cmocka_unit_test(f71_what_replaces_is_remembered_by_its_own_time),
         cmocka_unit_test(f28_time_without_a_run_does_not_count),
         cmocka_unit_test(f28_one_wait_for_all_of_a_lane),
         cmocka_unit_test(f28_a_replayed_one_does_not_wait_again),

@@ -16,6 +16,7 @@
 #include "once/handle.h"
 #include "redisserver.h"
 #include "store/store.h"
+#include "store/worker.h"
 #include "testlocale.h"
 
 #ifdef ONCE_WITH_REDIS
@@ -568,6 +569,33 @@ static void f53_a_server_that_is_killed_has_everything(void **state)
     assert_int_equal(entry.scope.consumer.len, 1); /* names are written to the new server again */
     once_taken taken[2];
     assert_int_equal(take(f, f->b, 2, taken), 1);
+}
+
+static int renew(fixture *f, once_worker *worker)
+{
+    begin(f, f->a);
+    int rc = once_worker_renew(worker, f->a, &f->err);
+    if (rc == ONCE_OK) rc = f->a->ops->commit(f->a, &f->err);
+    else f->a->ops->rollback(f->a);
+    if (rc == ONCE_OK) once_worker_kept(worker);
+    return rc;
+}
+
+/* Behind a new connection may be another server: the number is compared there, too, and not only by the first renewal of all. */
+static void f89_a_worker_is_looked_for_behind_each_new_connection(void **state)
+{
+    fixture *f = begun(state);
+    once_worker worker;
+    bool died = false;
+    once_worker_init(&worker, f->a, ONCE_BYTES("c"), 11, 0);
+    assert_ok(f, once_worker_begin(&worker, f->a, &died, &f->err));
+    assert_ok(f, renew(f, &worker));
+    assert_ok(f, renew(f, &worker));
+    assert_ok(f, f->b->ops->fact_set(f->b, worker.name, (once_bytes){0}, &f->err));
+    redis_server_crash(&server);
+    int rc = renew(f, &worker);
+    for (int i = 0; i < 20 && once_status_class(rc) == ONCE_CLASS_RETRY; i++) rc = renew(f, &worker); /* the old connection is found to be gone */
+    assert_int_equal(rc, ONCE_E_FORGOTTEN);
 }
 
 static void f06_a_transaction_over_a_restart_is_not_assumed(void **state)
@@ -1387,6 +1415,7 @@ int main(void)
         WITH(f58_format_1_refuses_a_lane_with_a_record),
         WITH(f58_a_lane_of_format_1_is_read),
         WITH(f47_a_store_that_was_emptied),
+        WITH(f89_a_worker_is_looked_for_behind_each_new_connection),
         WITH(f47_settings_that_change_are_noticed_by_the_next_commit),
         WITH(f47_forgotten_commits_are_noticed),
         WITH(f47_no_answer_before_the_replicas_have_it),

@@ -7,12 +7,6 @@
 
 #include "postgres.h"
 
-#ifdef ONCE_WITH_POSTGRES
-
-#include "store/postgres_store.h"
-
-static int64_t passed(const once_env *env) { return TEST_EPOCH_MS + once_env_boot_ms(env) - TEST_BOOT_MS; }
-
 static void make(const char *name, char *url, size_t size)
 {
     if (!test_pooler_make(name, url, size)) abort();
@@ -20,25 +14,15 @@ static void make(const char *name, char *url, size_t size)
 
 int main(void)
 {
-    const char *why = "no PgBouncer could be started; tools/setup check installs one";
     char url[300];
+#ifndef ONCE_WITH_POSTGRES
+    return test_postgres_missing("built without libpq");
+#endif
     if (!test_pooler_make("once_pooler_probe", url, sizeof url)) {
-        printf("1..1\nnot ok 1 - conform: %s\n", why);
+        printf("1..1\nnot ok 1 - conform: no PgBouncer could be started; tools/setup check installs one\n");
         return 1;
     }
     test_postgres_unmake("once_pooler_probe");
-    once__pg_test_clock = passed;
+    test_postgres_set_clock();
     return conform_run(&(conform_driver){"pooler", "postgres:", make, test_postgres_unmake});
 }
-
-#else
-
-int main(void)
-{
-    const char *why;
-    test_postgres_url(&why);
-    printf("1..1\nok 1 - conform # SKIP %s\n", why);
-    return 0;
-}
-
-#endif

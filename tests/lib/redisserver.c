@@ -20,6 +20,12 @@ static void give_up(const char *what)
     exit(1);
 }
 
+int redis_is_missing(void)
+{
+    printf("1..1\nok 1 - redis # SKIP built without hiredis\n");
+    return 0;
+}
+
 static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); }
 
 static bool installed(void)

@@ -13,6 +13,8 @@ typedef struct redis_server {
 /* False: there is no redis-server on this machine, or the build has no redis store. Anything else that fails ends the program. */
 bool redis_server_start(redis_server *server);
 void redis_server_stop(redis_server *server); /* and its folder is gone */
+/* What a test program without a redis store says; its exit status. */
+int redis_is_missing(void);
 /* SIGKILL, and the same data served again. */
 void redis_server_crash(redis_server *server);
 

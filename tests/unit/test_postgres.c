@@ -146,7 +146,6 @@ static void a_finished_entry_comes_back_from_its_detail(void **state)
 
 static test_env world;
 static char url[400], schema[40];
-static int64_t passed(const once_env *env) { return TEST_EPOCH_MS + once_env_boot_ms(env) - TEST_BOOT_MS; }
 
 static int with_schema(void **state)
 {
@@ -154,7 +153,7 @@ static int with_schema(void **state)
     if (!test_postgres_url(&why)) return 0;
     (void)state;
     test_env_init(&world, 7);
-    once__pg_test_clock = passed;
+    test_postgres_set_clock();
     snprintf(schema, sizeof schema, "once_unit_%d", (int)getpid());
     test_postgres_make(schema, url, sizeof url);
     return 0;

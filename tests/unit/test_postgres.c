@@ -45,7 +45,7 @@ static void f78_words_of_others_are_refused(void **state)
         "COMMIT", "  rollback", "/* a /* nested */ comment */ END", "-- x\nBEGIN", "Set x = 1", "reset all", "SAVEPOINT a", "release a", "abort",
         "PREPARE TRANSACTION 'x'", "COPY t FROM STDIN", "vacuum t", "DELETE FROM once_entry", "SELECT * FROM a JOIN ONCE_meta ON true",
         "DELETE FROM public.\"once_live\"", "UPDATE t SET a = 1; COMMIT", "", " ; ", "-- nothing", "SELECT 1; SELECT 2", "DISCARD ALL",
-        "DELETE FROM U&\"\\006fnce_entry\"", "SELECT set_config('role', 'x', false)", "SELECT pg_catalog.\"set_config\"('a.b', 'c', true)", "\xef\xbb\xbf" "COMMIT",
+        "DELETE FROM U&\"\\006fnce_entry\"", "SELECT set_config('role', 'x', false)", "SELECT pg_catalog.\"set_config\"('a.b', 'c', true)", "\xef\xbb\xbf\x43OMMIT",
     };
     static const char *const good[] = {
         "INSERT INTO t VALUES (?1, 'COMMIT; once_entry')", "SELECT \"a;b\", 'it''s; ', E'\\'; COMMIT', $$; COMMIT $$, $x$ ; once_meta $x$ FROM t",

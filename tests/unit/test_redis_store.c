@@ -20,6 +20,8 @@
 #include "testlocale.h"
 
 #ifdef ONCE_WITH_REDIS
+#include <hiredis/hiredis.h>
+
 #include "store/redis/redis.h"
 #include "store/redis/url.h"
 
@@ -441,7 +443,7 @@ static void make_old_member(fixture *f, const once_request *r)
 {
     once_redis *raw = (once_redis *)f->b;
     once__redis_pipe_clear(&raw->pipe);
-    once__redis_command(&raw->pipe, 4);
+    once__redis_command(&raw->pipe, ONCE_REPLY_ANY, 4);
     once__redis_text(&raw->pipe, "ZRANGE");
     once__redis_put_id_key(raw, "o", r->lane.id);
     once__redis_number(&raw->pipe, 0);
@@ -460,11 +462,11 @@ static void make_old_member(fixture *f, const once_request *r)
     memcpy(old, member, 8);
     memcpy(old + 8, id, 16);
     once__redis_pipe_clear(&raw->pipe);
-    once__redis_command(&raw->pipe, 3);
+    once__redis_command(&raw->pipe, ONCE_REPLY_ANY, 3);
     once__redis_text(&raw->pipe, "ZREM");
     once__redis_put_id_key(raw, "o", r->lane.id);
     once__redis_arg(&raw->pipe, member, sizeof member);
-    once__redis_command(&raw->pipe, 4);
+    once__redis_command(&raw->pipe, ONCE_REPLY_ANY, 4);
     once__redis_text(&raw->pipe, "ZADD");
     once__redis_put_id_key(raw, "o", r->lane.id);
     once__redis_text(&raw->pipe, "0");
@@ -506,7 +508,7 @@ static void f58_f86_members_of_an_older_once_go_first(void **state)
         }
         once_redis *raw = (once_redis *)f->b;
         once__redis_pipe_clear(&raw->pipe);
-        once__redis_command(&raw->pipe, 2);
+        once__redis_command(&raw->pipe, ONCE_REPLY_ANY, 2);
         once__redis_text(&raw->pipe, "ZCARD");
         once__redis_put_id_key(raw, "o", r[0].lane.id);
         assert_ok(f, once__redis_ask(raw, &f->err));
@@ -619,7 +621,7 @@ static void run_command(fixture *f, const char *words)
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
     assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
-    once__redis_words(&pipe, words);
+    once__redis_words(&pipe, ONCE_REPLY_ANY, words);
     assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
     once__redis_pipe_release(&pipe);
     once__redis_link_close(link);
@@ -669,14 +671,14 @@ static void make_format_1(fixture *f)
 {
     once_redis *r = (once_redis *)f->a;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 6);
+    once__redis_command(&r->pipe, ONCE_REPLY_ANY, 6);
     once__redis_text(&r->pipe, "HSET");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, "format");
     once__redis_text(&r->pipe, "1");
     once__redis_text(&r->pipe, "secret");
     once__redis_arg(&r->pipe, &f->a->secret, sizeof f->a->secret);
-    once__redis_command(&r->pipe, 3);
+    once__redis_command(&r->pipe, ONCE_REPLY_ANY, 3);
     once__redis_text(&r->pipe, "HDEL");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, "key_secret");
@@ -688,7 +690,7 @@ static bool format_1_may_commit(fixture *f)
 {
     once_redis *r = (once_redis *)f->a;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 5);
+    once__redis_command(&r->pipe, ONCE_REPLY_ANY, 5);
     once__redis_text(&r->pipe, "EVAL");
     once__redis_text(&r->pipe, "if redis.call('HGET', KEYS[1], 'secret') ~= ARGV[1] then return 2 end return 3");
     once__redis_text(&r->pipe, "1");
@@ -702,12 +704,12 @@ static long field_of_head(fixture *f, const char *field, char *out, size_t size)
 {
     once_redis *r = (once_redis *)f->a;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 3);
+    once__redis_command(&r->pipe, ONCE_REPLY_ANY, 3);
     once__redis_text(&r->pipe, "HGET");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, field);
     assert_ok(f, once__redis_ask(r, &f->err));
-    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
+    const once_bytes value = once__reply_bytes(r->pipe.replies[0]);
     snprintf(out, size, "%.*s", (int)value.len, value.len ? value.data : "");
     return (long)value.len;
 }
@@ -766,11 +768,11 @@ static once_bytes stored_lane(fixture *f, once_hash id)
     once_redis *r = (once_redis *)f->a;
     once_bytes value;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 2);
+    once__redis_command(&r->pipe, ONCE_REPLY_ANY, 2);
     once__redis_text(&r->pipe, "GET");
     once__redis_put_id_key(r, "l", id);
     assert_ok(f, once__redis_ask(r, &f->err));
-    assert_true(once_arena_copy(&f->arena, once__redis_bytes(r->pipe.replies[0]), &value));
+    assert_true(once_arena_copy(&f->arena, once__reply_bytes(r->pipe.replies[0]), &value));
     return value;
 }
 
@@ -814,7 +816,7 @@ static void f58_a_lane_of_format_1_is_read(void **state)
     assert_true(format_1_reads_lane(once_buf_bytes(&value), &n) && n == 0);
     once_redis *r = (once_redis *)f->a;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 3);
+    once__redis_command(&r->pipe, ONCE_REPLY_ANY, 3);
     once__redis_text(&r->pipe, "SET");
     once__redis_put_id_key(r, "l", old.lane.id);
     once__redis_arg(&r->pipe, value.data, value.len);
@@ -838,14 +840,14 @@ static void f58_format_1_is_brought_up_to_date(void **state)
     run_command(f, words);
     once_redis *old = (once_redis *)f->a;
     once__redis_pipe_clear(&old->pipe);
-    once__redis_command(&old->pipe, 4);
+    once__redis_command(&old->pipe, ONCE_REPLY_ANY, 4);
     once__redis_text(&old->pipe, "ZADD");
     once__redis_put_key(old, "iw", f->scope.consumer.data, f->scope.consumer.len);
     once__redis_text(&old->pipe, "5");
     unsigned char id[16];
     once__redis_id_write(r.id, id);
     once__redis_arg(&old->pipe, id, sizeof id);
-    once__redis_command(&old->pipe, 2);
+    once__redis_command(&old->pipe, ONCE_REPLY_ANY, 2);
     once__redis_text(&old->pipe, "PERSIST");
     once__redis_put_id_key(old, "e", r.id);
     assert_ok(f, once__redis_ask(old, &f->err));
@@ -855,7 +857,7 @@ static void f58_format_1_is_brought_up_to_date(void **state)
     f->b = open_store(f->url);
     assert_int_equal(waiting_of(f), 1);
     once__redis_pipe_clear(&old->pipe);
-    once__redis_command(&old->pipe, 2);
+    once__redis_command(&old->pipe, ONCE_REPLY_ANY, 2);
     once__redis_text(&old->pipe, "PTTL");
     once__redis_put_id_key(old, "e", r.id);
     assert_ok(f, once__redis_ask(old, &f->err));
@@ -987,7 +989,7 @@ static void f55_damaged_values_are_not_read_as_absent(void **state)
     const uint64_t words[2] = {__builtin_bswap64(r.id.a), __builtin_bswap64(r.id.b)};
     const int len = snprintf(key, sizeof key, "{%s}e", url.name);
     memcpy(key + len, words, 16);
-    once__redis_command(&pipe, 3);
+    once__redis_command(&pipe, ONCE_REPLY_ANY, 3);
     once__redis_text(&pipe, "APPEND");
     once__redis_arg(&pipe, key, (size_t)len + 16);
     once__redis_text(&pipe, "x");
@@ -1051,7 +1053,7 @@ static unsigned long long number_in(fixture *f, const char *words, const char *w
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
     assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
-    once__redis_words(&pipe, words);
+    once__redis_words(&pipe, ONCE_REPLY_ANY, words);
     assert_ok(f, once__redis_exchange(link, &pipe, NULL, &f->err));
     const redisReply *reply = pipe.replies[0];
     const char *at = what && reply->str ? strstr(reply->str, what) : NULL;
@@ -1271,7 +1273,7 @@ static void run_on_entry(fixture *f, once_hash id, const char *command, const ch
     assert_ok(f, once__redis_url_read(f->url + strlen("redis:"), false, &url, &f->err));
     assert_ok(f, once__redis_link_open(&url, once_env_real(), (once_redis_waiting){.timeout_ms = 1000}, &link, &f->err));
     once__redis_pipe_init(&pipe);
-    once__redis_command(&pipe, more ? 4 : 2);
+    once__redis_command(&pipe, ONCE_REPLY_ANY, more ? 4 : 2);
     once__redis_text(&pipe, command);
     once__redis_arg(&pipe, key, (size_t)len + 16);
     for (int i = 0; i < 2 && more; i++) once__redis_text(&pipe, more);
@@ -1320,6 +1322,28 @@ static void f90_an_entry_of_another_type_is_named(void **state)
     assert_non_null(strstr(f->err.text, "}e"));
     run_on_entry(f, r.id, "DEL", NULL);
     assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+}
+
+/* What is empty was there: it is no key that was never seen, whether or not somebody writes it. */
+static void f93_an_empty_value_is_damage(void **state)
+{
+    fixture *f = begun(state);
+    once_redis *raw = (once_redis *)f->b;
+    const once_request r = ask(f, "k", NULL), *requests = &r;
+    once_decision d;
+    once_entry entry;
+    assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+    once__redis_pipe_clear(&raw->pipe);
+    once__redis_command(&raw->pipe, ONCE_REPLY_DONE, 3);
+    once__redis_text(&raw->pipe, "SET");
+    once__redis_put_id_key(raw, "e", r.id);
+    once__redis_text(&raw->pipe, "");
+    assert_ok(f, once__redis_ask(raw, &f->err));
+    once__redis_pipe_clear(&raw->pipe);
+    assert_int_equal(f->b->ops->get(f->b, r.id, &entry, &f->arena, &f->err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(f->err.text, "}e"));
+    assert_int_equal(f->b->ops->claim(f->b, &requests, 1, &d, &f->arena, &f->err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(f->err.text, "}e"));
 }
 
 /* --- the URL --- */
@@ -1431,6 +1455,7 @@ int main(void)
         WITH(f97_times_are_read_whatever_the_locale),
         WITH(f90_a_key_of_another_type_is_named_and_nothing_is_written),
         WITH(f90_an_entry_of_another_type_is_named),
+        WITH(f93_an_empty_value_is_damage),
         WITH(f93_an_index_that_names_nothing_is_told),
         WITH(f93_a_lane_that_names_nothing_is_told),
         cmocka_unit_test(urls),

@@ -683,7 +683,7 @@ static void ask_promises(once_redis *r)
 {
     once_redis_pipe *pipe = &r->pipe;
     if (r->url.wait) {
-        once__redis_command(pipe, 3);
+        once__redis_command(pipe, ONCE_REPLY_COUNT, 3);
         once__redis_text(pipe, "WAIT");
         once__redis_number(pipe, r->url.wait);
         once__redis_number(pipe, r->wait_ms);
@@ -694,10 +694,10 @@ static void ask_promises(once_redis *r)
 static int read_promises(once_redis *r, redisReply *const *replies, uint64_t commits, once_error *err)
 {
     const once_bytes secret = {(const char *)&r->shelf.store.secret, sizeof r->shelf.store.secret}; /* the script compares it */
-    const long long have = r->url.wait ? (*replies++)->integer : 0;
-    int rc = once__redis_check_head(r, secret, commits, have >= (long long)r->url.wait, err);
-    if (rc == ONCE_OK && have < (long long)r->url.wait)
-        rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %lld of %u replicas of redis have the commit", have, r->url.wait);
+    const uint64_t have = r->url.wait ? once__reply_count(*replies++) : 0;
+    int rc = once__redis_check_head(r, secret, commits, have >= r->url.wait, err);
+    if (rc == ONCE_OK && have < r->url.wait)
+        rc = once_fail(err, ONCE_E_UNAVAILABLE, "only %llu of %u replicas of redis have the commit", (unsigned long long)have, r->url.wait);
     bool durable;
     return rc == ONCE_OK && r->durable ? once__redis_read_settings(r, replies, &durable, err) : rc;
 }
@@ -727,7 +727,7 @@ static void build(once_redis *r, bool whole)
     }
     once_redis_pipe *pipe = &r->pipe;
     once__redis_pipe_clear(pipe);
-    once__redis_command(pipe, 3 + n_keys + n_args);
+    once__redis_command(pipe, ONCE_REPLY_COMMIT, 3 + n_keys + n_args);
     once__redis_text(pipe, whole ? "EVAL" : "EVALSHA");
     once__redis_text(pipe, whole ? script : r->sha);
     once__redis_number(pipe, (int64_t)n_keys);
@@ -764,11 +764,11 @@ static int send(once_redis *r, once_error *err)
     }
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];
-    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 1) return once__redis_damaged_key(r, once__redis_bytes(reply->element[0]), err);
-    if (reply->type != REDIS_REPLY_INTEGER) return once__redis_damaged(r, "a reply", err);
-    if (reply->integer == 1) return once__redis_conflict(r, err);
-    if (reply->integer == 2) return once__redis_replaced(r, err);
-    rc = read_promises(r, r->pipe.replies + 1, (uint64_t)(reply->integer - 2), err);
+    if (once__reply_n(reply)) return once__redis_damaged_key(r, once__reply_at(reply, 0), err);
+    const uint64_t answer = once__reply_count(reply);
+    if (answer == 1) return once__redis_conflict(r, err);
+    if (answer == 2) return once__redis_replaced(r, err);
+    rc = read_promises(r, r->pipe.replies + 1, answer - 2, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < r->names.n; i++) r->names.at[i].written = true;
     return ONCE_OK;
@@ -778,14 +778,14 @@ static int send(once_redis *r, once_error *err)
 static int wait_for_what_was_read(once_redis *r, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 4);
     once__redis_text(&r->pipe, "HINCRBY"); /* a write behind what was read, so that there is something to wait for */
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, "commits");
     once__redis_text(&r->pipe, "1");
     ask_promises(r);
     const int rc = once__redis_ask(r, err);
-    return rc == ONCE_OK ? read_promises(r, r->pipe.replies + 1, (uint64_t)r->pipe.replies[0]->integer, err) : rc;
+    return rc == ONCE_OK ? read_promises(r, r->pipe.replies + 1, once__reply_count(r->pipe.replies[0]), err) : rc;
 }
 
 static bool anything_to_write(const once_redis *r)
@@ -840,13 +840,13 @@ void once__redis_commit_clear(once_redis *r)
 int once__redis_load_script(once_redis *r, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 3);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXT, 3);
     once__redis_text(&r->pipe, "SCRIPT");
     once__redis_text(&r->pipe, "LOAD");
     once__redis_text(&r->pipe, script);
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    const once_bytes sha = once__redis_bytes(r->pipe.replies[0]);
+    const once_bytes sha = once__reply_bytes(r->pipe.replies[0]);
     if (sha.len + 1 != sizeof r->sha) return once__redis_damaged(r, "a reply", err);
     memcpy(r->sha, sha.data, sha.len);
     return ONCE_OK;
@@ -875,14 +875,14 @@ static const char trial[] =
 int once__redis_try_commands(once_redis *r, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXT, 4);
     once__redis_text(&r->pipe, "EVAL");
     once__redis_text(&r->pipe, trial);
     once__redis_text(&r->pipe, "1");
     once__redis_put_key(r, "trial", NULL, 0);
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    const once_bytes refused = once__redis_bytes(r->pipe.replies[0]);
+    const once_bytes refused = once__reply_bytes(r->pipe.replies[0]);
     if (refused.len == 0) return ONCE_OK;
     return once_fail(err, ONCE_E_DENIED, "this user of redis may not use the command '%.*s' for keys that begin with '%s', and commits need it; say 'ACL SETUSER ... ~%s* +%.*s'",
                      (int)refused.len, refused.data, r->prefix, r->prefix, (int)refused.len, refused.data);

@@ -96,18 +96,18 @@ static void remove_member(once_redis_lane *lane, once_redis_member member)
 
 void once__redis_lane_ask(once_redis *r, once_hash id, size_t window)
 {
-    once__redis_command(&r->pipe, 2);
+    once__redis_command(&r->pipe, ONCE_REPLY_VALUE, 2);
     once__redis_text(&r->pipe, "GET");
     once__redis_put_id_key(r, "l", id);
-    once__redis_command(&r->pipe, 2);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 2);
     once__redis_text(&r->pipe, "ZCARD");
     once__redis_put_id_key(r, "o", id);
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
     once__redis_text(&r->pipe, "ZRANGE");
     once__redis_put_id_key(r, "o", id);
     once__redis_number(&r->pipe, 0);
     once__redis_number(&r->pipe, (int64_t)window - 1);
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
     once__redis_text(&r->pipe, "ZRANGE");
     once__redis_put_id_key(r, "o", id);
     once__redis_number(&r->pipe, -(int64_t)window);
@@ -128,8 +128,8 @@ static bool read_member(once_bytes bytes, once_redis_member *out)
 
 static int read_members(once_redis *r, once_redis_lane *lane, const redisReply *reply, once_error *err)
 {
-    for (size_t i = 0; i < reply->elements; i++) {
-        const once_bytes bytes = once__redis_bytes(reply->element[i]);
+    for (size_t i = 0; i < once__reply_n(reply); i++) {
+        const once_bytes bytes = once__reply_at(reply, i);
         once_redis_member member;
         if (!read_member(bytes, &member)) return once__redis_damaged_id(r, "o", lane->id, err);
         if (!add_member(r, lane, member)) return once__redis_nomem(err);
@@ -142,7 +142,7 @@ static int read_ends(once_redis *r, once_redis_lane *lane, size_t window, redisR
 {
     lane->n_known = lane->hole = lane->hidden = 0;
     lane->window = window;
-    const size_t all = (size_t)replies[1]->integer;
+    const size_t all = once__reply_count(replies[1]);
     int rc = read_members(r, lane, replies[2], err);
     const size_t front = lane->n_known;
     if (rc == ONCE_OK) rc = read_members(r, lane, replies[3], err);
@@ -167,7 +167,7 @@ int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply
     *place = (uint32_t)r->lanes.n;
     r->lane_map.n++;
 
-    const once_bytes value = once__redis_bytes(replies[0]);
+    const once_bytes value = once__reply_bytes(replies[0]);
     once_redis_lane_record record = {0};
     if (value.len) {
         if (!once_arena_copy(&r->arena, value, &lane->stored)) return once__redis_nomem(err);
@@ -186,12 +186,13 @@ int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply
 /* So many left at one end that we do not know who is first or last: a longer piece of both is read. */
 static int read_more(once_redis *r, once_redis_lane *lane, once_error *err)
 {
+    if (lane->window > UINT32_MAX) return once__redis_damaged_id(r, "o", lane->id, err); /* all were asked for, and some did not come */
     const size_t window = lane->window * 8;
     once__redis_pipe_clear(&r->pipe);
     once__redis_lane_ask(r, lane->id, window);
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    const once_bytes now = once__redis_bytes(r->pipe.replies[0]);
+    const once_bytes now = once__reply_bytes(r->pipe.replies[0]);
     if (now.len != lane->stored.len || (now.len && memcmp(now.data, lane->stored.data, now.len) != 0)) return once__redis_conflict(r, err);
     return read_ends(r, lane, window, r->pipe.replies, err);
 }
@@ -268,7 +269,7 @@ static int ask_last(once_redis *r, const once_redis_lane *lane, int64_t order, i
     memcpy(from + 1, &low, 8);
     memcpy(below + 1, &high, 8);
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 7);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 7);
     once__redis_text(&r->pipe, "ZREVRANGEBYLEX");
     once__redis_put_id_key(r, "o", lane->id);
     once__redis_arg(&r->pipe, below, sizeof below);
@@ -277,9 +278,9 @@ static int ask_last(once_redis *r, const once_redis_lane *lane, int64_t order, i
     once__redis_number(&r->pipe, 0);
     once__redis_number(&r->pipe, 1);
     const int rc = once__redis_ask(r, err);
-    if (rc != ONCE_OK || r->pipe.replies[0]->elements == 0) return rc;
+    if (rc != ONCE_OK || once__reply_n(r->pipe.replies[0]) == 0) return rc;
     once_redis_member last;
-    if (!read_member(once__redis_bytes(r->pipe.replies[0]->element[0]), &last)) return once__redis_damaged_id(r, "o", lane->id, err);
+    if (!read_member(once__reply_at(r->pipe.replies[0], 0), &last)) return once__redis_damaged_id(r, "o", lane->id, err);
     if (last.seen_ms > *seen_ms) *seen_ms = last.seen_ms;
     return ONCE_OK;
 }

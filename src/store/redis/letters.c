@@ -65,12 +65,12 @@ static int count_stored(once_redis *r, once_bytes number, const once_letter *aga
     memcpy(text, number.data, number.len);
     text[number.len] = 0;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 2);
+    once__redis_command(&r->pipe, ONCE_REPLY_VALUE, 2);
     once__redis_text(&r->pipe, "GET");
     once__redis_put_key(r, "L", text, strlen(text));
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
+    const once_bytes value = once__reply_bytes(r->pipe.replies[0]);
     if (!value.len) return once__redis_conflict(r, err); /* dropped meanwhile */
     if (!once__redis_read_letter(value, strtoull(text, NULL, 10), &kept, &unique)) return once__redis_damaged_letter(r, strtoull(text, NULL, 10), err);
     once__letter_again(&kept, again);
@@ -86,13 +86,13 @@ int once__redis_letter_put(once_shelf *shelf, const once_letter *letter, once_ha
     for (size_t i = 0; i < r->puts.n; i++)
         if (once_hash_equal(r->puts.at[i].unique, unique)) return count_pending(r, &r->puts.at[i], letter, err);
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 3);
+    once__redis_command(&r->pipe, ONCE_REPLY_VALUE, 3);
     once__redis_text(&r->pipe, "HGET");
     once__redis_put_key(r, "U", NULL, 0);
     once__redis_arg(&r->pipe, field, sizeof field);
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    const once_bytes number = once__redis_bytes(r->pipe.replies[0]);
+    const once_bytes number = once__reply_bytes(r->pipe.replies[0]);
     *fresh = number.len == 0 || was_dropped(r, unique);
     if (!*fresh) return once_hash_is_zero(letter->entry) ? count_stored(r, number, letter, unique, err) : ONCE_OK;
     once__redis_expect_field(r, 'U', field, sizeof field, number);
@@ -128,12 +128,12 @@ static int find_letter(once_redis *r, uint64_t id, once_letter *out, once_hash *
     once_bytes value = ahead ? ahead->value : (once_bytes){0};
     if (!ahead) {
         once__redis_pipe_clear(&r->pipe);
-        once__redis_command(&r->pipe, 2);
+        once__redis_command(&r->pipe, ONCE_REPLY_VALUE, 2);
         once__redis_text(&r->pipe, "GET");
         once__redis_put_key(r, "L", number, (size_t)len);
         const int rc = once__redis_ask(r, err);
         if (rc != ONCE_OK) return rc;
-        value = once__redis_bytes(r->pipe.replies[0]);
+        value = once__reply_bytes(r->pipe.replies[0]);
     }
     *found = value.len > 0;
     return !*found || once__redis_read_letter(value, id, out, unique) ? ONCE_OK : once__redis_damaged_letter(r, id, err);
@@ -185,7 +185,7 @@ static once_hash entry_of(const once_redis *r, const once_letter *letter)
 int once__redis_ask_letters(once_redis *r, const uint64_t *ids, size_t n, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, n + 1);
+    once__redis_command_for(&r->pipe, n, n + 1);
     once__redis_text(&r->pipe, "MGET");
     for (size_t i = 0; i < n; i++) {
         char number[24];
@@ -205,12 +205,11 @@ int once__redis_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, 
     if (n == 0) return ONCE_OK;
     const int rc = once__redis_ask_letters(r, ids, n, err);
     if (rc != ONCE_OK) return rc;
-    if (r->pipe.replies[0]->elements != n) return once__redis_damaged(r, "a reply", err);
     for (size_t i = 0; i < n; i++) {
         once_redis_ahead ahead = {.id = ids[i]};
         once_letter letter;
         once_hash unique;
-        const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[i]);
+        const once_bytes value = once__reply_at(r->pipe.replies[0], i);
         if (!ONCE_REDIS_ROOM(r->ahead) || (value.len && !once_arena_copy(&r->arena, value, &ahead.value))) return once__redis_nomem(err);
         r->ahead.at[r->ahead.n++] = ahead;
         if (value.len && once__redis_read_letter(ahead.value, ids[i], &letter, &unique)) entries[n_entries++] = entry_of(r, &letter);

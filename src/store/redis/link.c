@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <hiredis/hiredis.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -65,25 +66,37 @@ void once__redis_pipe_release(once_redis_pipe *pipe)
 {
     once__redis_pipe_clear(pipe);
     once_buf_release(&pipe->bytes);
-    free(pipe->starts);
+    free(pipe->asked);
     *pipe = (once_redis_pipe){0};
 }
 
-void once__redis_command(once_redis_pipe *pipe, size_t args)
+static void begin_command(once_redis_pipe *pipe, once_redis_asked asked, size_t args)
 {
     assert(!pipe->replies);
     if (pipe->n == pipe->capacity) {
         const size_t more = pipe->capacity ? pipe->capacity * 2 : 16;
-        size_t *grown = reallocarray(pipe->starts, more, sizeof *grown);
+        once_redis_asked *grown = reallocarray(pipe->asked, more, sizeof *grown);
         if (!grown) {
             pipe->failed = true;
             return;
         }
-        pipe->starts = grown;
+        pipe->asked = grown;
         pipe->capacity = more;
     }
-    pipe->starts[pipe->n++] = pipe->bytes.len;
+    asked.start = pipe->bytes.len;
+    pipe->asked[pipe->n++] = asked;
     once_buf_printf(&pipe->bytes, "*%zu\r\n", args);
+}
+
+void once__redis_command(once_redis_pipe *pipe, once_reply_kind reply, size_t args)
+{
+    assert(reply != ONCE_REPLY_VALUES);
+    begin_command(pipe, (once_redis_asked){.kind = reply}, args);
+}
+
+void once__redis_command_for(once_redis_pipe *pipe, size_t values, size_t args)
+{
+    begin_command(pipe, (once_redis_asked){.kind = ONCE_REPLY_VALUES, .n = values}, args);
 }
 
 void once__redis_encode(once_buf *to, const void *data, size_t len)
@@ -119,11 +132,11 @@ void once__redis_number(once_redis_pipe *pipe, int64_t number)
     once__redis_arg(pipe, text, (size_t)len);
 }
 
-void once__redis_words(once_redis_pipe *pipe, const char *words)
+void once__redis_words(once_redis_pipe *pipe, once_reply_kind reply, const char *words)
 {
     size_t n = 1;
     for (const char *c = words; *c; c++) n += *c == ' ';
-    once__redis_command(pipe, n);
+    once__redis_command(pipe, reply, n);
     while (n--) {
         const size_t len = strcspn(words, " ");
         once__redis_arg(pipe, words, len);
@@ -270,13 +283,14 @@ static int talk(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
 static bool says(const redisReply *reply, const char *word)
 {
     const size_t len = strlen(word);
-    return reply->type == REDIS_REPLY_ERROR && reply->len > len && memcmp(reply->str, word, len) == 0 && (reply->str[len] == ' ' || reply->str[len] == ':');
+    const char *text = once__reply_error(reply);
+    return text && strncmp(text, word, len) == 0 && (text[len] == ' ' || text[len] == ':');
 }
 
 /* The argument of a command that stands in the pipe; empty: there is none. */
 static once_bytes argument(const once_redis_pipe *pipe, size_t command, size_t number)
 {
-    const char *at = pipe->bytes.data + pipe->starts[command], *end = pipe->bytes.data + pipe->bytes.len;
+    const char *at = pipe->bytes.data + pipe->asked[command].start, *end = pipe->bytes.data + pipe->bytes.len;
     at = memchr(at, '\n', (size_t)(end - at));
     for (size_t i = 0; at && ++at < end && *at == '$'; i++) {
         const size_t len = strtoul(at + 1, NULL, 10);
@@ -288,11 +302,55 @@ static once_bytes argument(const once_redis_pipe *pipe, size_t command, size_t n
     return (once_bytes){0};
 }
 
+/* --- what is no answer --- */
+
+/* Whatever else is on that connection is not what we take it for, either. */
+static int wrong_reply(once_redis_link *link, once_bytes command, const redisReply *reply, once_error *err)
+{
+    char words[ONCE_REPLY_WORDS];
+    const int rc = once_fail(err, ONCE_E_CORRUPT, "redis at '%s:%u' answers '%.*s' with %s, which is no answer to it: something between here and there changes"
+                             " replies, or that is no redis", link->at.host, link->at.port, (int)(command.len < 20 ? command.len : 20), command.data,
+                             once__reply_words(reply, words));
+    hang_up(link);
+    return rc;
+}
+
+static bool is_command(once_bytes name, const char *text) { return name.len == strlen(text) && memcmp(name.data, text, name.len) == 0; }
+
+/* The key of a command, or of the values that it asks for. */
+static once_bytes key_of(const once_redis_pipe *pipe, size_t command, size_t value)
+{
+    const once_bytes name = argument(pipe, command, 0);
+    return argument(pipe, command, is_command(name, "MGET") ? 1 + value : is_command(name, "EVAL") ? 3 + value : 1);
+}
+
+static int not_ours(const once_redis_link *link, once_bytes key, once_error *err)
+{
+    char text[ONCE_REDIS_QUOTED];
+    return once_fail(err, ONCE_E_CORRUPT, "the key \"%s\" in redis at '%s:%u' is not what once writes there: somebody else wrote it, or it is damaged",
+                     once__redis_quote(key, text), link->at.host, link->at.port);
+}
+
+/* Each must be what its command said. An error is none here: one that matters was found before. */
+static int look_at_replies(once_redis_link *link, const once_redis_pipe *pipe, once_error *err)
+{
+    for (size_t i = 0; i < pipe->n; i++) {
+        const redisReply *reply = pipe->replies[i];
+        if (!once__reply_error(reply) && !once__reply_is(reply, pipe->asked[i].kind, pipe->asked[i].n))
+            return wrong_reply(link, argument(pipe, i, 0), reply, err);
+        size_t which;
+        if (once__reply_has_empty(reply, pipe->asked[i].kind, &which)) return not_ours(link, key_of(pipe, i, which), err);
+    }
+    return ONCE_OK;
+}
+
+/* --- moving --- */
+
 /* Behind a commit: about the node that it was made on. */
 static bool is_about_the_node(const once_redis_pipe *pipe, size_t command)
 {
     const once_bytes name = argument(pipe, command, 0);
-    return (name.len == 4 && memcmp(name.data, "WAIT", 4) == 0) || (name.len == 6 && memcmp(name.data, "CONFIG", 6) == 0);
+    return is_command(name, "WAIT") || is_command(name, "CONFIG");
 }
 
 /* While a slot moves each key is here or there: those commands that were sent there, with what they promise, and no others. */
@@ -302,7 +360,7 @@ static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error 
     int rc = ONCE_OK;
     bool there = false;
     for (size_t i = 0; i < pipe->n && rc == ONCE_OK; i++) {
-        const size_t from = pipe->starts[i], to = i + 1 < pipe->n ? pipe->starts[i + 1] : pipe->bytes.len;
+        const size_t from = pipe->asked[i].start, to = i + 1 < pipe->n ? pipe->asked[i + 1].start : pipe->bytes.len;
         const bool asked = says(pipe->replies[i], "ASK");
         if (!asked && !(there && is_about_the_node(pipe, i))) continue;
         there = true;
@@ -311,7 +369,10 @@ static int talk_asking(once_redis_link *link, once_redis_pipe *pipe, once_error 
         if (rc == ONCE_OK) rc = send_all(link, (once_bytes){pipe->bytes.data + from, to - from}, err);
         if (rc == ONCE_OK) rc = receive(link, &fine, err);
         if (rc == ONCE_OK) rc = receive(link, &reply, err);
+        const bool strange = rc == ONCE_OK && !once__reply_error(fine) && !once__reply_is(fine, ONCE_REPLY_DONE, 0); /* refused: so is the command */
+        if (strange) rc = wrong_reply(link, (once_bytes){"ASKING", 6}, fine, err);
         if (fine) freeReplyObject(fine);
+        if (rc != ONCE_OK && reply) freeReplyObject(reply);
         if (rc != ONCE_OK) break;
         freeReplyObject(pipe->replies[i]);
         pipe->replies[i] = reply;
@@ -347,7 +408,7 @@ static void ask_another_node(once_redis_link *link)
 
 /* Nothing of it has happened: our slot moves, and some of the keys are here and some there, or are new; soon all are there. A script that
  * says so has only looked: whatever it may write is one of its keys, and was here when it began. */
-static bool is_moving(const redisReply *reply) { return says(reply, "TRYAGAIN") || strstr(reply->str, "non local key"); }
+static bool is_moving(const redisReply *reply) { return says(reply, "TRYAGAIN") || strstr(once__reply_error(reply), "non local key"); }
 
 const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED])
 {
@@ -364,35 +425,35 @@ const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED])
 /* Somebody else's: the command's key has another type. */
 static int wrong_type(const once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply, once_error *err)
 {
-    char text[ONCE_REDIS_QUOTED] = "";
+    once_bytes key = {0};
     for (size_t i = 0; pipe && i < pipe->n; i++)
-        if (pipe->replies[i] == reply) once__redis_quote(argument(pipe, i, 1), text);
-    return once_fail(err, ONCE_E_CORRUPT, "the key \"%s\" in redis at '%s:%u' is not what once writes there: somebody else wrote it, or it is damaged", text,
-                     link->at.host, link->at.port);
+        if (pipe->replies[i] == reply) key = argument(pipe, i, 1);
+    return not_ours(link, key, err);
 }
 
 static int refused_by(once_redis_link *link, const once_redis_pipe *pipe, const redisReply *reply, char refused[24], once_error *err)
 {
-    const size_t len = strcspn(reply->str, " ");
-    if (refused) (void)snprintf(refused, 24, "%.*s", (int)len, reply->str);
+    const char *text = once__reply_error(reply);
+    const size_t len = strcspn(text, " ");
+    if (refused) (void)snprintf(refused, 24, "%.*s", (int)len, text);
     if (says(reply, "WRONGTYPE")) return wrong_type(link, pipe, reply, err);
     int status = ONCE_E_SCHEMA; /* somebody must look: a command that is disabled, or not there */
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         if (!says(reply, refusals[i].word)) continue;
         status = refusals[i].status;
-        if (refusals[i].elsewhere) (void)lost(link, NULL, "using", reply->str);
+        if (refusals[i].elsewhere) (void)lost(link, NULL, "using", text);
     }
     if (is_moving(reply)) {
         link->silent = true;
         return once_fail(err, ONCE_E_UNAVAILABLE, "redis at '%s:%u' moves the keys of the store to another node of its cluster", link->at.host, link->at.port);
     }
-    return once_fail(err, status, "redis at '%s:%u' says: %.200s", link->at.host, link->at.port, reply->str);
+    return once_fail(err, status, "redis at '%s:%u' says: %.200s", link->at.host, link->at.port, text);
 }
 
 static const redisReply *first_error_of(const once_redis_pipe *pipe, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (pipe->replies[i]->type == REDIS_REPLY_ERROR) return pipe->replies[i];
+        if (once__reply_error(pipe->replies[i])) return pipe->replies[i];
     return NULL;
 }
 
@@ -400,28 +461,26 @@ static const redisReply *first_error(const once_redis_pipe *pipe) { return first
 
 /* --- the nodes of a cluster --- */
 
-static void add_node(once_redis_link *link, const redisReply *told)
+static void add_node(void *user, once_bytes host, int64_t port)
 {
-    if (told->type != REDIS_REPLY_ARRAY || told->elements < 2 || told->element[1]->type != REDIS_REPLY_INTEGER || link->n_nodes == NODES_MAX) return;
-    const redisReply *host = told->element[0];
-    const bool named = host->type == REDIS_REPLY_STRING && host->len > 0 && host->len < ONCE_REDIS_HOST;
-    const long long port = told->element[1]->integer;
+    once_redis_link *link = user;
+    const bool named = host.len > 0 && host.len < ONCE_REDIS_HOST;
     once_redis_node node = {.port = (unsigned)port};
-    (void)snprintf(node.host, sizeof node.host, "%s", named ? host->str : link->at.host); /* unnamed: the one that tells */
-    if (port <= 0 || port > 65535 || strcmp(node.host, "?") == 0) return;
+    if (named) (void)snprintf(node.host, sizeof node.host, "%.*s", (int)host.len, host.data);
+    else (void)snprintf(node.host, sizeof node.host, "%s", link->at.host); /* unnamed: the one that tells */
+    if (link->n_nodes == NODES_MAX || port <= 0 || port > 65535 || strcmp(node.host, "?") == 0) return;
     for (size_t i = 0; i < link->n_nodes; i++)
         if (link->nodes[i].port == node.port && strcmp(link->nodes[i].host, node.host) == 0) return;
     link->nodes[link->n_nodes++] = node;
 }
 
-/* Ranges of slots, each with the nodes that have it, as CLUSTER SLOTS tells them. */
+/* Ranges of slots, each with the nodes that have it; an error: it is no node of a cluster, or we may not ask. */
 static void learn_nodes(once_redis_link *link, const redisReply *told)
 {
-    link->clustered = told->type == REDIS_REPLY_ARRAY && told->elements > 0;
-    if (!link->clustered) return;
+    const size_t before = link->n_nodes;
     link->n_nodes = link->url.n_nodes;
-    for (size_t i = 0; i < told->elements; i++)
-        for (size_t k = 2; told->element[i]->type == REDIS_REPLY_ARRAY && k < told->element[i]->elements; k++) add_node(link, told->element[i]->element[k]);
+    link->clustered = !once__reply_error(told) && once__reply_nodes(told, add_node, link) > 0;
+    if (!link->clustered) link->n_nodes = before;
 }
 
 /* --- connecting --- */
@@ -431,22 +490,23 @@ static int greet(once_redis_link *link, once_error *err)
     once_redis_pipe pipe;
     once__redis_pipe_init(&pipe);
     if (link->url.password[0] || link->url.user[0]) { /* a user may have none */
-        once__redis_command(&pipe, link->url.user[0] ? 3 : 2);
+        once__redis_command(&pipe, ONCE_REPLY_DONE, link->url.user[0] ? 3 : 2);
         once__redis_text(&pipe, "AUTH");
         if (link->url.user[0]) once__redis_text(&pipe, link->url.user);
         once__redis_text(&pipe, link->url.password);
     }
     if (link->url.db) {
-        once__redis_command(&pipe, 2);
+        once__redis_command(&pipe, ONCE_REPLY_DONE, 2);
         once__redis_text(&pipe, "SELECT");
         once__redis_number(&pipe, link->url.db);
     }
-    once__redis_words(&pipe, "PING");
-    once__redis_words(&pipe, "CLUSTER SLOTS"); /* there need not be one, nor need we be allowed to ask */
+    once__redis_words(&pipe, ONCE_REPLY_DONE, "PING");
+    once__redis_words(&pipe, ONCE_REPLY_SLOTS, "CLUSTER SLOTS"); /* there need not be one, nor need we be allowed to ask */
     int rc = talk(link, &pipe, err);
-    if (rc == ONCE_OK) learn_nodes(link, pipe.replies[pipe.n - 1]);
     const redisReply *error = rc == ONCE_OK ? first_error_of(&pipe, pipe.n - 1) : NULL;
     if (error) rc = refused_by(link, NULL, error, NULL, err);
+    if (rc == ONCE_OK) rc = look_at_replies(link, &pipe, err);
+    if (rc == ONCE_OK) learn_nodes(link, pipe.replies[pipe.n - 1]);
     if (rc != ONCE_OK && link->fd >= 0) (void)lost(link, NULL, "greeting", "refused");
     if (pipe.bytes.data) explicit_bzero(pipe.bytes.data, pipe.bytes.len); /* the password */
     once__redis_pipe_release(&pipe);
@@ -492,7 +552,7 @@ static int ensure(once_redis_link *link, once_error *err)
 /* "MOVED 3999 127.0.0.1:6381": where to go. */
 static bool read_node(const redisReply *reply, const char *before, char host[ONCE_REDIS_HOST], unsigned *port)
 {
-    const char *text = strchr(reply->str, ' ');
+    const char *text = strchr(once__reply_error(reply), ' ');
     text = text ? strchr(text + 1, ' ') : NULL;
     const char *colon = text ? strrchr(++text, ':') : NULL;
     if (!colon) return false;
@@ -566,7 +626,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
             if (!error) break;
         }
         if ((says(error, "CLUSTERDOWN") || says(error, "MASTERDOWN")) && (size_t)++down < link->n_nodes) { /* others may know more */
-            (void)lost(link, NULL, "using", error->str);
+            (void)lost(link, NULL, "using", once__reply_error(error));
             ask_another_node(link);
             rc = ensure(link, err);
             i--;
@@ -588,7 +648,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
         }
         rc = ensure(link, err);
     }
-    return rc;
+    return rc == ONCE_OK ? look_at_replies(link, pipe, err) : rc;
 }
 
 int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting, once_redis_link **out, once_error *err)

@@ -8,18 +8,24 @@
 #ifndef ONCE_STORE_REDIS_LINK_H
 #define ONCE_STORE_REDIS_LINK_H
 
-#include <hiredis/hiredis.h>
-
 #include "base/buf.h"
 #include "base/env.h"
+#include "store/redis/reply.h"
 #include "store/redis/tls.h"
+
+/* A command: where it begins, and what its reply must be. */
+typedef struct once_redis_asked {
+    size_t start;
+    size_t n; /* of values */
+    once_reply_kind kind;
+} once_redis_asked;
 
 /* Commands that will go out together. */
 typedef struct once_redis_pipe {
     once_buf bytes;
-    size_t *starts; /* where each command begins */
+    once_redis_asked *asked;
     size_t n, capacity;
-    redisReply **replies; /* after an exchange: n of them; none is an error */
+    redisReply **replies; /* after an exchange: n of them, each as its command said */
     bool failed;
     bool stays; /* it is not sent to another node that the first one names: MOVED is the answer, and the next pipe goes there */
 } once_redis_pipe;
@@ -28,11 +34,13 @@ void once__redis_pipe_init(once_redis_pipe *pipe);
 void once__redis_pipe_clear(once_redis_pipe *pipe);
 void once__redis_pipe_release(once_redis_pipe *pipe);
 
-void once__redis_command(once_redis_pipe *pipe, size_t args); /* so many arguments follow, the command's name included */
+/* What it must be answered with; so many arguments follow, the command's name included. */
+void once__redis_command(once_redis_pipe *pipe, once_reply_kind reply, size_t args);
+void once__redis_command_for(once_redis_pipe *pipe, size_t values, size_t args); /* ONCE_REPLY_VALUES of so many */
 void once__redis_arg(once_redis_pipe *pipe, const void *data, size_t len);
 void once__redis_text(once_redis_pipe *pipe, const char *text);
 void once__redis_number(once_redis_pipe *pipe, int64_t number);
-void once__redis_words(once_redis_pipe *pipe, const char *words); /* a whole command without odd characters */
+void once__redis_words(once_redis_pipe *pipe, once_reply_kind reply, const char *words); /* a whole command without odd characters */
 /* One argument, or several that were encoded before, in the form they have on the wire. */
 void once__redis_encode(once_buf *to, const void *data, size_t len);
 void once__redis_raw(once_redis_pipe *pipe, const once_buf *encoded);
@@ -43,7 +51,8 @@ int once__redis_link_open(const once_redis_url *url, const once_env *env, once_r
 void once__redis_link_close(once_redis_link *link); /* NULL is fine */
 
 /* Sends the pipe's commands and waits for all replies. An error reply makes the exchange fail with its meaning; `refused`
- * (may be NULL) then holds the server's first word, "NOSCRIPT". */
+ * (may be NULL) then holds the server's first word, "NOSCRIPT". So does a reply that is not what the command said: nobody can tell what else is
+ * wrong on that connection, so it ends. */
 int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refused[24], once_error *err);
 
 /* A key as redis-cli writes and reads it between quotes; a long one in part. */

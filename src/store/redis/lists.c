@@ -1,11 +1,9 @@
 /* What is asked about many entries: due ones, lists, counts. Outside of the verbs nothing here needs to be one moment. */
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "store/redis/redis.h"
 
 #include "base/banned.h"
@@ -26,7 +24,7 @@ static int damaged_list(once_redis *r, const char *kind, once_bytes consumer, on
 static void ask_range(once_redis *r, char index, once_bytes consumer, int64_t first, int64_t last)
 {
     const char kind[] = {'i', index, 0};
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
     once__redis_text(&r->pipe, "ZRANGE");
     once__redis_put_key(r, kind, consumer.data, consumer.len);
     once__redis_number(&r->pipe, first);
@@ -37,7 +35,7 @@ static void ask_range(once_redis *r, char index, once_bytes consumer, int64_t fi
 static int ask_values(once_redis *r, const once_hash *ids, size_t n, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, n + 1);
+    once__redis_command_for(&r->pipe, n, n + 1);
     once__redis_text(&r->pipe, "MGET");
     for (size_t i = 0; i < n; i++) once__redis_put_id_key(r, "e", ids[i]);
     return once__redis_ask(r, err);
@@ -51,20 +49,6 @@ typedef struct ranked {
     char index;
 } ranked;
 
-/* "1794763413433", "inf", or "9.2233720368547758e+18", which strtod would read as 9 in a locale with a decimal comma. */
-static double score_of(const redisReply *reply)
-{
-    const once_bytes text = once__redis_bytes(reply);
-    double score = 0;
-    size_t digits = 0;
-    for (; digits < text.len && text.data[digits] >= '0' && text.data[digits] <= '9'; digits++) score = score * 10 + (text.data[digits] - '0');
-    if (digits == text.len && digits > 0 && digits <= 15) return score;
-    once_json json = {0};
-    const bool finite = once_json_parse(&json, text, NULL, NULL) == ONCE_OK && once_json_double(once_json_root(&json), &score);
-    once_json_release(&json);
-    return finite ? score : INFINITY;
-}
-
 static int by_rank(const void *x, const void *y)
 {
     const ranked *a = x, *b = y;
@@ -75,7 +59,7 @@ static int by_rank(const void *x, const void *y)
 static void ask_due(once_redis *r, char index, once_bytes consumer, int64_t now_ms, size_t max)
 {
     const char kind[] = {'i', index, 0};
-    once__redis_command(&r->pipe, 8);
+    once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 8);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
     once__redis_put_key(r, kind, consumer.data, consumer.len);
     once__redis_text(&r->pipe, "-inf");
@@ -100,10 +84,11 @@ int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size
     size_t count = 0;
     for (size_t i = 0; i < 2; i++) {
         const redisReply *reply = r->pipe.replies[i];
-        for (size_t k = 0; k + 1 < reply->elements && count < 2 * max; k += 2) {
-            const once_bytes id = once__redis_bytes(reply->element[k]);
-            if (id.len != 16) return damaged_list(r, i ? "iC" : "iW", consumer, err);
-            all[count++] = (ranked){score_of(reply->element[k + 1]), once__redis_id_read(id.data), i ? ONCE_REDIS_CLAIMED : ONCE_REDIS_WAITING};
+        for (size_t k = 0; k < once__reply_n(reply) && count < 2 * max; k += 2) {
+            const once_bytes id = once__reply_at(reply, k);
+            double when;
+            if (id.len != 16 || !once__reply_read_score(once__reply_at(reply, k + 1), &when)) return damaged_list(r, i ? "iC" : "iW", consumer, err);
+            all[count++] = (ranked){when, once__redis_id_read(id.data), i ? ONCE_REDIS_CLAIMED : ONCE_REDIS_WAITING};
         }
     }
     if (count) qsort(all, count, sizeof *all, by_rank);
@@ -147,7 +132,7 @@ static int add_ids(once_redis *r, id_list *list, once_bytes some, once_error *er
 static int add_all(once_redis *r, id_list *list, const redisReply *reply, once_error *err)
 {
     int rc = ONCE_OK;
-    for (size_t i = 0; i < reply->elements && rc == ONCE_OK; i++) rc = add_ids(r, list, once__redis_bytes(reply->element[i]), err);
+    for (size_t i = 0; i < once__reply_n(reply) && rc == ONCE_OK; i++) rc = add_ids(r, list, once__reply_at(reply, i), err);
     return rc;
 }
 
@@ -155,24 +140,24 @@ static int add_all(once_redis *r, id_list *list, const redisReply *reply, once_e
 static int add_groups(once_redis *r, id_list *list, const redisReply *reply, int64_t from_ms, int64_t to_ms, once_error *err)
 {
     int rc = ONCE_OK;
-    for (size_t i = 0; i + 1 < reply->elements && rc == ONCE_OK; i += 2) {
-        const once_bytes group = once__redis_bytes(reply->element[i]);
+    for (size_t i = 0; i < once__reply_n(reply) && rc == ONCE_OK; i += 2) {
+        const once_bytes group = once__reply_at(reply, i);
         if (group.len != 16) return once__redis_damaged(r, "an index", err);
         const int64_t due_ms = once__redis_group_due(group.data);
-        if (due_ms >= from_ms && due_ms <= to_ms) rc = add_ids(r, list, once__redis_bytes(reply->element[i + 1]), err);
+        if (due_ms >= from_ms && due_ms <= to_ms) rc = add_ids(r, list, once__reply_at(reply, i + 1), err);
     }
     return rc;
 }
 
 static void ask_claims(once_redis *r, once_bytes consumer, int64_t from_ms, int64_t to_ms)
 {
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
     once__redis_put_key(r, "iC", consumer.data, consumer.len);
     once__redis_number(&r->pipe, from_ms);
     if (to_ms == ONCE_NEVER) once__redis_text(&r->pipe, "+inf");
     else once__redis_number(&r->pipe, to_ms);
-    once__redis_command(&r->pipe, 2);
+    once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 2);
     once__redis_text(&r->pipe, "HGETALL");
     once__redis_put_key(r, "g", consumer.data, consumer.len);
 }
@@ -238,7 +223,7 @@ int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_
         for (size_t k = 0; k < count && rc == ONCE_OK; k++) {
             once_entry entry;
             once_redis_finished names;
-            const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[k]);
+            const once_bytes value = once__reply_at(r->pipe.replies[0], k);
             if (!value.len || !once__redis_read_entry(value, ids[at + k], &entry, &names)) continue; /* gone meanwhile */
             if (entry.state != ONCE_STATE_CLAIMED || entry.token.a != token_a) continue;
             if (!ONCE_REDIS_ROOM(found)) rc = once__redis_nomem(err);
@@ -285,7 +270,7 @@ static int show(listing *list, const once_hash *ids, size_t n, once_error *err)
     once_bytes *values = once_arena_new(&arena, once_bytes, n);
     if (!values) rc = once__redis_nomem(err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-        const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[i]);
+        const once_bytes value = once__reply_at(r->pipe.replies[0], i);
         if (value.len && !once_arena_copy(&arena, value, &values[i])) rc = once__redis_nomem(err);
     }
     for (size_t i = 0; i < n && rc == ONCE_OK && !list->ended; i++) {
@@ -323,13 +308,13 @@ static void pattern_of(const once_redis *r, const char *kind, char out[2 * ONCE_
     memcpy(out + n + strlen(kind), "*", 2);
 }
 
-/* A page of the keys of a kind, as the second element of the pipe's first reply. */
-static int scan_keys(once_redis *r, const char *kind, char cursor[24], once_error *err)
+/* A page of the keys of a kind. */
+static int scan_keys(once_redis *r, const char *kind, char cursor[24], const redisReply **keys, once_error *err)
 {
     char pattern[2 * ONCE_REDIS_NAME + 40];
     pattern_of(r, kind, pattern);
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 6);
+    once__redis_command(&r->pipe, ONCE_REPLY_PAGE, 6);
     once__redis_text(&r->pipe, "SCAN");
     once__redis_text(&r->pipe, cursor);
     once__redis_text(&r->pipe, "MATCH");
@@ -338,21 +323,20 @@ static int scan_keys(once_redis *r, const char *kind, char cursor[24], once_erro
     once__redis_number(&r->pipe, PAGE);
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    const redisReply *reply = r->pipe.replies[0];
-    if (reply->elements != 2) return once__redis_damaged(r, "a reply", err);
-    (void)snprintf(cursor, 24, "%s", reply->element[0]->str);
+    once__reply_cursor(r->pipe.replies[0], cursor);
+    *keys = once__reply_keys(r->pipe.replies[0]);
     return ONCE_OK;
 }
 
 static int scan(once_redis *r, char cursor[24], once_hash *ids, size_t max, size_t *n, once_error *err)
 {
-    const int rc = scan_keys(r, "e", cursor, err);
+    const redisReply *keys;
+    const int rc = scan_keys(r, "e", cursor, &keys, err);
     if (rc != ONCE_OK) return rc;
-    const redisReply *reply = r->pipe.replies[0];
     const size_t prefix = strlen(r->prefix) + 1;
     *n = 0;
-    for (size_t i = 0; i < reply->element[1]->elements && *n < max; i++) {
-        const once_bytes key = once__redis_bytes(reply->element[1]->element[i]);
+    for (size_t i = 0; i < once__reply_n(keys) && *n < max; i++) {
+        const once_bytes key = once__reply_at(keys, i);
         if (key.len == prefix + 16) ids[(*n)++] = once__redis_id_read(key.data + prefix);
     }
     return ONCE_OK;
@@ -394,7 +378,7 @@ static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size
     char from[32];
     (void)snprintf(from, sizeof from, "(%llu", (unsigned long long)after);
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 7);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 7);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
     once__redis_put_key(r, "d", consumer.data, consumer.len);
     once__redis_text(&r->pipe, from);
@@ -405,10 +389,9 @@ static int next_letters(once_redis *r, once_bytes consumer, uint64_t after, size
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];
-    *n = reply->elements < max ? reply->elements : max;
+    *n = once__reply_n(reply) < max ? once__reply_n(reply) : max;
     for (size_t i = 0; i < *n; i++) {
-        ids[i] = strtoull(reply->element[i]->str, NULL, 10);
-        if (ids[i] <= after) return damaged_list(r, "d", consumer, err); /* a member that is not its score: it would come again and again */
+        if (!once__reply_read_number(once__reply_at(reply, i), &ids[i]) || ids[i] <= after) return damaged_list(r, "d", consumer, err); /* a member that is not its score: it would come again and again */
         after = ids[i];
     }
     return ONCE_OK;
@@ -424,7 +407,7 @@ static int show_letters(once_redis *r, const uint64_t *ids, size_t n, once_lette
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         once_letter letter;
         once_hash unique;
-        const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[i]);
+        const once_bytes value = once__reply_at(r->pipe.replies[0], i);
         *bytes += value.len;
         if (!value.len) continue; /* dropped meanwhile */
         if (!once__redis_read_letter(value, ids[i], &letter, &unique)) rc = once__redis_damaged_letter(r, ids[i], err);
@@ -480,16 +463,16 @@ int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit 
     size_t n = PAGE;
     for (int64_t at = 0; rc == ONCE_OK && n == PAGE; at += PAGE) {
         once__redis_pipe_clear(&r->pipe);
-        once__redis_command(&r->pipe, 4);
+        once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 4);
         once__redis_text(&r->pipe, "LRANGE");
         once__redis_put_key(r, "a", consumer.data, consumer.len);
         once__redis_number(&r->pipe, at);
         once__redis_number(&r->pipe, at + PAGE - 1);
         rc = once__redis_ask(r, err);
-        n = rc == ONCE_OK ? r->pipe.replies[0]->elements : 0;
+        n = rc == ONCE_OK ? once__reply_n(r->pipe.replies[0]) : 0;
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
             once_audit audit;
-            if (!once__redis_read_audit(once__redis_bytes(r->pipe.replies[0]->element[i]), &audit)) rc = damaged_list(r, "a", consumer, err);
+            if (!once__redis_read_audit(once__reply_at(r->pipe.replies[0], i), &audit)) rc = damaged_list(r, "a", consumer, err);
             else if (!visit(user, &audit)) return ONCE_OK;
         }
     }
@@ -500,7 +483,7 @@ int once__redis_audits(once_store *store, once_bytes consumer, once_audit_visit 
 
 static void ask_card(once_redis *r, const char *kind, once_bytes consumer)
 {
-    once__redis_command(&r->pipe, 2);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 2);
     once__redis_text(&r->pipe, "ZCARD");
     once__redis_put_key(r, kind, consumer.data, consumer.len);
 }
@@ -509,7 +492,7 @@ static void ask_count_above(once_redis *r, const char *kind, once_bytes consumer
 {
     char above[32];
     (void)snprintf(above, sizeof above, "(%lld", (long long)score);
-    once__redis_command(&r->pipe, 4);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 4);
     once__redis_text(&r->pipe, "ZCOUNT");
     once__redis_put_key(r, kind, consumer.data, consumer.len);
     once__redis_text(&r->pipe, above);
@@ -521,7 +504,7 @@ static void ask_first(once_redis *r, const char *kind, once_bytes consumer, int6
 {
     char above[32] = "-inf";
     if (above_ms != ONCE_NO_TIME) (void)snprintf(above, sizeof above, "(%lld", (long long)above_ms);
-    once__redis_command(&r->pipe, 8);
+    once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 8);
     once__redis_text(&r->pipe, "ZRANGEBYSCORE");
     once__redis_put_key(r, kind, consumer.data, consumer.len);
     once__redis_text(&r->pipe, above);
@@ -532,11 +515,14 @@ static void ask_first(once_redis *r, const char *kind, once_bytes consumer, int6
     once__redis_number(&r->pipe, 1);
 }
 
-static int64_t first_due(const redisReply *reply)
+/* Whichever is sooner: it, or the first one of the reply. */
+static int sooner(once_redis *r, const redisReply *reply, int64_t *due_ms, once_error *err)
 {
-    if (reply->elements < 2) return ONCE_NEVER;
-    const double due = score_of(reply->element[1]);
-    return isinf(due) || due >= 9.2e18 ? ONCE_NEVER : (int64_t)due;
+    double due;
+    if (once__reply_n(reply) == 0) return ONCE_OK;
+    if (!once__reply_read_score(once__reply_at(reply, 1), &due) || due < 0) return once__redis_damaged(r, "an index", err);
+    if (due < 9.2e18 && (int64_t)due < *due_ms) *due_ms = (int64_t)due;
+    return ONCE_OK;
 }
 
 /* A claim whose lease is over, if it is still there; stamp 0: whatever its stamp. */
@@ -565,7 +551,7 @@ static int count_lost(once_redis *r, const lost_list *list, once_stats *out, onc
         const size_t n = list->n - from < PAGE ? list->n - from : PAGE;
         once__redis_pipe_clear(&r->pipe);
         for (size_t i = from; i < from + n; i++) {
-            once__redis_command(&r->pipe, 4);
+            once__redis_command(&r->pipe, ONCE_REPLY_TEXT, 4);
             once__redis_text(&r->pipe, "GETRANGE");
             once__redis_put_id_key(r, "e", list->at[i].id);
             once__redis_number(&r->pipe, 0);
@@ -575,7 +561,7 @@ static int count_lost(once_redis *r, const lost_list *list, once_stats *out, onc
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
             once_redis_open_head head;
             const uint64_t stamp = list->at[from + i].stamp;
-            if (!once__redis_read_head(once__redis_bytes(r->pipe.replies[i]), &head) || head.state != ONCE_STATE_CLAIMED) continue;
+            if (!once__redis_read_head(once__reply_bytes(r->pipe.replies[i]), &head) || head.state != ONCE_STATE_CLAIMED) continue;
             if (stamp && head.stamp != stamp) continue; /* claimed anew, and in another group */
             if (head.hold) out->unknown++;
             else out->waiting++;
@@ -590,9 +576,10 @@ static int count_groups(once_redis *r, once_bytes consumer, const redisReply *gr
 {
     ONCE_REDIS_LIST(once_bytes) over = {0};
     int rc = ONCE_OK;
-    for (size_t i = 0; i + 1 < groups->elements && rc == ONCE_OK; i += 2) {
-        once_bytes group = once__redis_bytes(groups->element[i]);
-        if (group.len != 16) {
+    for (size_t i = 0; i < once__reply_n(groups) && rc == ONCE_OK; i += 2) {
+        once_bytes group = once__reply_at(groups, i);
+        double left;
+        if (group.len != 16 || !once__reply_read_score(once__reply_at(groups, i + 1), &left) || left < 0 || left > UINT32_MAX) {
             rc = once__redis_damaged(r, "an index", err);
             break;
         }
@@ -602,18 +589,18 @@ static int count_groups(once_redis *r, once_bytes consumer, const redisReply *gr
             else over.at[over.n++] = group;
             continue;
         }
-        out->claimed += strtoull(groups->element[i + 1]->str, NULL, 10);
+        out->claimed += (uint64_t)left;
         if (due_ms < *next_ms) *next_ms = due_ms;
     }
     if (rc == ONCE_OK && over.n) {
         once__redis_pipe_clear(&r->pipe);
-        once__redis_command(&r->pipe, over.n + 2);
+        once__redis_command_for(&r->pipe, over.n, over.n + 2);
         once__redis_text(&r->pipe, "HMGET");
         once__redis_put_key(r, "g", consumer.data, consumer.len);
         for (size_t i = 0; i < over.n; i++) once__redis_arg(&r->pipe, over.at[i].data, over.at[i].len);
         rc = once__redis_ask(r, err);
         for (size_t i = 0; i < over.n && rc == ONCE_OK; i++) {
-            const once_bytes ids = once__redis_bytes(r->pipe.replies[0]->element[i]);
+            const once_bytes ids = once__reply_at(r->pipe.replies[0], i);
             if (ids.len) rc = add_lost(r, lost, ids, once__redis_group_stamp(over.at[i].data), err);
         }
     }
@@ -636,7 +623,7 @@ int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, o
     ask_first(r, "iW", consumer, ONCE_NO_TIME);
     ask_first(r, "iC", consumer, now_ms);
     ask_due(r, ONCE_REDIS_CLAIMED, consumer, now_ms, INT32_MAX);
-    once__redis_command(&r->pipe, 5);
+    once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 5);
     once__redis_text(&r->pipe, "ZRANGE");
     once__redis_put_key(r, "c", consumer.data, consumer.len);
     once__redis_text(&r->pipe, "0");
@@ -646,18 +633,16 @@ int once__redis_stats(once_store *store, once_bytes consumer, once_stats *out, o
     if (rc != ONCE_OK) return rc;
     redisReply *const *reply = r->pipe.replies;
     *out = (once_stats){
-        .waiting = (uint64_t)(reply[0]->integer + reply[1]->integer),
-        .claimed = (uint64_t)reply[2]->integer,
-        .unknown = (uint64_t)reply[3]->integer,
-        .dead = (uint64_t)reply[4]->integer,
+        .waiting = once__reply_count(reply[0]) + once__reply_count(reply[1]),
+        .claimed = once__reply_count(reply[2]),
+        .unknown = once__reply_count(reply[3]),
+        .dead = once__reply_count(reply[4]),
         .wait_ms = ONCE_NEVER,
     };
     int64_t next_ms = ONCE_NEVER;
-    for (size_t i = 5; i < 7; i++)
-        if (first_due(reply[i]) < next_ms) next_ms = first_due(reply[i]);
+    for (size_t i = 5; i < 7 && rc == ONCE_OK; i++) rc = sooner(r, reply[i], &next_ms, err);
     lost_list lost = {0};
-    for (size_t i = 0; i + 1 < reply[7]->elements && rc == ONCE_OK; i += 2)
-        rc = add_lost(r, &lost, once__redis_bytes(reply[7]->element[i]), 0, err);
+    for (size_t i = 0; rc == ONCE_OK && i < once__reply_n(reply[7]); i += 2) rc = add_lost(r, &lost, once__reply_at(reply[7], i), 0, err);
     if (rc == ONCE_OK) rc = count_groups(r, consumer, reply[8], now_ms, out, &next_ms, &lost, err);
     if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > now_ms ? next_ms - now_ms : 0;
     if (rc == ONCE_OK) rc = count_lost(r, &lost, out, err);
@@ -708,7 +693,7 @@ static void trim(once_redis *r, once_bytes consumer, int64_t now_ms, size_t max)
     static const char script[] = "local over = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])\n"
                                  "if #over > 0 then redis.call('ZREM', KEYS[1], unpack(over)) end\n"
                                  "return #over\n";
-    once__redis_command(&r->pipe, 6);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 6);
     once__redis_text(&r->pipe, "EVAL");
     once__redis_text(&r->pipe, script);
     once__redis_text(&r->pipe, "1");
@@ -727,21 +712,21 @@ static int sweep_index(once_redis *r, size_t limit, once_sweep_result *out, once
     int rc = now_of(r, &now_ms, err);
     if (rc != ONCE_OK) return rc;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 2);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 2);
     once__redis_text(&r->pipe, "SMEMBERS");
     once__redis_put_key(r, "w", NULL, 0);
     rc = once__redis_ask(r, err);
-    const size_t n = rc == ONCE_OK ? r->pipe.replies[0]->elements : 0;
+    const size_t n = rc == ONCE_OK ? once__reply_n(r->pipe.replies[0]) : 0;
     once_bytes *consumers = once_arena_new(&arena, once_bytes, n + 1);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
-        if (!consumers || !once_arena_copy(&arena, once__redis_bytes(r->pipe.replies[0]->element[i]), &consumers[i])) rc = once__redis_nomem(err);
+        if (!consumers || !once_arena_copy(&arena, once__reply_at(r->pipe.replies[0], i), &consumers[i])) rc = once__redis_nomem(err);
     if (rc == ONCE_OK && n) {
         once__redis_pipe_clear(&r->pipe);
         for (size_t i = 0; i < n; i++) trim(r, consumers[i], now_ms, max);
         rc = once__redis_ask(r, err);
         for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-            out->dropped += (uint64_t)r->pipe.replies[i]->integer;
-            out->more |= (size_t)r->pipe.replies[i]->integer == max;
+            out->dropped += once__reply_count(r->pipe.replies[i]);
+            out->more |= once__reply_count(r->pipe.replies[i]) == max;
         }
     }
     once_arena_release(&arena);
@@ -800,9 +785,11 @@ int once__redis_upgrade(once_redis *r, once_error *err)
     char cursor[24] = "0";
     int rc = ONCE_OK;
     do {
-        rc = scan_keys(r, "iw", cursor, err);
-        for (size_t i = 0; rc == ONCE_OK && i < r->pipe.replies[0]->element[1]->elements; i++) {
-            once_bytes key = once__redis_bytes(r->pipe.replies[0]->element[1]->element[i]);
+        const redisReply *keys = NULL;
+        rc = scan_keys(r, "iw", cursor, &keys, err);
+        for (size_t i = 0; rc == ONCE_OK && i < once__reply_n(keys); i++) {
+            once_bytes key = once__reply_at(keys, i);
+            if (key.len < prefix) continue; /* not what was asked for, so nothing of ours */
             key = (once_bytes){key.data + prefix, key.len - prefix};
             if (!ONCE_REDIS_ROOM(consumers) || !once_arena_copy(&arena, key, &key)) rc = once__redis_nomem(err);
             else consumers.at[consumers.n++] = key;

@@ -217,7 +217,7 @@ static size_t want_names(once_redis *r, const once_redis_finished *names, uint64
 
 static void ask_names(once_redis *r, const uint64_t *wanted, size_t n)
 {
-    once__redis_command(&r->pipe, n + 2);
+    once__redis_command_for(&r->pipe, n, n + 2);
     once__redis_text(&r->pipe, "HMGET");
     once__redis_put_key(r, "n", NULL, 0);
     for (size_t i = 0; i < n; i++) once__redis_arg(&r->pipe, &wanted[i], sizeof wanted[i]);
@@ -225,8 +225,8 @@ static void ask_names(once_redis *r, const uint64_t *wanted, size_t n)
 
 static int read_names(once_redis *r, const uint64_t *wanted, size_t n, const redisReply *reply, once_error *err)
 {
-    for (size_t i = 0; i < n && i < reply->elements; i++) {
-        const once_bytes value = once__redis_bytes(reply->element[i]);
+    for (size_t i = 0; i < n; i++) {
+        const once_bytes value = once__reply_at(reply, i);
         if (value.len && !once__redis_name_add(r, wanted[i], value, true)) return once__redis_nomem(err);
     }
     return ONCE_OK;
@@ -297,7 +297,7 @@ static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_
     if (n + n_lanes + n_names == 0) return ONCE_OK;
     once__redis_pipe_clear(&r->pipe);
     if (n) {
-        once__redis_command(&r->pipe, n + 1);
+        once__redis_command_for(&r->pipe, n, n + 1);
         once__redis_text(&r->pipe, "MGET");
         for (size_t i = 0; i < n; i++) once__redis_put_id_key(r, "e", ids[i]);
     }
@@ -307,8 +307,7 @@ static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_
     if (rc != ONCE_OK) return rc;
     redisReply **reply = r->pipe.replies;
     if (n) {
-        if ((*reply)->elements != n) return once__redis_damaged(r, "a reply", err);
-        for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_slot(r, ids[i], once__redis_bytes((*reply)->element[i]), false, err);
+        for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = fill_slot(r, ids[i], once__reply_at(*reply, i), false, err);
         reply++;
     }
     if (n_names) {

@@ -21,7 +21,7 @@ static int ask_both(once_redis *r, once_bytes list, const char *command, once_by
 {
     static const char script[] = "return {redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2)), redis.call('GET', KEYS[2])}";
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, member.len ? 7 : 6);
+    once__redis_command_for(&r->pipe, 2, member.len ? 7 : 6);
     once__redis_text(&r->pipe, "EVAL");
     once__redis_text(&r->pipe, script);
     once__redis_text(&r->pipe, "2");
@@ -29,16 +29,13 @@ static int ask_both(once_redis *r, once_bytes list, const char *command, once_by
     once__redis_put_id_key(r, "e", id);
     once__redis_text(&r->pipe, command);
     if (member.len) once__redis_arg(&r->pipe, member.data, member.len);
-    const int rc = once__redis_ask(r, err);
-    if (rc != ONCE_OK) return rc;
-    const redisReply *reply = r->pipe.replies[0];
-    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 ? ONCE_OK : once__redis_damaged(r, "a reply", err);
+    return once__redis_ask(r, err);
 }
 
 static bool read_now(const once_redis *r, once_hash id, once_entry *out)
 {
     once_redis_finished names;
-    const once_bytes value = once__redis_bytes(r->pipe.replies[0]->element[1]);
+    const once_bytes value = once__reply_at(r->pipe.replies[0], 1);
     *out = (once_entry){.id = id};
     return value.len == 0 || once__redis_read_entry(value, id, out, &names);
 }
@@ -57,7 +54,7 @@ int once__redis_misplaced_in_index(once_redis *r, char index, once_bytes consume
     once__redis_id_write(id, member);
     const int rc = ask_both(r, list, "ZSCORE", (once_bytes){(const char *)member, sizeof member}, id, err);
     if (rc != ONCE_OK) return rc;
-    const bool listed = r->pipe.replies[0]->element[0]->type == REDIS_REPLY_STRING;
+    const bool listed = once__reply_at(r->pipe.replies[0], 0).len > 0;
     if (listed && (!read_now(r, id, &entry) || once__redis_index_of(&entry) != index)) return damaged(r, list, id, err);
     return ONCE_OK;
 }
@@ -69,7 +66,7 @@ int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, on
     once_bytes list = {key, once__redis_id_key(r, "l", lane->id, key)};
     const int rc = ask_both(r, list, "GET", (once_bytes){0}, id, err);
     if (rc != ONCE_OK) return rc;
-    const once_bytes now = once__redis_bytes(r->pipe.replies[0]->element[0]);
+    const once_bytes now = once__reply_at(r->pipe.replies[0], 0);
     const bool same = now.len == lane->stored.len && (now.len == 0 || memcmp(now.data, lane->stored.data, now.len) == 0); /* its stamp, too */
     if (!same) return once__redis_conflict(r, err);
     list.len = once__redis_id_key(r, "o", lane->id, key);

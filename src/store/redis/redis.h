@@ -245,7 +245,7 @@ int once__redis_damaged_id(const once_redis *r, const char *kind, once_hash id, 
 int once__redis_damaged_letter(const once_redis *r, uint64_t number, once_error *err);
 int once__redis_conflict(once_redis *r, once_error *err);
 
-/* --- keys and replies --- */
+/* --- keys --- */
 
 enum { ONCE_REDIS_KEY = ONCE_REDIS_NAME + 40 };
 /* "{NAME}" kind and bytes; the length of what stands in `out`. */
@@ -253,11 +253,6 @@ size_t once__redis_key(const once_redis *r, const char *kind, const void *rest, 
 size_t once__redis_id_key(const once_redis *r, const char *kind, once_hash id, char out[ONCE_REDIS_KEY]);
 void once__redis_put_id_key(once_redis *r, const char *kind, once_hash id);                    /* an argument of r->pipe */
 void once__redis_put_key(once_redis *r, const char *kind, const void *rest, size_t len);      /* rest of any length */
-static inline once_bytes once__redis_bytes(const redisReply *reply)
-{
-    const bool text = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS;
-    return text ? (once_bytes){reply->str, reply->len} : (once_bytes){0};
-}
 int once__redis_ask(once_redis *r, once_error *err); /* exchanges r->pipe, which only asks: it may go out twice */
 
 /* --- map --- */
@@ -349,6 +344,7 @@ int once__redis_read_settings(once_redis *r, redisReply *const *replies, bool *d
  * they may not have does not: its end with the primary is no loss, nobody was told of it. */
 int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, bool kept, once_error *err);
 int once__redis_replaced(once_redis *r, once_error *err);
+int once__redis_head_number(const once_redis *r, once_bytes text, uint64_t *out, once_error *err); /* a field of it; 0: it is not there */
 
 int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
 int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err);

@@ -43,13 +43,6 @@ static void tx_over(once_redis *r)
     once_arena_reset(&r->arena);
 }
 
-static int read_time(once_redis *r, const redisReply *reply, once_error *err)
-{
-    if (reply->elements != 2) return once__redis_damaged(r, "a reply", err);
-    if (!once__redis_test_clock(r)) r->shelf.now_ms = strtoll(reply->element[0]->str, NULL, 10) * 1000 + strtoll(reply->element[1]->str, NULL, 10) / 1000;
-    return ONCE_OK;
-}
-
 #ifdef ONCE_TEST_BUILD
 static void read_clock(once_redis *r, once_bytes stored)
 {
@@ -68,7 +61,7 @@ static void read_clock(once_redis *r, once_bytes stored) { (void)r, (void)stored
 static void ask_turn(once_redis *r)
 {
     if (r->losses && !r->has_turn) {
-        once__redis_command(&r->pipe, 6);
+        once__redis_command(&r->pipe, ONCE_REPLY_DONE_OR_NOT, 6);
         once__redis_text(&r->pipe, "SET");
         once__redis_put_key(r, "turn", NULL, 0);
         once__redis_text(&r->pipe, "1");
@@ -76,7 +69,7 @@ static void ask_turn(once_redis *r)
         once__redis_text(&r->pipe, "PX");
         once__redis_number(&r->pipe, TURN_MS);
     } else {
-        once__redis_command(&r->pipe, 2);
+        once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 2);
         once__redis_text(&r->pipe, "EXISTS");
         once__redis_put_key(r, "turn", NULL, 0);
     }
@@ -85,14 +78,14 @@ static void ask_turn(once_redis *r)
 static bool may_go_on(once_redis *r, const redisReply *turn)
 {
     if (r->has_turn) return true;
-    if (!r->losses) return turn->integer == 0;
-    r->has_turn = turn->type == REDIS_REPLY_STATUS;
+    if (!r->losses) return once__reply_count(turn) == 0;
+    r->has_turn = once__reply_bytes(turn).len > 0;
     return r->has_turn;
 }
 
 static void ask_head(once_redis *r)
 {
-    once__redis_command(&r->pipe, 5);
+    once__redis_command_for(&r->pipe, 3, 5);
     once__redis_text(&r->pipe, "HMGET");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, r->format < 2 ? "secret" : "key_secret");
@@ -102,10 +95,10 @@ static void ask_head(once_redis *r)
 
 static int read_head(once_redis *r, const redisReply *reply, once_error *err)
 {
-    if (reply->elements != 3) return once__redis_damaged(r, "a reply", err);
-    const once_bytes commits = once__redis_bytes(reply->element[1]), letters = once__redis_bytes(reply->element[2]);
-    r->letters = letters.len ? strtoull(letters.data, NULL, 10) : 0;
-    return once__redis_check_head(r, once__redis_bytes(reply->element[0]), commits.len ? strtoull(commits.data, NULL, 10) : 0, r->url.wait == 0, err);
+    uint64_t commits;
+    int rc = once__redis_head_number(r, once__reply_at(reply, 1), &commits, err);
+    if (rc == ONCE_OK) rc = once__redis_head_number(r, once__reply_at(reply, 2), &r->letters, err);
+    return rc == ONCE_OK ? once__redis_check_head(r, once__reply_at(reply, 0), commits, r->url.wait == 0, err) : rc;
 }
 
 static bool in_doubt(const once_redis *r)
@@ -124,18 +117,18 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
     for (int i = 0; i < TURN_WAITS && rc == ONCE_OK; i++) {
         if (i) once__redis_pause(r, 10);
         once__redis_pipe_clear(&r->pipe);
-        once__redis_words(&r->pipe, "TIME");
+        once__redis_words(&r->pipe, ONCE_REPLY_TIME, "TIME");
         ask_head(r);
         if (once__redis_test_clock(r)) {
-            once__redis_command(&r->pipe, 2);
+            once__redis_command(&r->pipe, ONCE_REPLY_VALUE, 2);
             once__redis_text(&r->pipe, "GET");
             once__redis_put_key(r, "testclock", NULL, 0);
         }
         if (write) ask_turn(r);
         rc = once__redis_ask(r, err);
-        if (rc == ONCE_OK) rc = read_time(r, r->pipe.replies[0], err);
+        if (rc == ONCE_OK && !once__redis_test_clock(r)) r->shelf.now_ms = once__reply_time_ms(r->pipe.replies[0]);
         if (rc == ONCE_OK) rc = read_head(r, r->pipe.replies[1], err);
-        if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__redis_bytes(r->pipe.replies[2]));
+        if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__reply_bytes(r->pipe.replies[2]));
         if (rc == ONCE_OK && (!write || may_go_on(r, r->pipe.replies[r->pipe.n - 1]))) break;
     }
     if (rc == ONCE_OK && in_doubt(r)) rc = once__redis_look_for_strays(r, err);

@@ -122,13 +122,13 @@ static int read_fact(once_redis *r, const char *name, once_arena *arena, once_by
 {
     *out = (once_bytes){0};
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 3);
+    once__redis_command(&r->pipe, ONCE_REPLY_VALUE, 3);
     once__redis_text(&r->pipe, "HGET");
     once__redis_put_key(r, "f", NULL, 0);
     once__redis_text(&r->pipe, name);
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
-    const once_bytes value = once__redis_bytes(r->pipe.replies[0]);
+    const once_bytes value = once__reply_bytes(r->pipe.replies[0]);
     return value.len == 0 || once_arena_copy(arena, value, out) ? ONCE_OK : once__redis_nomem(err);
 }
 
@@ -196,37 +196,37 @@ static int redis_facts(once_store *store, const char *prefix, once_fact_visit *v
 {
     once_redis *r = self(store);
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 2);
+    once__redis_command(&r->pipe, ONCE_REPLY_PAIRS, 2);
     once__redis_text(&r->pipe, "HGETALL");
     once__redis_put_key(r, "f", NULL, 0);
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];
-    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-        const once_bytes name = once__redis_bytes(reply->element[i]);
+    for (size_t i = 0; i < once__reply_n(reply); i += 2) {
+        const once_bytes name = once__reply_at(reply, i);
         if (name.len < strlen(prefix) || memcmp(name.data, prefix, strlen(prefix)) != 0) continue;
-        if (!visit(user, name, once__redis_bytes(reply->element[i + 1]))) break;
+        if (!visit(user, name, once__reply_at(reply, i + 1))) break;
     }
     return ONCE_OK;
 }
 
 /* --- the server --- */
 
+static bool is(once_bytes value, const char *text) { return value.len == strlen(text) && memcmp(value.data, text, value.len) == 0; }
+
 static once_bytes setting(const redisReply *reply, const char *name)
 {
-    for (size_t i = 0; i + 1 < reply->elements; i += 2)
-        if (strcmp(reply->element[i]->str, name) == 0) return once__redis_bytes(reply->element[i + 1]);
+    for (size_t i = 0; i < once__reply_n(reply); i += 2)
+        if (is(once__reply_at(reply, i), name)) return once__reply_at(reply, i + 1);
     return (once_bytes){0};
 }
-
-static bool is(once_bytes value, const char *text) { return value.len == strlen(text) && memcmp(value.data, text, value.len) == 0; }
 
 static const char *const settings[ONCE_REDIS_SETTINGS] = {"appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy"};
 
 void once__redis_ask_settings(once_redis_pipe *pipe)
 {
     for (size_t i = 0; i < ONCE_REDIS_SETTINGS; i++) { /* one by one: servers before 7 know no other way */
-        once__redis_command(pipe, 3);
+        once__redis_command(pipe, ONCE_REPLY_PAIRS, 3);
         once__redis_text(pipe, "CONFIG");
         once__redis_text(pipe, "GET");
         once__redis_text(pipe, settings[i]);
@@ -269,10 +269,16 @@ static int look_at_server(once_redis *r, once_error *err)
 
 /* --- open, close --- */
 
+int once__redis_head_number(const once_redis *r, once_bytes text, uint64_t *out, once_error *err)
+{
+    *out = 0;
+    return text.len == 0 || once__reply_read_number(text, out) ? ONCE_OK : once__redis_damaged(r, "the head", err);
+}
+
 static int read_head(once_redis *r, bool *there, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 7);
+    once__redis_command_for(&r->pipe, 5, 7);
     once__redis_text(&r->pipe, "HMGET");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, "secret");
@@ -283,22 +289,20 @@ static int read_head(once_redis *r, bool *there, once_error *err)
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];
-    if (reply->elements != 5) return once__redis_damaged(r, "a reply", err);
-    once_bytes secret = once__redis_bytes(reply->element[0]);
-    const once_bytes format = once__redis_bytes(reply->element[1]), new_secret = once__redis_bytes(reply->element[3]);
+    once_bytes secret = once__reply_at(reply, 0);
+    const once_bytes format = once__reply_at(reply, 1), new_secret = once__reply_at(reply, 3);
+    uint64_t number;
     *there = secret.len > 0 || new_secret.len > 0;
     if (!*there) return ONCE_OK;
-    if (format.len == 0) return once__redis_damaged(r, "the head", err);
-    r->format = (int)strtol(format.data, NULL, 10);
-    r->upgrading = once__redis_bytes(reply->element[4]).len > 0;
+    if (!once__reply_read_number(format, &number) || number == 0) return once__redis_damaged(r, "the head", err);
+    r->format = number > FORMAT ? FORMAT + 1 : (int)number;
+    r->upgrading = once__reply_at(reply, 4).len > 0;
     if (r->format > FORMAT)
         return once_fail(err, ONCE_E_NEWER, "the redis store '%s' has format %.*s, newer than this program's %d", r->url.name, (int)format.len, format.data, FORMAT);
     if (r->format >= 2) secret = new_secret;
     if (secret.len != sizeof r->shelf.store.secret) return once__redis_damaged(r, "the head", err);
     memcpy(&r->shelf.store.secret, secret.data, secret.len);
-    const once_bytes commits = once__redis_bytes(reply->element[2]);
-    r->commits = commits.len ? strtoull(commits.data, NULL, 10) : 0;
-    return ONCE_OK;
+    return once__redis_head_number(r, once__reply_at(reply, 2), &r->commits, err);
 }
 
 int once__redis_replaced(once_redis *r, once_error *err)
@@ -324,7 +328,7 @@ int once__redis_check_head(once_redis *r, once_bytes secret, uint64_t commits, b
 static int change_head(once_redis *r, const char *script, once_secret secret, once_error *err)
 {
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 9);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 9);
     once__redis_text(&r->pipe, "EVAL");
     once__redis_text(&r->pipe, script);
     once__redis_text(&r->pipe, "3");
@@ -349,8 +353,7 @@ static int make_head(once_redis *r, once_error *err)
     once_secret secret;
     once_env_random(r->shelf.store.env, &secret, sizeof secret);
     const int rc = change_head(r, script, secret, err);
-    const redisReply *reply = rc == ONCE_OK ? r->pipe.replies[0] : NULL;
-    if (!reply || (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0)) return rc;
+    if (rc != ONCE_OK || once__reply_count(r->pipe.replies[0]) == 0) return rc;
     return once_fail(err, ONCE_E_CORRUPT, "the key '{%s}head' of the redis store '%s' is gone, and others of its keys are there: every message would be new; bring it back"
                      " from a backup, or delete all keys that begin with '{%s}'", r->url.name, r->url.name, r->url.name);
 }
@@ -377,7 +380,7 @@ static int upgrade(once_redis *r, once_error *err)
     if (rc == ONCE_OK) rc = once__redis_upgrade(r, err);
     if (rc != ONCE_OK) return rc;
     once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, 3);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 3);
     once__redis_text(&r->pipe, "HDEL");
     once__redis_put_key(r, "head", NULL, 0);
     once__redis_text(&r->pipe, "upgrading");

@@ -79,21 +79,21 @@ static int look(once_redis *r, looking *out, once_error *err)
     once_redis_pipe pipe;
     *out = (looking){0};
     once__redis_pipe_init(&pipe);
-    once__redis_command(&pipe, 2);
+    once__redis_command(&pipe, ONCE_REPLY_COUNT, 2);
     once__redis_text(&pipe, "EXISTS");
     char key[ONCE_REDIS_KEY];
     once__redis_arg(&pipe, key, once__redis_key(r, "head", NULL, 0, key));
-    once__redis_command(&pipe, 3);
+    once__redis_command(&pipe, ONCE_REPLY_COUNT, 3);
     once__redis_text(&pipe, "CLUSTER");
     once__redis_text(&pipe, "KEYSLOT");
     once__redis_text(&pipe, r->prefix);
-    once__redis_words(&pipe, "CLUSTER NODES");
+    once__redis_words(&pipe, ONCE_REPLY_TEXT, "CLUSTER NODES");
     int rc = once__redis_exchange(r->link, &pipe, refused, err);
     if (rc != ONCE_OK && (strcmp(refused, "NOPERM") == 0 || strcmp(refused, "ERR") == 0)) rc = ONCE_OK;
     else if (rc == ONCE_OK) {
         out->allowed = true;
-        out->slot = pipe.replies[1]->integer;
-        if (!once_arena_copy(&r->arena, once__redis_bytes(pipe.replies[2]), &out->nodes)) rc = once__redis_nomem(err);
+        out->slot = (int64_t)once__reply_count(pipe.replies[1]);
+        if (!once_arena_copy(&r->arena, once__reply_bytes(pipe.replies[2]), &out->nodes)) rc = once__redis_nomem(err);
     }
     once__redis_pipe_release(&pipe);
     (void)snprintf(mark, sizeof mark, "[%lld->-", out->slot);
@@ -131,7 +131,7 @@ static bool belongs_elsewhere(once_bytes nodes, long long slot)
 }
 
 /* How many keys of the slot a node has that should not have any. */
-static int count_there(once_redis *r, const once_redis_node *node, long long slot, long long *out, once_error *err)
+static int count_there(once_redis *r, const once_redis_node *node, long long slot, uint64_t *out, once_error *err)
 {
     once_redis_url url = r->url;
     once_redis_link *link;
@@ -142,13 +142,13 @@ static int count_there(once_redis *r, const once_redis_node *node, long long slo
     explicit_bzero(&url, sizeof url);
     if (rc != ONCE_OK) return rc;
     once__redis_pipe_init(&pipe);
-    once__redis_command(&pipe, 3);
+    once__redis_command(&pipe, ONCE_REPLY_COUNT, 3);
     once__redis_text(&pipe, "CLUSTER");
     once__redis_text(&pipe, "COUNTKEYSINSLOT");
     once__redis_number(&pipe, slot);
-    once__redis_words(&pipe, "CLUSTER NODES");
+    once__redis_words(&pipe, ONCE_REPLY_TEXT, "CLUSTER NODES");
     rc = once__redis_exchange(link, &pipe, NULL, err);
-    if (rc == ONCE_OK) *out = belongs_elsewhere(once__redis_bytes(pipe.replies[1]), slot) ? pipe.replies[0]->integer : 0;
+    if (rc == ONCE_OK) *out = belongs_elsewhere(once__reply_bytes(pipe.replies[1]), slot) ? once__reply_count(pipe.replies[0]) : 0;
     once__redis_pipe_release(&pipe);
     once__redis_link_close(link);
     return rc;
@@ -162,7 +162,7 @@ static int find_stray(once_redis *r, const looking *about, once_redis_node *out,
     out->port = 0;
     for (line l; rc == ONCE_OK && next_line(&rest, &l);) {
         once_redis_node node;
-        long long keys = 0;
+        uint64_t keys = 0;
         if (has_flag(&l, "myself") || !has_flag(&l, "master") || has_flag(&l, "fail") || has_flag(&l, "handshake") || has_flag(&l, "noaddr")) continue;
         if (!read_address(l.address, once__redis_host(r->link), &node)) continue;
         rc = count_there(r, &node, about->slot, &keys, err); /* not to know is not to know that there are none */

@@ -108,7 +108,7 @@ void once__pg_turn_pause(const once_postgres *q)
     const once_env *env = q->shelf.store.env;
     const unsigned longer = q->turns.tries / EAGER;
     if (q->turns.tries == 0 || wait_ms(q)) return;
-    once_env_sleep_ms(env, 1 + (int64_t)(once_env_random_u64(env) % (TURN_PAUSE_MS << (longer < LONGER ? longer : LONGER))));
+    once_env_sleep_ms(env, 1 + (int64_t)(once_env_random_u64(env) % ((uint64_t)TURN_PAUSE_MS << (longer < LONGER ? longer : LONGER))));
 }
 
 int once__pg_plan_send(once_postgres *q, once_error *err)

@@ -124,6 +124,10 @@ void scene_open(const scene_options *options)
     find_command();
     process_prepare();
     make_folder();
+    /* Stores of many rounds are at one place under one pipeline: nothing is to be remembered of them, and the user's folder is not ours. */
+    unsetenv("STATE_DIRECTORY");
+    unsetenv("XDG_STATE_HOME");
+    unsetenv("HOME");
 }
 
 const char *scene_path(const char *name)

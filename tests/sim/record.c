@@ -212,6 +212,8 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     came(world, k);
     check_twin(world, k, note->key);
     if (!again) k->flight = -1;
+    /* It was put back before it ran, and the version before it has come and settled since: nothing is missing any more. */
+    if (!again && !in_hand && k->lane >= 0 && world->lanes[k->lane].has_top && world->lanes[k->lane].top == k->version - 1) k->behind_gap = false;
     if (!again) k->let_in = k->granted && !k->behind_gap;
     k->granted = true;
     k->open = true;

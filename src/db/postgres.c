@@ -165,6 +165,7 @@ int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, onc
     snprintf(pg->application, sizeof pg->application, "once%s%.*s", consumer.len ? ":" : "", consumer.len < 58 ? (int)consumer.len : 58,
              consumer.len ? consumer.data : "");
     once_buf_init(&pg->values, (size_t)1 << 30);
+    once_buf_init(&pg->begun, 1 << 20);
     const size_t size = strlen(rest) + sizeof "postgresql:";
     pg->conninfo = malloc(size);
     if (!pg->conninfo) {
@@ -211,6 +212,7 @@ int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error
     if (!pg) return no_memory(err);
     *pg = (once_pg){.db.ops = &once__pg_ops, .env = env, .conn = conn, .borrowed = true, .connections = 1};
     once_buf_init(&pg->values, (size_t)1 << 30);
+    once_buf_init(&pg->begun, 1 << 20);
     once__pg_say_where(pg, conn);
     *out = pg;
     return ONCE_OK;
@@ -252,6 +254,7 @@ void once__pg_free(once_pg *pg)
     assert(!pg->users);
     once__pg_drop(pg);
     once_buf_release(&pg->values);
+    once_buf_release(&pg->begun);
     for (size_t i = 0; i < pg->n_sql; i++) free(pg->sql[i].sql);
     free(pg->sql);
     free(pg->local);

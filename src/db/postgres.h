@@ -81,6 +81,8 @@ typedef struct once_pg {
     bool deferrable;         /* the database has constraints that are checked at commit */
     bool collided;           /* it has rolled something back because of others: a deadlock, a lock that was waited for too long; whoever looks clears it */
     unsigned savepoints;     /* open ones */
+    bool effects;            /* statements of the user were sent in the open transaction */
+    once_buf begun;          /* what that was at its beginning (postgres_guard.c): texts, each with its end */
     bool session_lock;       /* the store's: this session holds an advisory lock, which ends with it */
     size_t failed_at;        /* the last round that failed: which statement ... */
     char failed_state[6];    /* ... and its SQLSTATE; empty: the connection did */
@@ -220,6 +222,24 @@ PGresult *once__pg_read(once_pg *pg); /* the next thing that comes; NULL also wh
 int once__pg_confirm(once_pg *pg, once_error *err); /* what was presumed: once_db_confirm */
 /* Refuses what is not allowed in the user's SQL, by name. With `whole`: a script of several statements. */
 int once__pg_look(once_bytes sql, bool whole, once_error *err);
+
+/* ---- what a transaction with effects is (postgres_guard.c) ---- */
+
+#define ONCE_PG_BEGUN                                                                                                 \
+    "current_user::pg_catalog.text, pg_catalog.current_setting('search_path'), pg_catalog.current_setting('synchronous_commit'),"    \
+    " extract(epoch FROM pg_catalog.now())::pg_catalog.text"
+#define ONCE_PG_DIFFERS(what, is, was) "CASE WHEN NOT pg_catalog.texteq(" is ", " was ") THEN pg_catalog.concat('" what " was ', pg_catalog.left(" was ", 60), ' and is ', pg_catalog.left(" is ", 60)) END"
+/* Fails (22P02) with what differs from ONCE_PG_BEGUN, the parameters. */
+#define ONCE_PG_GUARD                                                                                                 \
+    "SELECT CASE WHEN pg_catalog.texteq(r, $1) AND pg_catalog.texteq(p, $2) AND pg_catalog.texteq(s, $3) AND pg_catalog.texteq(t, $4) THEN 0 ELSE"  \
+    " pg_catalog.concat('once(', pg_catalog.concat_ws(', ', " ONCE_PG_DIFFERS("role", "r", "$1") ", " ONCE_PG_DIFFERS("search_path", "p", "$2") ", "  \
+    ONCE_PG_DIFFERS("synchronous_commit", "s", "$3") ", CASE WHEN NOT pg_catalog.texteq(t, $4) THEN 'it is another transaction' END),"     \
+    " ')once')::pg_catalog.int4 END FROM (SELECT " ONCE_PG_BEGUN ") AS q(r, p, s, t)"
+
+int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column, once_error *err); /* ONCE_PG_BEGUN, from that column on */
+void once__pg_guard_params(const once_pg *pg, once_pg_params *params); /* of ONCE_PG_GUARD; not copied */
+/* Whether an error is that of ONCE_PG_GUARD, and what it says. */
+bool once__pg_guard_said(const once_pg *pg, const char *state, const char *text, char *out, size_t size);
 
 /* ---- a connection of its own (postgres_tx.c) ---- */
 

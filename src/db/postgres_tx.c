@@ -68,7 +68,7 @@ static int begin(once_pg *pg, once_error *err)
     if (rc == ONCE_OK)
         rc = once__pg_send_text(pg,
                                 "SELECT pg_backend_pid(), CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')"
-                                " THEN set_config('synchronous_commit', 'on', true) END",
+                                " THEN set_config('synchronous_commit', 'on', true) END, " ONCE_PG_BEGUN,
                                 err);
     sent += rc == ONCE_OK;
     if (rc == ONCE_OK) rc = once__pg_round(pg, results, sent, err);
@@ -77,6 +77,8 @@ static int begin(once_pg *pg, once_error *err)
         return rc;
     }
     rc = once__pg_same_session(pg, once__pg_int(results[sent - 1], 0, 0), err);
+    if (rc == ONCE_OK) rc = once__pg_guard_keep(pg, results[sent - 1], 2, err);
+    pg->effects = false;
     once__pg_clear(results, sent);
     if (rc != ONCE_OK) once__pg_drop(pg);
     return rc;
@@ -125,19 +127,49 @@ static int commit_answered(once_pg *pg, PGresult *result, bool *maybe, once_faul
     return ONCE_E_ABORTED;
 }
 
+static int guard_send(once_pg *pg)
+{
+    static const int text[PG_PARAMS_MAX];
+    once_pg_params params = {0};
+    once__pg_guard_params(pg, &params);
+    if (!PQsendQueryParams(pg->conn, ONCE_PG_GUARD, params.n, NULL, params.values, params.lengths, text, 1)) return ONCE_E_UNAVAILABLE;
+    return once__pg_sent(pg, sizeof ONCE_PG_GUARD, NULL);
+}
+
+/* The COMMIT behind it has rolled back then. */
+static int guard_gather(once_pg *pg, bool *changed, once_fault *fault)
+{
+    PGresult *result = NULL;
+    const int rc = once__pg_next(pg, &result, NULL);
+    if (rc != ONCE_OK) return rc;
+    char said[sizeof fault->text];
+    *changed = once__pg_guard_said(pg, PQresultErrorField(result, PG_DIAG_SQLSTATE), PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), said, sizeof said);
+    if (*changed) {
+        *fault = (once_fault){.kind = ONCE_FAULT_PAUSE};
+        snprintf(fault->text, sizeof fault->text, "%s", said);
+    }
+    PQclear(result);
+    return ONCE_OK;
+}
+
 int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
 {
     once_pg *pg = of(db);
     PGresult *result = NULL;
+    const bool guarded = pg->effects;
+    bool changed = false;
     *maybe = false;
     if (!once__pg_alive(pg)) return once__pg_fault(pg, NULL, fault);
     *maybe = true;
     pg->unreplicated = false;
-    int rc = once__pg_send_text(pg, "COMMIT", NULL);
+    int rc = guarded ? guard_send(pg) : ONCE_OK;
+    if (rc == ONCE_OK) rc = once__pg_send_text(pg, "COMMIT", NULL);
     if (rc == ONCE_OK) rc = once__pg_sync(pg, NULL);
+    if (rc == ONCE_OK && guarded) rc = guard_gather(pg, &changed, fault);
     if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);
     if (rc != ONCE_OK) return once__pg_fault(pg, NULL, fault);
-    rc = commit_answered(pg, result, maybe, fault);
+    if (changed) *maybe = false;
+    rc = changed ? ONCE_E_SCHEMA : commit_answered(pg, result, maybe, fault);
     PQclear(result);
     (void)once__pg_synced(pg, NULL); /* the answer is there; a connection that is lost now is noticed by the next transaction */
     return rc;

@@ -1,8 +1,8 @@
 /* Statements of the user on a PostgreSQL connection: looking at them, preparing, running, and what their faults mean.
  *
  * PostgreSQL has no authorizer, so the words of a statement are looked at: its first word must not be one of transaction control
- * or of the connection's settings, and no name may begin with once_. That keeps honest people from mistakes; whoever writes the
- * configuration may write functions that do more, and is trusted with that.
+ * or of the connection's settings, and no name may begin with once_. That keeps honest people from mistakes. Functions may do more; what
+ * matters of that is compared before COMMIT (postgres_guard.c).
  *
  * Values travel as text without a type, so that the server infers it from where they stand: 12 fits into an integer, a numeric and a
  * text column alike. A number is the text that the message has where the type keeps that, as numeric and text do. For others, and those are
@@ -92,7 +92,7 @@ static int refuse_word(const char *word, size_t len, once_error *err)
 /* Settings of the session by way of a function. */
 static int refuse_setting(once_error *err)
 {
-    return once_fail(err, ONCE_E_CONFIG, "'set_config' is not allowed in an effect: the connection's settings are once's; put SET into a function of your own");
+    return once_fail(err, ONCE_E_CONFIG, "'set_config' is not allowed in an effect: the connection's settings are once's; give a function of your own what it needs (ALTER FUNCTION ... SET ...)");
 }
 
 /* U&"\006fnce_entry" would be a name of ours that nobody sees. */
@@ -543,6 +543,7 @@ static int user_send(once_stmt *base, const once_value *values, size_t n, once_f
     once_pg *pg = of(base->db);
     int rc = put_values(pg, values, stmt->types, n, fault);
     if (rc != ONCE_OK) return rc;
+    pg->effects = true;
     const bool sent = once__pg_alive(pg) && (pg->shared ? PQsendQueryParams(pg->conn, stmt->sql, (int)n, NULL, pg->texts, NULL, NULL, 1)
                                                         : PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1));
     if (sent && once__pg_sent(pg, pg->values.len + (pg->shared ? strlen(stmt->sql) : 0), NULL) == ONCE_OK) return ONCE_OK;

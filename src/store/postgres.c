@@ -19,6 +19,7 @@
 #include "base/banned.h"
 
 enum { WAIT_MS_DEFAULT = 10000, TRIES = 10, LIST_STEP = 200, HEADS_STEP = 16, HEADS_STEP_MAX = 4096, SWEEP_LOCK_KEY = 1869505382, LETTERS_KEPT = 16 << 20 };
+enum { IDENTITY_ROWS = 3 }; /* of once_meta: format, version, secret */
 enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step; steps that one look serves; pause after a step, in its lengths */
 
 #define NOW(param) "coalesce(" param "::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
@@ -59,7 +60,10 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     /* What the server has as its default may be off or local; stronger than on is left alone. */
     [PG_NOW] = "SELECT CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN NULL"
                " ELSE set_config('synchronous_commit', 'on', true) END, " NOW("$1") ", pg_backend_pid(),"
-               " (SELECT name FROM once_name WHERE id = $2::bigint::integer)",
+               " (SELECT name FROM once_name WHERE id = $2::bigint::integer),"
+               " (SELECT count(*) FROM once_meta WHERE (name = 'format' AND value = 'once') OR (name = 'version' AND value = '" ONCE_POSTGRES_VERSION_TEXT
+               "') OR (name = 'secret' AND value = $3::bytea)), " ONCE_PG_BEGUN,
+    [PG_GUARD] = ONCE_PG_GUARD,
     /* Until when turns are taken, and how long that is: two numbers. Whoever comes before then and finds somebody at work fails (22012), or
      * waits, where it says how long. */
     [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($2::bigint)::integer FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$3"),
@@ -269,7 +273,7 @@ static void tx_over(once_postgres *q, bool committed)
     q->facts = NULL;
     once__pg_forget_session(q->pg);
     q->pg->savepoints = 0;
-    q->pg->presumed = false;
+    q->pg->presumed = q->pg->effects = false;
     q->open = q->write = q->begun = q->nested = false;
 }
 
@@ -330,6 +334,7 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
     if (q->names.newest) once__pg_param_int8(&params, q->names.newest->number);
     else once__pg_param_null(&params);
     q->names.asked = q->names.newest;
+    once__pg_param_bytes(&params, (once_bytes){(const char *)&q->shelf.store.secret, sizeof q->shelf.store.secret});
     int rc;
     if (q->nested) {
         rc = once__pg_send_text(q->pg, "SAVEPOINT once_store", err);
@@ -345,13 +350,25 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
     return rc;
 }
 
+/* Format, version or secret are not what they were: the next transaction looks at them as a new connection does, and says what it is. */
+static int doubt(once_postgres *q, once_error *err)
+{
+    if (q->pg->borrowed)
+        return once_fail(err, ONCE_E_MOVED, "%s: the identity of the store in once_meta (format, version, secret) is not what it was; start anew if that is meant",
+                         q->pg->where);
+    q->connection = q->pg->connections - 1;
+    return once_fail(err, ONCE_E_ABORTED, "%s: the identity of the store in once_meta is not what it was", q->pg->where);
+}
+
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err)
 {
     if (n == 0) return ONCE_OK;
     const PGresult *said = results[q->now_at];
     if (PQntuples(said) != 1) return once_fail(err, ONCE_E_BUG, "the server does not say what time it is");
     q->shelf.now_ms = once__pg_int(said, 0, 1);
-    const int rc = once__pg_same_session(q->pg, once__pg_int(said, 0, 2), err);
+    int rc = once__pg_same_session(q->pg, once__pg_int(said, 0, 2), err);
+    if (rc == ONCE_OK && once__pg_int(said, 0, 4) != IDENTITY_ROWS) rc = doubt(q, err);
+    if (rc == ONCE_OK) rc = once__pg_guard_keep(q->pg, said, 5, err);
     return rc == ONCE_OK ? once__pg_names_confirm(q, once__pg_bytes(said, 0, 3), err) : rc;
 }
 
@@ -458,6 +475,9 @@ static int facts_send(once_postgres *q, size_t *sent, once_error *err)
 static int commit_failed(once_postgres *q, int rc, size_t commit_at, once_error *err)
 {
     once_pg *pg = q->pg;
+    char said[400];
+    if (pg->failed_at == q->guard_at && once__pg_guard_said(pg, pg->failed_state, err ? err->text : NULL, said, sizeof said))
+        return once_fail(err, ONCE_E_SCHEMA, "%s: %s", pg->where, said);
     if (pg->failed_at == q->count_at && strcmp(pg->failed_state, "22012") == 0) return once__store_forgot(err);
     const bool at_commit = pg->failed_state[0] && pg->failed_at == commit_at;
     const bool of_message = pg->presumed ? once__pg_status(pg->failed_state) == ONCE_E_MESSAGE : strncmp(pg->failed_state, "23", 2) == 0;
@@ -481,7 +501,7 @@ static int write_send(once_postgres *q, size_t *sent, once_error *err)
 
 static int pg_commit(once_shelf *shelf, once_error *err)
 {
-    enum { WRITES_MAX = 19 };
+    enum { WRITES_MAX = 20 };
     once_postgres *q = once__pg_of(shelf);
     PGresult *results[WRITES_MAX + 1];
     size_t sent = 0;

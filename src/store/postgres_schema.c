@@ -19,9 +19,6 @@
 
 #include "base/banned.h"
 
-#define AS_TEXT_(x) #x
-#define AS_TEXT(x) AS_TEXT_(x)
-
 #define TABLES_2                                                                                                      \
     "CREATE INDEX once_live_expires ON once_live(expires_ms) WHERE state = 2 AND NOT owned;  -- what a sweep looks for\n" \
     "ALTER TABLE once_audit ADD COLUMN body bytea NOT NULL DEFAULT '';  -- what was replaced\n"                     \
@@ -114,7 +111,7 @@ static const char tables[] =
     "  consumer bytea NOT NULL, who bytea NOT NULL, what bytea NOT NULL, key bytea NOT NULL, note bytea NOT NULL\n"
     ");\n"
     "CREATE INDEX once_audit_consumer ON once_audit(consumer, id);\n" TABLES_2 LETTER_KEYS STATUS_VIEW
-    "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '" AS_TEXT(ONCE_POSTGRES_VERSION) "');  -- the secret comes with the first start\n";
+    "INSERT INTO once_meta VALUES ('format', 'once'), ('version', '" ONCE_POSTGRES_VERSION_TEXT "');  -- the secret comes with the first start\n";
 
 const char *once__pg_schema(void) { return tables; }
 

@@ -5,6 +5,7 @@
 #include "db/postgres.h"
 
 #define ONCE_POSTGRES_VERSION 2
+#define ONCE_POSTGRES_VERSION_TEXT "2" /* the same */
 
 /* What `once schema postgres:` prints. */
 const char *once__pg_schema(void);

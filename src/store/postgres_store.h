@@ -96,7 +96,7 @@ typedef struct once_pg_names {
 enum { PG_COLUMNS = 30 }; /* as many as the widest statement has; and one for names */
 
 enum once_pg_statement {
-    PG_NOW, PG_TURN_TRY, PG_TURN, PG_LOCKS_TRY, PG_LOCKS, PG_TURNS_BEGIN, PG_PLAN, PG_PLAN_BATCH, PG_UNPLAN,
+    PG_NOW, PG_GUARD, PG_TURN_TRY, PG_TURN, PG_LOCKS_TRY, PG_LOCKS, PG_TURNS_BEGIN, PG_PLAN, PG_PLAN_BATCH, PG_UNPLAN,
     PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
     PG_LIVE_READ, PG_LIVE_LANE, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
     PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_PUT,
@@ -176,6 +176,7 @@ typedef struct once_postgres {
     once_pg_fact *facts;                      /* the same */
     once_pg_ahead *ahead;
     size_t n_ahead, ahead_at;
+    size_t guard_at;                          /* which of the statements of a commit compares what the transaction is; SIZE_MAX: none */
     size_t count_at;                          /* which of the statements of a commit is the one that may find a number too low; SIZE_MAX: none */
     once_buf detail;
 } once_postgres;

@@ -1,9 +1,11 @@
 """What whoever looks after a PostgreSQL database meets: roles with few rights, standbys, read-only defaults, whose session it is, and a view."""
 
+import contextlib
 import signal
 
 import pytest
 
+import pgbouncer
 import postgres
 import pq
 from harness import Pipeline, counts, once, until
@@ -277,3 +279,76 @@ def test_f82_a_store_that_lost_its_secret_does_not_get_another(tmp_path):
     assert p.value("SELECT count(*) FROM once_meta") == 0
     p.execute("INSERT INTO once_meta SELECT * FROM kept")
     counts(p.run(status=0), received=5, duplicates=5)
+
+
+# ---- what changes under a worker ----
+
+@pytest.mark.parametrize("change, said", [
+    ("UPDATE once_meta SET value = decode(repeat('ab', 16), 'hex') WHERE name = 'secret'", "another store than before"),
+    ("DELETE FROM once_meta WHERE name = 'secret'", "the secret of the store is missing"),
+    ("DELETE FROM once_meta WHERE name = 'format'", "not ours"),
+    ("UPDATE once_meta SET value = '77' WHERE name = 'version'", "newer once"),
+    ("DELETE FROM once_meta WHERE name = 'version'", "no version in once_meta"),
+])
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooler"])
+def test_f82_the_identity_is_compared_with_each_batch(tmp_path, change, said, pooled):
+    direct = postgres.shared().database(new_name())
+    psql(direct, "CREATE TABLE t(id text)")
+    with contextlib.ExitStack() as stack:
+        try:
+            url = stack.enter_context(pgbouncer.Pooler(postgres.shared(), "transaction")).url(direct) if pooled else direct
+        except postgres.Missing as why:
+            pytest.skip(f"missing: {why}")
+        p = PostgresPipeline(tmp_path, CONFIG, url=url, source="{path: in.ndjson, follow: true}")
+        p.write(*some(5))
+        with p.start() as worker:
+            until(lambda: psql(direct, "SELECT count(*) FROM t") == "5\n")
+            psql(direct, change)
+            p.append(*some(5, "n"))
+            ended = worker.end()
+        assert ended.status in (3, 4) and said in ended.err, ended
+        assert psql(direct, "SELECT count(*), (SELECT count(*) FROM once_entry) FROM t") == "5|5\n"
+
+
+CHANGES = {
+    "role": ("SET ROLE {role}", "role was postgres and is {role}"),
+    "path": ("SET search_path = pg_catalog, public", "search_path was "),
+    "local": ("SET LOCAL search_path = public", "search_path was "),
+    "sync": ("SET synchronous_commit = off", "synchronous_commit was on and is off"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("where", ["store", "pooler", "elsewhere", "careful"])
+def test_f78_a_function_that_changes_what_its_transaction_is(tmp_path, change, where):
+    """It says so behind the back of whoever looks at the words of statements. Nothing of its batch is committed."""
+    direct = postgres.shared().database(new_name())
+    role = new_name()
+    sql, said = (text.format(role=role) for text in CHANGES[change])
+    psql(direct, f"CREATE TABLE t(id text UNIQUE); CREATE ROLE {role}; GRANT ALL ON SCHEMA public TO {role}; GRANT ALL ON t TO {role};"
+                 f"CREATE FUNCTION pay(n text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN IF n = 'm3' THEN {sql}; END IF; RETURN n; END $$")
+    do = "INSERT INTO public.t VALUES (public.pay(:id))"
+    with contextlib.ExitStack() as stack:
+        url = direct
+        if where == "pooler":
+            try:
+                url = stack.enter_context(pgbouncer.Pooler(postgres.shared(), "transaction", default_pool_size=1)).url(direct)
+            except postgres.Missing as why:
+                pytest.skip(f"missing: {why}")
+        more = ' already: [t_id_key]\n' if where == "careful" else ""
+        if where == "elsewhere":
+            p = Pipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: {{url: "{url}", do: ["{do}"]}}\n', consumer="payer")
+        else:
+            p = PostgresPipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: ["{do}"]\n {more}', url=url, consumer="payer")
+        if where == "careful":
+            psql(direct, "INSERT INTO t VALUES ('m1')")
+        p.write(*some(6))
+        ended = p.try_run()
+        assert ended.status == 3 and said in ended.err and "effects of consumer 'payer'" in ended.err, ended
+        if where == "elsewhere":  # a transaction for each message
+            assert psql(direct, "SELECT count(*) FROM t WHERE id = 'm3'") == "0\n"
+        else:
+            assert psql(direct, "SELECT count(*) FROM t") == ("1\n" if where == "careful" else "0\n")
+        psql(direct, "CREATE OR REPLACE FUNCTION pay(n text) RETURNS text LANGUAGE sql SET search_path = pg_catalog SET synchronous_commit = off AS 'SELECT n'")
+        assert p.run(status=0)["store_dead"] == 0
+        assert psql(direct, "SELECT count(*), count(DISTINCT id) FROM t") == "6|6\n"

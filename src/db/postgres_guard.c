@@ -1,0 +1,47 @@
+/* What a transaction with effects is when it begins, and whether it still is that when it commits: whose rights it has, where its names lead to,
+ * whether its commit waits for the disk, and that it is the same transaction.
+ *
+ * The words of effects are looked at (postgres_user.c), but a function may say SET ROLE or SET synchronous_commit, and a change that is
+ * committed stays in the session for whoever comes next. So a statement in front of COMMIT compares, in the same round trip, and fails when
+ * something differs: nothing is committed then. It names the schema of all that it uses, because the search path is what may have changed. */
+#include "db/postgres.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+enum { GUARDED = 4 };
+
+int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column, once_error *err)
+{
+    once_buf_clear(&pg->begun);
+    for (int i = 0; i < GUARDED; i++) {
+        const once_bytes text = once__pg_bytes(result, 0, column + i);
+        once_buf_append(&pg->begun, text.data, text.len);
+        once_buf_append(&pg->begun, "", 1);
+    }
+    return pg->begun.failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL") : ONCE_OK;
+}
+
+void once__pg_guard_params(const once_pg *pg, once_pg_params *params)
+{
+    const char *at = pg->begun.data;
+    for (int i = 0; i < GUARDED; i++) {
+        once__pg_param_bytes(params, (once_bytes){at, strlen(at)});
+        at += strlen(at) + 1;
+    }
+}
+
+bool once__pg_guard_said(const once_pg *pg, const char *state, const char *text, char *out, size_t size)
+{
+    static const char before[] = "once(", after[] = ")once";
+    const char *from = state && strcmp(state, "22P02") == 0 && text ? strstr(text, before) : NULL;
+    if (!from) return false;
+    from += sizeof before - 1;
+    const char *end = strstr(from, after);
+    const char *consumer = strchr(pg->application, ':');
+    snprintf(out, size, "effects of consumer '%s' have changed their transaction: %.*s; nothing was committed; let a function set such things for itself"
+             " alone (ALTER FUNCTION ... SET ...)", consumer ? consumer + 1 : "", end ? (int)(end - from) : (int)strlen(from), from);
+    return true;
+}

@@ -183,7 +183,7 @@ static int judge_place(const once_pg *pg, const PGresult *row, once_error *err)
 static int begin_in_schema(once_pg *pg, bool write, once_error *err)
 {
     static const char find[] =
-        "SELECT s.name, " IS_SYSTEMS("s.name") ", n.oid IS NOT NULL, CASE WHEN n.oid IS NULL THEN format('CREATE SCHEMA %%I AUTHORIZATION %%I', s.name, current_user)"
+        "SELECT s.name, " IS_SYSTEMS("s.name") ", n.oid IS NOT NULL, CASE WHEN s.name IS NULL THEN NULL WHEN n.oid IS NULL THEN format('CREATE SCHEMA %%I AUTHORIZATION %%I', s.name, current_user)"
         " WHEN NOT has_schema_privilege(n.oid, 'USAGE') THEN format('GRANT USAGE%%s ON SCHEMA %%I TO %%I', CASE WHEN EXISTS (SELECT FROM pg_class WHERE"
         " relnamespace = n.oid AND relname = 'once_meta') THEN '' ELSE ', CREATE' END, s.name, current_user) END,"
         " CASE WHEN has_schema_privilege(n.oid, 'USAGE') AND NOT " IS_SYSTEMS("s.name")

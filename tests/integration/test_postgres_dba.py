@@ -284,7 +284,7 @@ def test_f82_a_store_that_lost_its_secret_does_not_get_another(tmp_path):
 # ---- what changes under a worker ----
 
 @pytest.mark.parametrize("change, said", [
-    ("UPDATE once_meta SET value = decode(repeat('ab', 16), 'hex') WHERE name = 'secret'", "another store than before"),
+    ("UPDATE once_meta SET value = decode(repeat('ab', 16), 'hex') WHERE name = 'secret'", "another store"),
     ("DELETE FROM once_meta WHERE name = 'secret'", "the secret of the store is missing"),
     ("DELETE FROM once_meta WHERE name = 'format'", "not ours"),
     ("UPDATE once_meta SET value = '77' WHERE name = 'version'", "newer once"),

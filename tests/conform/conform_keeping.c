@@ -904,6 +904,12 @@ typedef struct racer {
     pthread_t thread;
 } racer;
 
+static void race_key(int number, char out[3])
+{
+    const char key[] = {'k', (char)('a' + number / 26), (char)('a' + number % 26)};
+    memcpy(out, key, sizeof key);
+}
+
 static void *race(void *user)
 {
     racer *self = user;
@@ -912,7 +918,8 @@ static void *race(void *user)
     once_arena arena = {0};
     for (int i = 0; i < RACE_KEYS && !self->failed; i++) {
         const int number = self->handle ? RACE_KEYS - 1 - i : i; /* they meet in the middle */
-        const char key[] = {'k', (char)('a' + number / 26), (char)('a' + number % 26)};
+        char key[3];
+        race_key(number, key);
         const once_request r = {
             .scope = &f->scope,
             .key = {key, sizeof key},
@@ -945,6 +952,70 @@ static void f25_concurrent_claims_have_one_winner_each(fixture *f)
     assert_false(racers[0].failed || racers[1].failed);
     assert_int_equal(racers[0].wins + racers[1].wins, RACE_KEYS);
     for (int i = 0; i < RACE_KEYS; i++) assert_true(racers[0].won[i] != racers[1].won[i]);
+}
+
+enum { RACE_BODY = 2000, RACE_TAKE = 7 };
+
+typedef struct taker {
+    fixture *f;
+    int handle;
+    bool failed;
+    unsigned got[RACE_KEYS];
+    pthread_t thread;
+} taker;
+
+static void count_taken(taker *self, const once_taken *taken)
+{
+    char key[3];
+    for (int i = 0; i < RACE_KEYS; i++) {
+        race_key(i, key);
+        if (taken->request.key.len != sizeof key || memcmp(taken->request.key.data, key, sizeof key) != 0) continue;
+        self->got[i]++;
+        if (taken->message.body.len != RACE_BODY) self->failed = true;
+    }
+}
+
+/* Until there is nothing more: those that the other one is about to take are its own. */
+static void *race_to_take(void *user)
+{
+    taker *self = user;
+    once_store *store = self->f->handles[self->handle];
+    once_arena arena = {0};
+    once_taken taken[RACE_TAKE];
+    once_error err;
+    size_t n = 1;
+    for (uint64_t i = 1; n > 0 && !self->failed; i++) {
+        const once_token token = {100 + (uint64_t)self->handle, i * RACE_TAKE};
+        const int rc = store->ops->take(store, self->f->scope.consumer, token, false, LEASE, RACE_TAKE, taken, &n, &arena, &err);
+        if (once_status_class(rc) == ONCE_CLASS_RETRY) n = 1;
+        else if (rc != ONCE_OK) self->failed = true;
+        for (size_t k = 0; rc == ONCE_OK && k < n; k++) count_taken(self, &taken[k]);
+    }
+    once_arena_release(&arena);
+    return NULL;
+}
+
+/* With bodies that are longer than most: a store may have another place for those, and another way to compare them. */
+static void f24_concurrent_takes_have_one_winner_each(fixture *f)
+{
+    static char body[RACE_BODY];
+    memset(body, 'x', sizeof body);
+    use(f, 1);
+    use(f, 0);
+    for (int i = 0; i < RACE_KEYS; i++) {
+        char key[3];
+        race_key(i, key);
+        const once_request r = ask_bytes(f, (once_bytes){key, sizeof key}), *requests = &r;
+        const once_message message = {.body = {body, sizeof body}, .sent_ms = ONCE_NO_TIME}, *messages = &message;
+        once_decision d;
+        assert_ok(f, f->store->ops->accept(f->store, &requests, &messages, 1, &d, &f->arena, &f->err));
+        assert_answer(d, WAITING);
+    }
+    taker takers[RACERS] = {{.f = f, .handle = 0}, {.f = f, .handle = 1}};
+    for (int i = 0; i < RACERS; i++) assert_int_equal(pthread_create(&takers[i].thread, NULL, race_to_take, &takers[i]), 0);
+    for (int i = 0; i < RACERS; i++) pthread_join(takers[i].thread, NULL);
+    assert_false(takers[0].failed || takers[1].failed);
+    for (int i = 0; i < RACE_KEYS; i++) assert_int_equal(takers[0].got[i] + takers[1].got[i], 1);
 }
 
 static bool settle_bare(fixture *f, const once_request *request, once_outcome outcome, bool maybe)
@@ -1094,5 +1165,6 @@ const conform_test conform_keeping[] = {
     CONFORM_WITH(f24_an_orphan_goes_to_exactly_one_of_two, ONCE_STORE_SHARED | ONCE_STORE_OWNS),
     CONFORM_WITH(what_one_handle_did_the_other_sees_at_once, ONCE_STORE_SHARED),
     CONFORM_WITH(f25_concurrent_claims_have_one_winner_each, ONCE_STORE_SHARED),
+    CONFORM_WITH(f24_concurrent_takes_have_one_winner_each, ONCE_STORE_SHARED | ONCE_STORE_OWNS),
     {0},
 };

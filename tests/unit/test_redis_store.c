@@ -1346,6 +1346,297 @@ static void f93_an_empty_value_is_damage(void **state)
     assert_non_null(strstr(f->err.text, "}e"));
 }
 
+/* --- what the script compares --- */
+
+static const char *name_of(const fixture *f) { return strstr(f->url, "name=") + 5; }
+
+/* Without the turn of who lost a race, which ends by itself. */
+static unsigned long long kept_keys(fixture *f)
+{
+    char words[80];
+    snprintf(words, sizeof words, "KEYS {%s}[^t]*", name_of(f));
+    return number_in(f, words, NULL);
+}
+
+/* The transaction of a is refused, and nothing of it is there. */
+static void commit_writes_nothing(fixture *f)
+{
+    const unsigned long long before = kept_keys(f);
+    commit_is_refused(f, f->a);
+    assert_int_equal(kept_keys(f), before);
+}
+
+enum { SHORT = 2, LONG = 2000 }; /* values of more than 1 KiB are compared by themselves */
+static const size_t lengths[] = {SHORT, LONG};
+enum { LENGTHS = sizeof lengths / sizeof *lengths };
+
+static once_bytes text_of(size_t len)
+{
+    static char text[LONG];
+    memset(text, 'x', sizeof text);
+    return (once_bytes){text, len};
+}
+
+static void accept_body(fixture *f, const once_request *request, once_bytes body)
+{
+    const once_message message = {.body = body, .sent_ms = ONCE_NO_TIME}, *messages = &message;
+    once_decision d;
+    assert_ok(f, f->a->ops->accept(f->a, &request, &messages, 1, &d, &f->arena, &f->err));
+    assert_int_equal(d.answer, ONCE_ANSWER_WAITING);
+}
+
+static void f25_an_entry_is_claimed_once_however_long_its_body(void **state)
+{
+    fixture *f = begun(state);
+    for (size_t i = 0; i < LENGTHS; i++) {
+        const char *key = i ? "long" : "short";
+        const once_request sent = ask(f, key, NULL), mine = ask(f, key, NULL), theirs = ask(f, key, NULL);
+        accept_body(f, &sent, text_of(lengths[i]));
+        begin(f, f->a);
+        assert_int_equal(claim(f, f->a, &mine), ONCE_ANSWER_RUN);
+        assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+        commit_writes_nothing(f);
+        assert_int_equal(claim(f, f->a, &mine), ONCE_ANSWER_BUSY);
+        assert_true(settle(f, f->b, &theirs, ONCE_DONE));
+    }
+}
+
+static void settle_with_result(fixture *f, once_store *store, const char *key, once_bytes result)
+{
+    const once_request r = ask(f, key, NULL);
+    const once_settlement done = {.request = &r, .outcome = ONCE_DONE, .result = result};
+    bool applied;
+    assert_int_equal(claim(f, store, &r), ONCE_ANSWER_RUN);
+    assert_ok(f, store->ops->settle(store, &done, 1, &applied, &f->err));
+    assert_true(applied);
+}
+
+static void f14_a_result_is_compared_however_long_it_is(void **state)
+{
+    fixture *f = begun(state);
+    for (size_t i = 0; i < LENGTHS; i++) {
+        const char *key = i ? "long" : "short";
+        const once_request r = ask(f, key, NULL);
+        bool found;
+        settle_with_result(f, f->a, key, text_of(lengths[i]));
+        begin(f, f->a);
+        assert_ok(f, f->a->ops->forget(f->a, r.id, &found, &f->err));
+        assert_true(found);
+        assert_ok(f, f->b->ops->forget(f->b, r.id, &found, &f->err));
+        settle_with_result(f, f->b, key, text_of(lengths[i] - 1));
+        commit_writes_nothing(f);
+        assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_DUPLICATE);
+    }
+}
+
+/* Without an entry: what came again is counted in the letter itself. */
+static once_letter letter_of(fixture *f, const char *reason, once_bytes body)
+{
+    return (once_letter){.scope = f->scope, .message = {.body = body, .sent_ms = ONCE_NO_TIME}, .reason = {reason, strlen(reason)},
+                         .kind = ONCE_ANSWER_DEAD, .attempt = 1};
+}
+
+static void bury(fixture *f, once_store *store, const once_letter *letter, bool is_fresh)
+{
+    bool fresh;
+    assert_ok(f, store->ops->bury(store, letter, 1, &fresh, &f->err));
+    assert_int_equal(fresh, is_fresh);
+}
+
+static bool count_letter(void *user, const once_letter *letter)
+{
+    unsigned long long *counts = user;
+    counts[0]++;
+    counts[1] += letter->count;
+    assert_true(letter->id > counts[2]);
+    counts[2] = letter->id;
+    return true;
+}
+
+/* Letters, and how often they came. */
+static void letters_are(fixture *f, unsigned long long letters, unsigned long long deliveries)
+{
+    unsigned long long counts[3] = {0};
+    assert_ok(f, f->b->ops->letters(f->b, f->scope.consumer, 0, count_letter, counts, &f->err));
+    assert_int_equal(counts[0], letters);
+    assert_int_equal(counts[1], deliveries);
+}
+
+static void f31_deliveries_of_a_letter_are_counted_however_long_it_is(void **state)
+{
+    fixture *f = begun(state);
+    for (size_t i = 0; i < LENGTHS; i++) {
+        const once_letter letter = letter_of(f, "malformed", text_of(lengths[i]));
+        bury(f, f->a, &letter, true);
+        begin(f, f->a);
+        bury(f, f->a, &letter, false);
+        bury(f, f->b, &letter, false);
+        commit_writes_nothing(f);
+        bury(f, f->a, &letter, false);
+        letters_are(f, i + 1, 3 * (i + 1));
+    }
+}
+
+/* More than one MSETNX takes: what the earlier ones wrote is taken back. */
+static void f48_one_of_thousands_of_new_keys_is_somebody_elses(void **state)
+{
+    enum { NEW = 4096 };
+    fixture *f = begun(state);
+    static char keys[NEW][8];
+    static once_request requests[NEW];
+    static const once_request *list[NEW];
+    static once_decision decisions[NEW];
+    for (size_t i = 0; i < NEW; i++) {
+        snprintf(keys[i], sizeof keys[i], "%zu", i);
+        requests[i] = ask(f, keys[i], NULL);
+        list[i] = &requests[i];
+    }
+    begin(f, f->a);
+    assert_ok(f, f->a->ops->claim(f->a, list, NEW, decisions, &f->arena, &f->err));
+    for (size_t i = 0; i < NEW; i++) assert_int_equal(decisions[i].answer, ONCE_ANSWER_RUN);
+    const once_request theirs = ask(f, keys[NEW - 1], NULL);
+    assert_int_equal(claim(f, f->b, &theirs), ONCE_ANSWER_RUN);
+    commit_writes_nothing(f);
+    assert_int_equal(claimed(f), 1);
+    assert_ok(f, f->a->ops->claim(f->a, list, NEW, decisions, &f->arena, &f->err));
+    for (size_t i = 0; i < NEW; i++) assert_int_equal(decisions[i].answer, i < NEW - 1 ? ONCE_ANSWER_RUN : ONCE_ANSWER_BUSY);
+}
+
+/* A letter and an entry in one transaction of a. */
+static void begin_with_a_letter(fixture *f, const once_request *r, const once_letter *letter)
+{
+    begin(f, f->a);
+    assert_int_equal(claim(f, f->a, r), ONCE_ANSWER_RUN);
+    bury(f, f->a, letter, true);
+}
+
+static void bury_many(fixture *f, once_store *store, size_t from, size_t n)
+{
+    begin(f, store);
+    for (size_t i = from; i < from + n; i++) {
+        char reason[16];
+        snprintf(reason, sizeof reason, "%zu", i);
+        const once_letter letter = letter_of(f, reason, (once_bytes){reason, strlen(reason)});
+        bury(f, store, &letter, true);
+    }
+    assert_ok(f, store->ops->commit(store, &f->err));
+}
+
+/* The keys of the next letters are declared before it is known how many others write meanwhile. */
+static void f90_others_write_more_letters_than_keys_were_declared_for(void **state)
+{
+    enum { AHEAD = 64 };
+    fixture *f = begun(state);
+    const once_letter mine = letter_of(f, "mine", ONCE_BYTES("mine")), last = letter_of(f, "last", ONCE_BYTES("last"));
+    const once_request r = ask(f, "k", NULL), next = ask(f, "next", NULL);
+    begin_with_a_letter(f, &r, &mine);
+    bury_many(f, f->b, 0, AHEAD);
+    assert_ok(f, f->a->ops->commit(f->a, &f->err));
+    letters_are(f, AHEAD + 1, AHEAD + 1);
+    begin_with_a_letter(f, &next, &last);
+    bury_many(f, f->b, AHEAD, AHEAD + 1);
+    commit_writes_nothing(f);
+    letters_are(f, 2 * AHEAD + 2, 2 * AHEAD + 2);
+    assert_int_equal(state_of(f, next.id), ONCE_STATE_ABSENT);
+    begin_with_a_letter(f, &next, &last);
+    assert_ok(f, f->a->ops->commit(f->a, &f->err));
+    letters_are(f, 2 * AHEAD + 3, 2 * AHEAD + 3);
+}
+
+static void set_head(fixture *f, const char *field, const char *value)
+{
+    once_redis *r = (once_redis *)f->b;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 4);
+    once__redis_text(&r->pipe, "HSET");
+    once__redis_put_key(r, "head", NULL, 0);
+    once__redis_text(&r->pipe, field);
+    once__redis_text(&r->pipe, value);
+    assert_ok(f, once__redis_ask(r, &f->err));
+}
+
+/* As when an older copy is served: keys of letters that are there were not declared, and would be written over. */
+static void f47_the_number_of_letters_has_gone_back(void **state)
+{
+    fixture *f = begun(state);
+    const once_letter mine = letter_of(f, "mine", ONCE_BYTES("mine"));
+    const once_request r = ask(f, "k", NULL);
+    bury_many(f, f->b, 0, 3);
+    for (int gone = 1; gone <= 3; gone++) {
+        const char text[] = {(char)('3' - gone), 0};
+        set_head(f, "letters", "3");
+        begin_with_a_letter(f, &r, &mine);
+        set_head(f, "letters", text);
+        commit_writes_nothing(f);
+        letters_are(f, 3, 3);
+        assert_int_equal(state_of(f, r.id), ONCE_STATE_ABSENT);
+    }
+}
+
+/* The number is lost, the letters are not. */
+static void f47_no_letter_is_written_over(void **state)
+{
+    fixture *f = begun(state);
+    const once_letter mine = letter_of(f, "mine", ONCE_BYTES("mine"));
+    bool fresh;
+    bury_many(f, f->b, 0, 3);
+    set_head(f, "letters", "2");
+    const unsigned long long before = kept_keys(f);
+    assert_int_equal(f->a->ops->bury(f->a, &mine, 1, &fresh, &f->err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(f->err.text, "}L3\" of the redis store"));
+    assert_int_equal(kept_keys(f), before);
+    letters_are(f, 3, 3);
+    set_head(f, "letters", "3");
+    bury(f, f->a, &mine, true);
+    letters_are(f, 4, 4);
+}
+
+/* HINCRBY would refuse them when all else is written. */
+static void f90_counters_that_are_no_numbers_are_found_before_the_first_write(void **state)
+{
+    static const char *const fields[] = {"letters", "commits"};
+    static const char *const values[] = {"abc", "-1", "1.5", "1e3", " 1", "007", "00", "", "1234567890123456"};
+    fixture *f = begun(state);
+    char was[24], key[64];
+    snprintf(key, sizeof key, "\"{%s}head\"", name_of(f));
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+            const once_letter mine = letter_of(f, "mine", ONCE_BYTES("mine"));
+            const once_request r = ask(f, "k", NULL);
+            field_of_head(f, fields[i], was, sizeof was);
+            begin_with_a_letter(f, &r, &mine);
+            set_head(f, fields[i], values[k]);
+            const unsigned long long before = kept_keys(f);
+            assert_int_equal(f->a->ops->commit(f->a, &f->err), ONCE_E_CORRUPT);
+            assert_non_null(strstr(f->err.text, key));
+            assert_int_equal(kept_keys(f), before);
+            set_head(f, fields[i], *was ? was : "0");
+            letters_are(f, 0, 0);
+        }
+    }
+}
+
+/* What is removed last may be gone already while keys move to another node; every other refusal is one. */
+static void f90_a_removal_that_is_refused_is_told(void **state)
+{
+    static const char *const commands[] = {"zrem", "hdel", "zscore"};
+    fixture *f = begun(state);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const once_request r = ask(f, commands[i], NULL);
+        const once_settlement done = {.request = &r, .outcome = ONCE_DONE};
+        char words[64];
+        bool applied;
+        assert_int_equal(claim(f, f->a, &r), ONCE_ANSWER_RUN);
+        snprintf(words, sizeof words, "ACL SETUSER default -%s", commands[i]);
+        run_command(f, words);
+        const int rc = f->a->ops->settle(f->a, &done, 1, &applied, &f->err);
+        snprintf(words, sizeof words, "ACL SETUSER default +%s", commands[i]);
+        run_command(f, words);
+        assert_int_equal(once_status_class(rc), ONCE_CLASS_PAUSE);
+        assert_non_null(strstr(f->err.text, "can't run this command"));
+    }
+}
+
 /* --- the URL --- */
 
 static void urls(void **state)
@@ -1458,6 +1749,15 @@ int main(void)
         WITH(f93_an_empty_value_is_damage),
         WITH(f93_an_index_that_names_nothing_is_told),
         WITH(f93_a_lane_that_names_nothing_is_told),
+        WITH(f25_an_entry_is_claimed_once_however_long_its_body),
+        WITH(f14_a_result_is_compared_however_long_it_is),
+        WITH(f31_deliveries_of_a_letter_are_counted_however_long_it_is),
+        WITH(f48_one_of_thousands_of_new_keys_is_somebody_elses),
+        WITH(f90_others_write_more_letters_than_keys_were_declared_for),
+        WITH(f47_the_number_of_letters_has_gone_back),
+        WITH(f47_no_letter_is_written_over),
+        WITH(f90_counters_that_are_no_numbers_are_found_before_the_first_write),
+        WITH(f90_a_removal_that_is_refused_is_told),
         cmocka_unit_test(urls),
         cmocka_unit_test(passwords_are_not_shown),
     };

@@ -19,7 +19,7 @@
  *     key comes last, and what it meets that is not there any more is taken for removed.
  *   - The node that gets the slot (after ASKING) looks at the declared keys in the same way.
  *   - A key of another type, or a number that is none, would end the script in its middle just so, in a cluster or not. All are looked at
- *     before the first write.
+ *     before the first write. So are the places of new letters: one that is taken belongs to a letter that would be written over.
  *
  * KEYS: the head; values that exist already, small ones first; hashes of fields that are compared; new values; keys of commands; of removals;
  * letters that are dropped; set and hash of each group that is left; index and hash of uniques of each letter; and the next letters, some more than there are to write,
@@ -42,7 +42,8 @@ static const char script[] =
     "local about = call('HMGET', head, 'key_secret', 'letters', 'commits')\n"
     "if about[1] ~= a[1] then return 2 end\n"
     "for k = 2, 3 do\n"
-    "  if about[k] and (#about[k] > 15 or find(about[k], '%D')) then return {head} end\n"
+    "  local text = about[k] or '0'\n"
+    "  if #text > 15 or (text ~= '0' and not find(text, '^[1-9]%d*$')) then return {head} end\n"
     "end\n"
     "local function count() i = i + 1 return tonumber(a[i - 1]) end\n"
     "local n, small, n_fields, n_new, n_commands, n_removals = count(), count(), count(), count(), count(), count()\n"
@@ -93,6 +94,10 @@ static const char script[] =
     "end\n"
     "local number = tonumber(about[2] or 0)\n"
     "if n_letters > 0 and (number + 1 < first or number + n_letters >= first + n_next) then return 1 end\n"
+    "for k = 1, n_letters do\n"
+    "  local key = KEYS[nexts + 1 + number + k - first]\n"
+    "  if call('EXISTS', key) == 1 then return {key} end\n"
+    "end\n"
     "for at = 1, n_new, 2000 do\n"
     "  local last, list = min(at + 1999, n_new), {}\n"
     "  for k = at, last do\n"

@@ -44,6 +44,7 @@ typedef struct fixture {
     uint64_t poison;  /* the server hangs up while the effect of this message runs, `hangs` times; 0: of none */
     unsigned hangs;
     bool at_commit;   /* it does so at the COMMIT */
+    int hang_status;  /* or rolls back instead; ONCE_OK: it hangs up */
     bool hangs_now;
     uint64_t wants_retry; /* the effect of this message asks for another try, once; 0: of none */
     unsigned asking;       /* so many effects do, whichever */
@@ -77,6 +78,7 @@ static int hang_up(fixture *f, once_error *err)
 {
     f->hangs_now = false;
     f->ran_alone = 0;
+    if (f->hang_status) return once_fail(err, f->hang_status, "rolled back");
     return once_fail(err, ONCE_E_UNAVAILABLE, "the server closed the connection");
 }
 
@@ -649,6 +651,27 @@ static void after_an_accusation_effects_run_one_by_one_and_one_hang_up_is_enough
     assert_int_equal(f->hung_alone, 2);
 }
 
+/* A rollback is the database's own decision: whoever is alone because of a suspicion is not the one that made it hang up. */
+static void f92_a_rollback_at_commit_is_no_hang_up(void **state)
+{
+    fixture *f = *state;
+    f->atomic = f->at_commit = true;
+    f->poison = 1;
+    f->hangs = 1000;
+    open_pipe(f, false);
+    f->handler.retry.attempts = 2;
+    assert_int_equal(work_off(f, FEW)->dead, 1);
+    const uint64_t retries = once_pipe_counts(f->pipe)->retries;
+    f->hang_status = ONCE_E_ABORTED;
+    f->poison = f->fetched + 2;
+    f->hangs = 2; /* fewer than it takes to blame one */
+    f->hung_with_others = f->hung_alone = 0;
+    const once_counts *counts = work_off(f, FEW);
+    assert_int_equal(f->hung_alone, 2);
+    assert_int_equal(counts->dead, 1);
+    assert_int_equal(counts->retries, retries);
+}
+
 static int64_t troubled_for(fixture *f, int64_t most_ms)
 {
     const int64_t since_ms = f->now_ms;
@@ -742,6 +765,7 @@ int main(void)
         TEST(one_attempt_of_who_makes_the_server_hang_up),
         TEST(two_attempts_of_who_makes_the_server_hang_up),
         TEST(attempts_of_who_makes_the_server_hang_up_at_commit),
+        TEST(f92_a_rollback_at_commit_is_no_hang_up),
         TEST(a_server_that_is_stopped_costs_no_message_its_only_attempt),
         TEST(a_server_that_hangs_up_now_and_then_makes_nobody_a_suspect),
         TEST(who_is_taken_alone_is_not_blamed_at_once),

@@ -457,51 +457,6 @@ static once_place place_of_new(const file_source *f, int fd)
     return place;
 }
 
-/* Lines of "v2", or of a cursor as it was before. */
-static bool read_old_cursor(once_bytes text, uint64_t *offset, uint64_t *line, uint64_t *len, once_hash *hash)
-{
-    char copy[128];
-    unsigned long long o, l, n, a, b;
-    int end = 0;
-    if (text.len >= sizeof copy) return false;
-    memcpy(copy, text.data, text.len);
-    copy[text.len] = 0;
-    if (sscanf(copy, "%llu %llu %llu %16llx%16llx%n", &o, &l, &n, &a, &b, &end) != 5 || (size_t)end != text.len) return false;
-    *offset = o, *line = l, *len = n, *hash = (once_hash){a, b};
-    return o > 0 && l > 0 && n <= o && o <= INT64_MAX / 2;
-}
-
-static bool bytes_are(int fd, uint64_t at, uint64_t len, once_hash hash)
-{
-    char *bytes = malloc(len + 1);
-    const bool same = bytes && pread(fd, bytes, len, (off_t)at) == (ssize_t)len && once_hash_equal(once_xxh128(0, bytes, len), hash);
-    free(bytes);
-    return same;
-}
-
-/* An old cursor is behind a message that is known by its hash; it may have been one without a newline. One that was longer than the
- * buffers of then has lost its middle, so that only its newline can be asked for. */
-static bool adopt_old_cursor(int fd, once_bytes text, once_place *out)
-{
-    enum { OLD_LINE_MAX = 64 << 20 };
-    uint64_t offset, line, len;
-    once_hash hash;
-    char before = 0;
-    if (!read_old_cursor(text, &offset, &line, &len, &hash)) return false;
-    const bool newline = pread(fd, &before, 1, (off_t)offset - 1) == 1 && before == '\n';
-    if (newline && (len >= OLD_LINE_MAX || (len < offset && bytes_are(fd, offset - 1 - len, len, hash)))) {
-        *out = (once_place){.number = 1, .offset = offset, .line = line, .tail_len = 1, .tail = once_place_hash("\n", 1)};
-    } else if (len > 0 && len < OLD_LINE_MAX && bytes_are(fd, offset - len, len, hash)) {
-        char part[ONCE_HEAD_BYTES];
-        const size_t kept = len < sizeof part ? (size_t)len : sizeof part;
-        if (pread(fd, part, kept, (off_t)(offset - len)) != (ssize_t)kept) return false;
-        *out = (once_place){.number = 1, .offset = offset - len, .line = line - 1, .part_len = len, .part_kept = kept, .part = once_place_hash(part, kept)};
-    } else {
-        return false;
-    }
-    return once_place_look(fd, out);
-}
-
 /* Takes in what the store has: numbers, and with a cursor, places. */
 static int learn(file_source *f, const once_kept_places *kept, once_error *err)
 {
@@ -510,7 +465,7 @@ static int learn(file_source *f, const once_kept_places *kept, once_error *err)
     if (kept->files.len && !once_places_read(kept->files, &files))
         return once_fail(err, ONCE_E_CORRUPT, "what the store keeps of the files of source '%s' cannot be read", f->path);
     if (kept->cursor.len && !once_places_read(kept->cursor, &cursor)) {
-        if (!file || !adopt_old_cursor(file->fd, kept->cursor, &cursor.at[0]))
+        if (!file || !once_place_read_old(file->fd, kept->cursor, &cursor.at[0]))
             return once_fail(err, ONCE_E_CORRUPT, "source '%s' is not the file that its cursor belongs to, and an older version kept that, which told too little "
                              "of the file to go on; use a new path, or 'cursor: false'", f->path);
         cursor.n = 1;

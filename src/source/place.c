@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -200,4 +201,50 @@ bool once_place_look(int fd, once_place *place)
     place->head_len = len;
     place->head = once_place_hash(bytes, len);
     return true;
+}
+
+/* --- cursors as they were --- */
+
+static bool read_old_cursor(once_bytes text, uint64_t *offset, uint64_t *line, uint64_t *len, once_hash *hash)
+{
+    char copy[128];
+    unsigned long long o, l, n, a, b;
+    int end = 0;
+    if (text.len >= sizeof copy) return false;
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = 0;
+    if (sscanf(copy, "%llu %llu %llu %16llx%16llx%n", &o, &l, &n, &a, &b, &end) != 5 || (size_t)end != text.len) return false;
+    *offset = o, *line = l, *len = n, *hash = (once_hash){a, b};
+    return o > 0 && l > 0 && n <= o && o <= INT64_MAX / 2;
+}
+
+static bool bytes_are(int fd, uint64_t at, uint64_t len, once_hash hash)
+{
+    char *bytes = malloc(len + 1);
+    const bool same = bytes && pread(fd, bytes, len, (off_t)at) == (ssize_t)len && once_hash_equal(once_xxh128(0, bytes, len), hash);
+    free(bytes);
+    return same;
+}
+
+/* An old cursor is behind a message that is known by its hash; it may have been one without a newline. One that was longer than the
+ * buffers of then has lost its middle, so that only its newline can be asked for. */
+bool once_place_read_old(int fd, once_bytes text, once_place *out)
+{
+    enum { OLD_LINE_MAX = 64 << 20 };
+    uint64_t offset, line, len;
+    once_hash hash;
+    char before = 0;
+    if (!read_old_cursor(text, &offset, &line, &len, &hash)) return false;
+    const bool newline = pread(fd, &before, 1, (off_t)offset - 1) == 1 && before == '\n';
+    if (newline && (len >= OLD_LINE_MAX || (len < offset && bytes_are(fd, offset - 1 - len, len, hash)))) {
+        *out = (once_place){.number = 1, .offset = offset, .line = line, .tail_len = 1, .tail = once_place_hash("\n", 1)};
+    } else if (len > 0 && len < OLD_LINE_MAX && bytes_are(fd, offset - len, len, hash)) {
+        char part[ONCE_HEAD_BYTES];
+        const size_t kept = len < sizeof part ? (size_t)len : sizeof part;
+        if (pread(fd, part, kept, (off_t)(offset - len)) != (ssize_t)kept) return false;
+        *out = (once_place){.number = 1, .offset = offset - len, .line = line - 1, .part_len = len, .part_kept = kept, .part = once_place_hash(part, kept)};
+    } else {
+        return false;
+    }
+    return once_place_look(fd, out);
 }

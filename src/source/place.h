@@ -57,6 +57,8 @@ bool once_place_head_fits(int fd, const once_place *place);
 bool once_place_fits(int fd, const once_place *place);
 /* Device, inode and as much of the head as there is. */
 bool once_place_look(int fd, once_place *place);
+/* A cursor as it was until version 5 of the tables; false: it is none, or not one of this file. */
+bool once_place_read_old(int fd, once_bytes text, once_place *out);
 void once_place_rewind(once_place *place); /* to the beginning of its file */
 uint64_t once_place_hash(const void *data, size_t len);
 

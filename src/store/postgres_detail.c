@@ -96,6 +96,13 @@ static once_bytes get_bytes(reader *in, uint64_t len)
 
 static once_bytes get_rest(reader *in) { return get_bytes(in, in->ok ? (uint64_t)(in->end - in->at) : 0); }
 
+static uint32_t get_count(reader *in)
+{
+    const uint64_t count = get_varint(in);
+    if (count > UINT32_MAX) in->ok = false;
+    return (uint32_t)count;
+}
+
 static int32_t get_number(reader *in)
 {
     const uint64_t number = get_varint(in);
@@ -119,12 +126,12 @@ bool once__pg_detail_read(once_bytes detail, int64_t expires_ms, once_entry *e, 
     e->state = (once_state)(e->old_key ? kept_state : kept_state - NEW_KEY);
     if (e->state >= ONCE_STATES || !once_state_finished(e->state) || kept > (uint64_t)INT64_MAX / (head & MS ? 1 : 1000)) return false;
     const int64_t kept_ms = head & MS ? (int64_t)kept : (int64_t)kept * 1000;
-    e->changed_ms = expires_ms - (kept_ms ? kept_ms : FOR_EVER);
+    if (__builtin_sub_overflow(expires_ms, kept_ms ? kept_ms : FOR_EVER, &e->changed_ms)) return false;
     e->expires_ms = kept_ms ? expires_ms : ONCE_FOREVER;
     e->due_ms = ONCE_NEVER;
-    e->seen_ms = e->changed_ms - (head & AT_ONCE ? 0 : unzigzag(get_varint(&in)));
-    e->attempt = head & FIRST ? 1 : (uint32_t)get_varint(&in);
-    e->failures = head & FIRST ? 0 : (uint32_t)get_varint(&in);
+    if (__builtin_sub_overflow(e->changed_ms, head & AT_ONCE ? 0 : unzigzag(get_varint(&in)), &e->seen_ms)) return false;
+    e->attempt = head & FIRST ? 1 : get_count(&in);
+    e->failures = head & FIRST ? 0 : get_count(&in);
     names->scope = get_number(&in);
     names->place = get_number(&in);
     names->run = get_number(&in);

@@ -169,6 +169,13 @@ static uint64_t get_varint(reader *in)
     return 0;
 }
 
+static uint32_t get_count(reader *in)
+{
+    const uint64_t count = get_varint(in);
+    if (count > UINT32_MAX) in->ok = false;
+    return (uint32_t)count;
+}
+
 static int64_t get_time(reader *in)
 {
     uint64_t word = 0;
@@ -242,12 +249,13 @@ bool once__record_read(once_bytes records, const once_record_ref *ref, once_byte
     if (out->state == ONCE_STATE_ABSENT) return in.ok && in.at == in.end;
     if (!once_state_finished(out->state) || out->state >= ONCE_STATES) return false;
     if (head & EARLY) out->expires_ms = get_time(&in);
+    if (out->expires_ms > out->keep_ms) return false; /* a tombstone would end before it */
     out->token = get_id(&in);
     if (head & HAS_FINGERPRINT) out->fingerprint = get_id(&in);
     out->changed_ms = get_time(&in);
     if (__builtin_sub_overflow(out->changed_ms, unzigzag(get_varint(&in)), &out->seen_ms)) return false;
-    out->attempt = (uint32_t)get_varint(&in);
-    out->failures = (uint32_t)get_varint(&in);
+    out->attempt = get_count(&in);
+    out->failures = get_count(&in);
     out->scope = get_varint(&in);
     out->place = get_varint(&in);
     out->run = get_varint(&in);

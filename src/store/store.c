@@ -74,7 +74,9 @@ void once__store_sign(once_store *store)
 bool once__store_show(const char *url, once_buf *out)
 {
     const char *host = strstr(url, "://");
-    const char *at = host ? memrchr(host + 3, '@', strcspn(host + 3, "?")) : NULL, *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
+    const char *at = host ? memrchr(host + 3, '@', strcspn(host + 3, "?")) : NULL;
+    if (host && !at) at = strrchr(host + 3, '@'); /* of a password with a question mark, or of an option: then too much is hidden */
+    const char *colon = at ? memchr(host + 3, ':', (size_t)(at - host - 3)) : NULL;
     if (colon) {
         once_buf_append(out, url, (size_t)(colon - url));
         once_buf_puts(out, ":***");

@@ -98,7 +98,7 @@ static bool record_read(once_bytes name, once_bytes value, once_worker *out)
     memcpy(out->who, value.data + N_NUMBERS * ONCE_NUMBER_SIZE, value.len - N_NUMBERS * ONCE_NUMBER_SIZE);
     memcpy(out->name, name.data, name.len);
     out->number = out->tried;
-    return out->lease_ms > 0 && out->lease_ms < ONCE_NEVER / 2;
+    return out->lease_ms > 0 && out->lease_ms < ONCE_NEVER / 2 && out->seen_ms >= 0 && out->seen_ms < ONCE_NEVER / 2;
 }
 
 /* --- all of a consumer --- */

@@ -1672,6 +1672,7 @@ static void passwords_are_not_shown(void **state)
     static const char *const urls_shown[][2] = {
         {"redis://u:secret@h:1/0?x=y@z", "redis://u:***@h:1/0?x=y@z"}, {"redis://:se@cret@h", "redis://:***@h"},
         {"redis://u@h?password=secret&wait=1", "redis://u@h?password=***&wait=1"}, {"sqlite:a:b@c.db", "sqlite:a:b@c.db"},
+        {"postgres://u:se?cret@h/db", "postgres://u:***@h/db"}, {"redis://h:1/0?name=x", "redis://h:1/0?name=x"},
     };
     for (size_t i = 0; i < sizeof urls_shown / sizeof *urls_shown; i++) {
         once_buf shown;

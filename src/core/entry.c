@@ -679,6 +679,13 @@ int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry)
     return before_last < ONCE_GAP_COUNTED ? before_last + 1 : ONCE_GAP_COUNTED;
 }
 
+int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry)
+{
+    once_entry before = *entry;
+    if (before.silent && before.attempt == 2) before.attempt = 1; /* it took over from the first one, which did not settle it */
+    return once_lane_given_up(lane, &before);
+}
+
 /* What whoever runs it is told, and its letter or `explain`. */
 static once_bytes say_gap_over(once_lane *lane, const once_entry *entry)
 {
@@ -811,7 +818,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
     if (again && entry->state == ONCE_STATE_CLAIMED) {
         entry->due_ms = later_than(now_ms, r->lease_ms);
         describe(entry, ONCE_ANSWER_RUN, now_ms, out);
-        if (entry->gap) out->given_up = once_lane_given_up(lane, entry);
+        if (entry->gap) out->given_up = once_lane_given_up_again(lane, entry);
         out->own = true;
         return ONCE_ENTRY_CHANGED;
     }

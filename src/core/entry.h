@@ -320,6 +320,8 @@ int once_lane_rest(once_lane *lane, const once_entry *entry, int64_t now_ms);
  * ONCE_GAP_COUNTED at most: more are missing only before a wrong version, which would drown all others in what is counted for ever. */
 #define ONCE_GAP_COUNTED 1000
 int64_t once_lane_given_up(const once_lane *lane, const once_entry *entry);
+/* The same for one that is claimed, to whoever has not heard of that. */
+int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry);
 /* In words, why an entry of the lane waits, or what waits for it; empty when it is only its time. */
 once_bytes once_lane_says(once_lane *lane, const once_entry *entry);
 

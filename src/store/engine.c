@@ -467,7 +467,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
                                             .failing_for_ms = entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
                                             .silent = entry->silent, .maybe = entry->maybe, .old_key = entry->old_key, .gap_over = entry->gap,
                                             .reason = entry->gap ? entry->reason : (once_bytes){0},
-                                            .given_up = entry->gap ? once_lane_given_up(at.lane, entry) : 0};
+                                            .given_up = entry->gap ? once_lane_given_up_again(at.lane, entry) : 0};
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
             count++;

@@ -248,6 +248,27 @@ static void f28_a_gap_waits_only_while_somebody_runs(fixture *f)
 }
 
 /* Dead because of the gap, and those behind it run on; a further hole is another wait. */
+/* Whoever waited in vain died before it settled that; the reply to the one that took over was lost. */
+static void f28_what_was_given_up_is_told_again_with_a_lost_reply(fixture *f)
+{
+    const once_request one = ask_lane(f, "a", "lane", 1, 1000);
+    assert_answer(do_claim(f, &one), RUN);
+    do_settle(f, &one, ONCE_DONE);
+    accept_lane(f, "c", 3, 1000);
+    once_taken taken[1];
+    while (do_take(f, 1, taken) == 0) pass(f, 250);
+    assert_true(taken[0].decision.gap_over && taken[0].decision.given_up == 1);
+    pass(f, LEASE);
+    const once_token token = new_token(f);
+    for (int again = 0; again < 2; again++) {
+        size_t n;
+        assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, again, LEASE, 1, taken, &n, &f->arena, &f->err));
+        assert_int_equal(n, 1);
+        assert_int_equal(taken[0].decision.attempt, 2);
+        assert_true(taken[0].decision.given_up == 1);
+    }
+}
+
 static void f28_followers_of_a_version_that_was_given_up_run_on(fixture *f)
 {
     accept_lane(f, "1", 1, 500);
@@ -869,6 +890,7 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(f28_a_gap_waits_for_the_missing_version, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_a_gap_that_stays_is_said_to_be_over, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_a_gap_waits_only_while_somebody_runs, ONCE_STORE_LANES | ONCE_STORE_OWNS | ONCE_STORE_DURABLE),
+    CONFORM_WITH(f28_what_was_given_up_is_told_again_with_a_lost_reply, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_followers_of_a_version_that_was_given_up_run_on, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_nobody_waits_for_a_version_that_died, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f28_a_version_that_was_given_up_runs_while_nothing_newer_settled, ONCE_STORE_LANES | ONCE_STORE_OWNS),

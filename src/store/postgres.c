@@ -100,7 +100,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                         " FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[]) AS u(i, k, t, f, d) WHERE e.id = i",
     [PG_ENTRY_DELETE] = "DELETE FROM once_entry WHERE id = ANY($1::uuid[])",
     [PG_LIVE_READ] = "SELECT " LIVE_FULL " WHERE l.id = ANY($1::uuid[]) ORDER BY l.id",
-    [PG_LIVE_LANE] = "SELECT lane FROM once_live WHERE id = ANY(ARRAY[$1::uuid]) AND lane IS NOT NULL ORDER BY id",
+    [PG_LIVE_LANES] = "SELECT lane FROM once_live WHERE id = ANY($1::uuid[]) AND lane IS NOT NULL ORDER BY id",
     [PG_LIVE_PUT] = "INSERT INTO once_live(" LIVE_COLUMNS ") SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[],"
                     " $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],"
                     " $13::bigint[], $14::bigint[], $15::smallint[], $16::smallint[], $17::boolean[], $18::bytea[], $19::bytea[],"
@@ -771,16 +771,14 @@ static once_hash entry_of(const once_postgres *q, const once_letter *letter)
 
 static int load_ahead(once_postgres *q, once_error *err)
 {
-    once_request *requests = once_arena_new(&q->arena, once_request, q->n_ahead + 1);
-    const once_request **list = once_arena_new(&q->arena, const once_request *, q->n_ahead + 1);
+    once_hash *ids = once_arena_new(&q->arena, once_hash, q->n_ahead + 1);
     size_t n = 0;
-    if (!requests || !list) return no_memory(err);
+    if (!ids) return no_memory(err);
     for (size_t i = 0; i < q->n_ahead; i++) {
-        requests[n].id = q->ahead[i].letter.id ? entry_of(q, &q->ahead[i].letter) : (once_hash){0};
-        list[n] = &requests[n];
-        n += !once_hash_is_zero(requests[n].id);
+        ids[n] = q->ahead[i].letter.id ? entry_of(q, &q->ahead[i].letter) : (once_hash){0};
+        n += !once_hash_is_zero(ids[n]);
     }
-    return once__pg_prefetch(&q->shelf, list, n, ONCE_FOR_OTHERS, err);
+    return once__pg_load_by_id(q, ids, n, err);
 }
 
 static int pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err)

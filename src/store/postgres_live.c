@@ -625,39 +625,64 @@ static int know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_er
     return load_round(q, &round, err);
 }
 
-/* A lane is locked before its entries. Whoever comes with nothing but an id has to look first where that is; should it be elsewhere when
- * the entry is locked, its lane is locked late. The next one of a lane was found there. */
-static int lock_lane_of(once_postgres *q, once_hash id, once_error *err)
+/* A lane is locked before its entries. Whoever comes with nothing but ids has to look first where they are; should one be elsewhere when it
+ * is locked, its lane is locked late. */
+static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, round_of *round, once_error *err)
 {
     once_pg_params params = {0};
-    PGresult *result;
-    once_pg_lane *lane;
-    if (!q->write || !q->begun || once_hash_equal(id, q->head)) return ONCE_OK;
-    once__pg_param_id(&params, id);
-    int rc = once__pg_send(q->pg, PG_LIVE_LANE, &params, err);
-    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    PGresult *results[PG_BEGIN_RESULTS + 1];
+    size_t sent = 0;
+    int rc = once__pg_begin_send(q, &sent, err);
+    const size_t begin = sent;
+    once__pg_array_begin(&q->columns[0], PG_UUID);
+    for (size_t i = 0; i < n; i++) once__pg_put_id(&q->columns[0], ids[i]);
+    once__pg_param_array(&params, &q->columns[0]);
+    SEND(once__pg_send(q->pg, PG_LIVE_LANES, &params, err));
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, sent, err);
     if (rc != ONCE_OK) return rc;
-    if (PQntuples(result)) rc = know_lane(q, once__pg_id(result, 0, 0), &lane, err);
-    PQclear(result);
+    rc = once__pg_begin_read(q, results, begin, err);
+    for (int i = 0; i < PQntuples(results[begin]) && rc == ONCE_OK; i++) {
+        once_pg_lane *lane = lane_of(q, once__pg_id(results[begin], i, 0));
+        if (!lane) rc = no_memory(err);
+        else if (!lane->asked && !(lane->known && lane->locked)) {
+            lane->asked = true;
+            round->lanes[round->n_lanes++] = lane;
+        }
+    }
+    once__pg_clear(results, sent);
     return rc;
+}
+
+int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n, once_error *err)
+{
+    round_of round;
+    int rc = round_begin(q, n, &round, err);
+    if (rc == ONCE_OK && q->write && n) rc = want_lanes_of(q, ids, n, &round, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        const once_request at = {.id = ids[i]};
+        rc = want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    }
+    return rc == ONCE_OK && (round.n || round.n_lanes) ? load_round(q, &round, err) : rc;
+}
+
+/* The next one of a lane was found there. */
+static int load_head(once_postgres *q, once_hash id, once_error *err)
+{
+    round_of round;
+    const once_request at = {.id = id};
+    int rc = round_begin(q, 1, &round, err);
+    if (rc == ONCE_OK) rc = want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    return rc == ONCE_OK ? load_round(q, &round, err) : rc;
 }
 
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
-    once_pg_slot *slot = once__ids_get(&q->slots, id);
-    if (!slot) {
-        int rc = lock_lane_of(q, id, err);
-        if (rc != ONCE_OK) return rc;
-        slot = slot_new(q, id);
-        if (!slot) return no_memory(err);
-        slot->asked = true;
-        once_pg_slot *one = slot;
-        round_of round = {.slots = &one, .n = 1};
-        rc = load_round(q, &round, err);
+    if (!once__ids_get(&q->slots, id)) {
+        const int rc = once_hash_equal(id, q->head) ? load_head(q, id, err) : once__pg_load_by_id(q, &id, 1, err);
         if (rc != ONCE_OK) return rc;
     }
-    *out = &slot->entry;
+    *out = &((once_pg_slot *)once__ids_get(&q->slots, id))->entry;
     return ONCE_OK;
 }
 

@@ -98,7 +98,7 @@ enum { PG_COLUMNS = 30 }; /* as many as the widest statement has; and one for na
 enum once_pg_statement {
     PG_NOW, PG_GUARD, PG_TURN_TRY, PG_TURN, PG_LOCKS_TRY, PG_LOCKS, PG_TURNS_BEGIN, PG_PLAN, PG_PLAN_BATCH, PG_UNPLAN,
     PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
-    PG_LIVE_READ, PG_LIVE_LANE, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
+    PG_LIVE_READ, PG_LIVE_LANES, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
     PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_PUT,
     PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_CHECK, PG_NAME_GET,
     PG_DUE, PG_LANE_WAITING, PG_BY_TOKEN,
@@ -197,6 +197,7 @@ void once__pg_param_now(const once_postgres *q, once_pg_params *params); /* the 
 int once__pg_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err);
 int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks, size_t n_locks, once_error *err);
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err);
+int once__pg_load_by_id(once_postgres *q, const once_hash *ids, size_t n, once_error *err); /* entries that are not loaded yet, behind their lanes */
 int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err);
 int once__pg_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
 int once__pg_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);

@@ -9,7 +9,7 @@ import pytest
 
 import pgbouncer
 import postgres
-from harness import until
+from harness import Running, until
 from pgpipeline import PostgresPipeline, Session, need_postgres
 
 need_postgres()
@@ -25,6 +25,8 @@ handler:
     - UPDATE account SET n = n - :amount, moves = moves + 1 WHERE id = :from
     - UPDATE account SET n = n + :amount, moves = moves + 1 WHERE id = :to
 """
+# For an hour.
+TURNS = "INSERT INTO once_fact(name, value) VALUES ('turns/c', int8send((extract(epoch FROM now()) * 1000)::bigint + 3600000) || int8send(5000))"
 
 
 def shares(folder, config, tables, messages, workers, url=None):
@@ -144,7 +146,7 @@ handler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT pg_sleep(0.001)"]}
         pipelines = shares(tmp_path, config, tables, [], 3, pooler.url if pooler else None)
         p = pipelines[0]
         p.run(status=0)  # makes the store
-        p.execute("INSERT INTO once_fact(name, value) VALUES ('turns/c', int8send((extract(epoch FROM now()) * 1000)::bigint + 3600000) || int8send(5000))")
+        p.execute(TURNS)
         for i, each in enumerate(pipelines):
             each.write(*[{"id": f"{i}/{n}"} for n in range(200)])
         assert total(run_all(pipelines), "done") == 600
@@ -311,7 +313,7 @@ def test_f91_who_has_tried_often_is_next(tmp_path, named):
     first, second = shares(tmp_path, config, WAITS, [], 2)
     first.run(status=0)  # makes the store
     if not named:
-        first.execute("INSERT INTO once_fact(name, value) VALUES ('turns/c', int8send((extract(epoch FROM now()) * 1000)::bigint + 3600000) || int8send(5000))")
+        first.execute(TURNS)
     first.write({"id": "first"})
     second.write({"id": "second"})
     locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
@@ -324,6 +326,82 @@ def test_f91_who_has_tried_often_is_next(tmp_path, named):
             ended = [one.end(60), two.end(60)]
     assert [e.status for e in ended] == [0, 0], ended
     assert sorted(first.rows("SELECT id FROM t")) == [("first",), ("second",)]
+
+
+def wait_by_default(p, how_long):
+    """What the database's owner says about waiting for locks."""
+    p.execute(f"ALTER DATABASE {p.value('SELECT quote_ident(current_database())')} SET lock_timeout = '{how_long}'")
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["nothing set", "set"])
+@pytest.mark.parametrize("named", [False, True], ids=["turns", "names"])
+def test_f91_a_users_statement_waits_for_locks_as_long_as_he_says(tmp_path, named, own):
+    """Who has waited in the server for its turn, or for a name, has it, and is then as patient as whoever got it at once: for ever in its turn,
+    where nobody of ours is in the way; otherwise for a short while; and as long as the database's owner says, if he does."""
+    config = """
+key: "${/id}"
+handler:
+  sql:
+    - INSERT INTO t(id, patience, held) SELECT :id, current_setting('lock_timeout'), count(*) FROM pg_locks
+      WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pid = pg_backend_pid()
+    - SELECT pass_the_gate()
+""" + ('locks: ["one"]\n' if named else "")
+    tables = """CREATE TABLE t(id text, patience text, held int); CREATE TABLE gate(open int);
+CREATE FUNCTION pass_the_gate() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+  WHILE NOT EXISTS (SELECT FROM gate) LOOP PERFORM pg_sleep(0.01); END LOOP;
+  RETURN 1;
+END $$;"""
+    first, second = shares(tmp_path, config, tables, [], 2)
+    first.run(status=0)  # makes the store
+    if not named:
+        first.execute(TURNS)
+    if own:
+        wait_by_default(first, "1min")
+    first.write({"id": "first"})
+    second.write({"id": "second"})
+    here = "datname = current_database()"
+    at_the_gate = f"SELECT count(*) FROM pg_stat_activity WHERE {here} AND state = 'active' AND query LIKE '%pass_the_gate%' AND pid <> pg_backend_pid()"
+    waits = f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE {here}) AND NOT granted"
+    with first.start() as one:
+        until(lambda: first.value(at_the_gate) == 1, 60, "the first one has its turn, or the name")
+        with second.start() as two:
+            until(lambda: first.value(waits) == 1, 60, "the second one waits for it")
+            assert first.value(at_the_gate) == 1
+            first.execute("INSERT INTO gate VALUES (1)")
+            ended = [one.end(60), two.end(60)]
+    assert [e.status for e in ended] == [0, 0], ended
+    patience = "1min" if own else "100ms" if named else "0"
+    assert sorted(first.rows("SELECT id, patience, held FROM t")) == [("first", patience, 1), ("second", patience, 1)]
+
+
+@pytest.mark.parametrize("what", ["a new message", "one again", "a letter", "a key"])
+def test_f91_a_lane_is_locked_before_its_entries(tmp_path, what):
+    """Whoever waits for a lane has no entry that the lane's holder might want: claims that come with their lane, and operators who come with
+    nothing but a letter or a key."""
+    p = PostgresPipeline(str(tmp_path), """
+key: "${/id}"
+order: "${/lane}"
+retry: {attempts: 1}
+handler: {sql: ["INSERT INTO t(id) VALUES (:id)", "SELECT fail() WHERE :id = 'bad'"]}
+""", WAITS)
+    p.write({"id": "good", "lane": 1}, {"id": "bad", "lane": 1})
+    summary = p.run(status=1)
+    assert (summary["done"], summary["dead"]) == (1, 1), summary
+    wait_by_default(p, "5min")  # a batch of ours, too
+    p.write({"id": "bad" if what == "one again" else "new", "lane": 1})
+    held = "SELECT count(*) FROM pg_locks WHERE relation = 'once_lane'::regclass AND mode = 'RowShareLock' AND granted"
+    waits = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    locked = """SELECT DISTINCT relation::regclass::text AS name FROM pg_locks WHERE mode IN ('RowShareLock', 'RowExclusiveLock')
+        AND relation IN ('once_entry'::regclass, 'once_lane'::regclass) AND pid = """
+    with Session(p.url, "BEGIN; SELECT FROM once_lane FOR UPDATE") as holder:
+        until(lambda: p.value(held) == 1, what="the lane is held")
+        arguments = {"a letter": ["replay", "--all", p.name], "a key": ["forget", p.name, "bad"]}.get(what)
+        with Running(arguments, p.folder) if arguments else p.start() as running:
+            (pid,), = until(lambda: p.rows(waits), 60, "somebody waits for the lane")
+            assert p.rows(locked + str(pid)) == [("once_lane",)]
+            holder.end()
+            ended = running.end(60)
+    assert ended.status in (0, 1), ended
 
 
 def test_f93_what_is_found_in_a_lane_and_has_no_handler_any_more_becomes_a_letter(tmp_path):

@@ -862,7 +862,7 @@ static void plans_of_empty_tables_find_rows_by_their_ids(void **state)
         const char *table, *index;
     } table[] = {
         {PG_LIVE_READ, "once_live", "once_live_pkey"},     {PG_LIVE_READ, "once_body", "once_body_pkey"},
-        {PG_LIVE_DELETE, "once_live", "once_live_pkey"},   {PG_LIVE_LANE, "once_live", "once_live_pkey"},
+        {PG_LIVE_DELETE, "once_live", "once_live_pkey"},   {PG_LIVE_LANES, "once_live", "once_live_pkey"},
         {PG_ENTRY_LOCK, "once_entry", "once_entry_pkey"}, {PG_LETTERS_GET, "once_letter", "once_letter_pkey"},
     };
     const char *why;

@@ -175,6 +175,22 @@ def test_f88_the_schema_of_the_url_counts_whatever_the_session_has(tmp_path, ser
         assert psql(server.url, f"SELECT count(*) FROM {name}.once_entry") == "500\n"
 
 
+def test_f88_a_search_path_that_somebody_left_is_not_ours(tmp_path, server, mode):
+    """The URL says nothing of a schema, so it is the one that a new session would have; a table of the same name is in the other one."""
+    direct = server.database(new_name())
+    psql(direct, "CREATE SCHEMA trap; CREATE TABLE t(id text); CREATE TABLE trap.t(id text)")
+    with pool(server, mode, default_pool_size=2, connect_query="SET search_path = trap") as pooler:
+        p = PostgresPipeline(tmp_path, CONFIG % "t", url=direct)
+        p.configure(CONFIG % "t", store=pooler.url(direct))
+        p.write(*some(20))
+        counts(p.run(status=0), received=20, done=20)
+        beside = aside(tmp_path / "aside", f'key: "${{/id}}"\nhandler: {{sql: {{url: "{pooler.url(direct)}", do: ["INSERT INTO t(id) VALUES (:id)"]}}}}\n', "c")
+        beside.write(*some(20, "aside"))
+        counts(beside.run(status=0), received=20, done=20)
+    assert psql(direct, "SELECT (SELECT count(*) FROM public.t), (SELECT count(*) FROM trap.t)") == "40|0\n"
+    assert psql(direct, "SELECT schemaname FROM pg_tables WHERE tablename = 'once_entry'") == "public\n"
+
+
 # What whoever had the session before may have left in it.
 LEFT_SET = "SET synchronous_commit = off; SET lock_timeout = 3000; SET statement_timeout = 3600000;" \
            " SET idle_in_transaction_session_timeout = 3600000; SET client_connection_check_interval = 3600000"

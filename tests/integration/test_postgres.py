@@ -157,6 +157,24 @@ def test_f89_a_record_that_cannot_be_written_is_not_one_that_went_back(tmp_path)
     exactly_once(p, 51)
 
 
+def test_f91_a_row_of_ours_that_somebody_else_made_is_no_failure_of_a_message(tmp_path):
+    """What fails in a commit is the message's fault only where it is the COMMIT itself that says so."""
+    p = PostgresPipeline(tmp_path, """
+key: "${/id}"
+retry: {attempts: 2, backoff: 1ms..1ms, on: [P0001]}
+handler: {sql: ["INSERT INTO t(id) VALUES (:id)", "UPDATE total SET n = n + 1", "SELECT fail() WHERE :once_attempt < 2"]}
+""", TABLES + "CREATE SEQUENCE writes; CREATE FUNCTION fail() RETURNS int LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$passing$$; END'")
+    p.run(status=0)  # makes the store
+    p.execute("""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN IF nextval('writes') = 1 THEN RAISE EXCEPTION 'there already' USING ERRCODE = '23505'; END IF; RETURN NEW; END $$;
+        CREATE TRIGGER refuses BEFORE UPDATE ON once_entry FOR EACH ROW EXECUTE FUNCTION refuse()""")
+    p.write({"id": "a"})
+    summary = p.run(status=0)
+    counts(summary, received=1, done=1, retries=1)
+    assert p.value("SELECT last_value FROM writes") > 1, "its outcome was refused once, and written then"
+    exactly_once(p, 1)
+
+
 UNIQUE = 'key: "${/id}"\nhandler: {sql: ["UPDATE total SET n = n + 1", "INSERT INTO t(id, amount) VALUES (:id, :amount)"]%s}\n'
 
 

@@ -134,3 +134,25 @@ def test_f89_an_effect_elsewhere_whose_commit_did_not_wait_is_unknown(tmp_path):
         assert ended.status == 1 and ended.json["unknown"] == 1 and ended.json["done"] == 0, ended
         held, = p.once("list", "--unknown", "--json", p.name).json["messages"]
         assert "may not have reached its standby" in held["reason"], held
+
+
+def test_f89_what_follows_a_commit_that_did_not_wait_is_done(tmp_path):
+    """The wait of one commit was cancelled, and that is said of this one alone."""
+    with Pair(True) as pair:
+        pair.primary.query("CREATE TABLE t(id bigint)")
+        p = Pipeline(tmp_path, f'key: "${{/id}}"\nbatch: {{max: 1}}\nhandler: {{sql: {{url: "{pair.primary.url}", do: "INSERT INTO t VALUES (:id)"}}}}\nunknown: hold\n',
+                     source=FOLLOW)
+        p.write({"id": 1})
+        pair.replica.fall_behind()
+        with p.start() as worker:
+            pid, = until(lambda: waiting_for_standby(pair), what="a commit that waits")
+            pair.primary.query(f"SELECT pg_cancel_backend({pid})")
+            until(lambda: not waiting_for_standby(pair), what="nobody waits any more")
+            pair.replica.go_on()
+            p.append(*some(5, 2))
+            until(lambda: len(pair.primary.query("SELECT id FROM t").split()) == 6, what="all of them")
+            worker.send(15)
+            ended = worker.end(60)
+        assert ended.status == 1 and (ended.json["done"], ended.json["unknown"]) == (5, 1), ended
+        held, = p.once("list", "--unknown", "--json", p.name).json["messages"]
+        assert held["key"] == "1" and "may not have reached its standby" in held["reason"], held

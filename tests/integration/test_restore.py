@@ -86,12 +86,17 @@ def test_f82_a_restored_store_gets_no_number_that_it_does_not_have(tmp_path, res
             pooler.close()
 
 
+# And what an entry cannot show any more.
 DAMAGES = {
-    "gone": "DELETE FROM once_name WHERE get_byte(name, 0) IN (82, 87)",
-    "scope gone": "DELETE FROM once_name WHERE get_byte(name, 0) = 83",
-    "place gone": "DELETE FROM once_name WHERE get_byte(name, 0) = 80",
-    "another kind": "UPDATE once_name SET name = 'Rxxxxxxxx' WHERE get_byte(name, 0) = 80",
+    "gone": ("DELETE FROM once_name WHERE get_byte(name, 0) IN (82, 87)", ["who"]),
+    "scope gone": ("DELETE FROM once_name WHERE get_byte(name, 0) = 83", []),  # explain shows the scope that it was asked for
+    "place gone": ("DELETE FROM once_name WHERE get_byte(name, 0) = 80", ["place"]),
+    "another kind": ("UPDATE once_name SET name = 'Rxxxxxxxx' WHERE get_byte(name, 0) = 80", ["place"]),
 }
+
+
+def shown(entry):
+    return {part: entry[part] for part in ("consumer", "operation", "place", "who")}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -99,7 +104,9 @@ def test_f82_a_store_that_lost_its_names_is_repaired(tmp_path, damage):
     p = PostgresPipeline(tmp_path, CONFIG, "CREATE TABLE t(id text)")
     p.write(*some(1500, "a"))
     counts(p.run(status=0), received=1500, done=1500)
-    p.execute(DAMAGES[damage])
+    sql, lost = DAMAGES[damage]
+    whole = shown(p.explain("a7")[0])
+    p.execute(sql)
     ended = p.try_run()
     assert ended.status == 3 and "once check --repair" in ended.err, ended
     said = p.once("check", "--repair", p.name)
@@ -108,6 +115,8 @@ def test_f82_a_store_that_lost_its_names_is_repaired(tmp_path, damage):
     assert p.value("SELECT count(*) FROM t") == 1500
     (entry,) = p.explain("a7")
     assert entry["state"] == "done" and entry["attempt"] == 1
+    left = shown(entry)
+    assert left == {**whole, **{part: "(lost)" for part in lost}}, (whole, left)
     notes = p.rows("SELECT encode(what, 'escape') AS what, encode(note, 'escape') AS note FROM once_audit")
     assert {what for what, _ in notes} == {"repair"} and sum(int(note.split()[0]) for _, note in notes) == 1500, notes
     said = p.once("check", "--repair", p.name)

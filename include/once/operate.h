@@ -48,7 +48,7 @@ typedef struct once_running {
     const char *state; /* "alive"; "late": its lease is over, it died or hangs; "gone": a process of this machine that is not there any more */
     int64_t begun_ms;
     int64_t seen_ms;   /* it last said that it is alive, which it does at least every 10 s */
-    uint64_t done;     /* messages that it settled */
+    uint64_t done;     /* messages that it decided: not those that it put back, nor unknowns */
     uint64_t rate;     /* of these, in a second, lately */
     uint64_t holds;    /* messages that it has claimed, and whose leases are not over */
 } once_running;

@@ -83,6 +83,22 @@ static void first_line(const char *from, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)(len < 300 ? len : 300), from ? from : "");
 }
 
+/* A transaction that wants to write was refused before it did anything. Texts are translated, the name of the function is not. */
+static bool is_standby(const char *state, const PGresult *result)
+{
+    const char *function = result ? PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION) : NULL;
+    return state && strcmp(state, "0A000") == 0 && function && strcmp(function, "call_bool_check_hook") == 0;
+}
+
+#define NO_TABLES                                                                                                     \
+    "the store's tables are gone (dropped, another database in its place, or a restore that goes on); nothing is fetched or acknowledged"  \
+    " until they are back: restore them, or stop this worker"
+
+static bool has_no_tables(const char *state, const char *what)
+{
+    return strcmp(state, "3F000") == 0 || (strcmp(state, "42P01") == 0 && strstr(what, "once_"));
+}
+
 int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
 {
     char what[320];
@@ -95,11 +111,15 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
     } else if (status == ONCE_E_MESSAGE) { /* a statement of ours: its tables are not as they should be */
         status = ONCE_E_SCHEMA;
     }
+    if (is_standby(state, result)) {
+        status = ONCE_E_UNAVAILABLE;
+        return once_fail(err, status, "%s: " ONCE_PG_STANDBY, pg->where);
+    }
     if (!message) message = result ? PQresultErrorMessage(result) : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "";
     first_line(message, what, sizeof what);
     const char *refused = once__pg_pooler_refuses(what);
     if (refused) return once_fail(err, ONCE_E_CONFIG, "%s: %s; %s", pg->where, what, refused);
-    const char *hint = advice(status);
+    const char *hint = pg->schema && state && has_no_tables(state, what) ? NO_TABLES : advice(status);
     return once_fail(err, status, "%s: %s%s%s", pg->where, what[0] ? what : "the connection was lost", hint ? "; " : "", hint ? hint : "");
 }
 

@@ -186,7 +186,12 @@ void once__pg_forget_session(once_pg *pg); /* a transaction has ended: whoever s
 const char *once__pg_pooler_refuses(const char *text);
 
 /* The status that fits, and "postgres 'x': what; what to do". result may be NULL: the connection failed. */
+#define ONCE_PG_STANDBY                                                                                               \
+    "this is a hot standby, where nothing can be written: a failover is under way, or the URL names the wrong server; connect to the primary;"   \
+    " target_session_attrs=read-write finds it"
 int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err);
+/* Outside of a transaction: ONCE_E_DENIED with the GRANTs that the user's statements lack. */
+int once__pg_user_rights(once_pg *pg, once_error *err);
 int once__pg_status(const char *sqlstate); /* "" or NULL: the connection is gone */
 
 /* ---- shared by postgres.c and postgres_user.c ---- */

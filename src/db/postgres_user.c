@@ -391,6 +391,7 @@ static int explain(once_pg *pg, const once_pg_stmt *stmt, PGresult **out, once_e
     return rc;
 }
 
+/* The GRANTs that the statement lacks. */
 static int look_for_rights(once_pg *pg, const once_pg_stmt *stmt, once_error *err)
 {
     char grants[300], text[200];
@@ -406,6 +407,13 @@ static int look_for_rights(once_pg *pg, const once_pg_stmt *stmt, once_error *er
     if (!denied) return rc;
     guess_grants(pg, stmt->sql, grants, sizeof grants);
     return once_fail(err, ONCE_E_DENIED, "%s%s", text, grants);
+}
+
+int once__pg_user_rights(once_pg *pg, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (const once_pg_stmt *stmt = pg->users; stmt && rc == ONCE_OK; stmt = stmt->next) rc = look_for_rights(pg, stmt, err);
+    return rc;
 }
 
 static void user_free(once_stmt *stmt)
@@ -761,9 +769,11 @@ static int user_describe(once_db *db, char *out, size_t len, once_error *err)
                        "SELECT split_part(current_setting('server_version'), ' ', 1), current_schema(), current_user,"
                        " current_setting('fsync'), pg_is_in_recovery()",
                        &result, err);
+    const char *current = rc == ONCE_OK ? PQgetvalue(result, 0, 1) : "", *tables = pg->tables_in[0] ? pg->tables_in : current;
+    const bool other = strcmp(current, tables) != 0; /* the store's tables are not where statements look first */
     if (rc == ONCE_OK)
-        snprintf(out, len, "PostgreSQL %.20s schema=%.40s role=%.40s fsync=%s%s%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1),
-                 PQgetvalue(result, 0, 2), PQgetvalue(result, 0, 3), PQgetvalue(result, 0, 4)[0] == 't' ? " standby=yes" : "",
+        snprintf(out, len, "PostgreSQL %.20s schema=%.40s%s%.40s role=%.40s fsync=%s%s%s", PQgetvalue(result, 0, 0), tables, other ? " current_schema=" : "",
+                 other ? current : "", PQgetvalue(result, 0, 2), PQgetvalue(result, 0, 3), PQgetvalue(result, 0, 4)[0] == 't' ? " standby=yes" : "",
                  pg->shared ? " pooler=yes" : "");
     PQclear(result);
     return once__pg_exec_end(pg, rc, err);

@@ -213,6 +213,9 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     return rc;
 }
 
+/* What was put back comes again, and what may have happened is for somebody to decide. */
+static bool is_decided(once_outcome outcome) { return outcome != ONCE_RETRY && outcome != ONCE_RELEASE && outcome != ONCE_UNKNOWN; }
+
 static int do_settle(once_executor *x, once_action *a, once_error *err)
 {
     once_settlement *settlements = once_arena_new(&x->scratch, once_settlement, a->n);
@@ -240,7 +243,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = applied[i];
-        x->settled += applied[i];
+        x->settled += applied[i] && is_decided(a->items[i]->outcome);
         if (applied[i]) note_ending(x, a->items[i]);
         else say_fenced(x, a->items[i], "its claim ran out before the outcome was recorded; whoever has it decides");
     }
@@ -485,6 +488,15 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
+/* A right was taken away: which one, and what its owner has to say. Nothing of the transaction is left anyway. */
+static void explain_denied(const once_executor *x, once_action *a)
+{
+    once_error why;
+    if (a->status != ONCE_E_DENIED || !x->store->ops->inspect) return;
+    x->store->ops->rollback(x->store);
+    if (x->store->ops->inspect(x->store, &why) == ONCE_E_DENIED) a->error = why;
+}
+
 void once_execute_store(once_executor *x, once_action *a)
 {
     once_error *err = &a->error;
@@ -518,6 +530,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_SWEEP: a->status = do_sweep(x, a, err); break;
     default: assert(false);
     }
+    explain_denied(x, a);
 }
 
 static int do_fetch(once_source *source, once_action *a, once_error *err)

@@ -374,12 +374,20 @@ static uint64_t count_lost(const once_pipe *pipe, const once_source *source)
     return once_pipe_dropped(pipe) + (source->ops->held ? source->ops->held(source) : 0);
 }
 
+/* The same sentence as that of `once check`. */
+static int explain_denied(once_store *store, int rc, once_error *err)
+{
+    once_error why;
+    if (rc != ONCE_E_DENIED || !store->ops->inspect || store->ops->inspect(store, &why) != ONCE_E_DENIED) return rc;
+    return once_fail(err, rc, "%s", why.text);
+}
+
 static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_options *options, once_summary *summary, ending *how, once_error *err)
 {
     around b = {.pipeline = pipeline, .parts = parts, .options = options};
     once_worker_init(&b.worker, parts->store, pipeline->spec->consumer, once_env_random_u64(pipeline->env), longest_lease_ms(pipeline->spec));
     int rc = once__persist(pipeline, begin, &b, err);
-    if (rc != ONCE_OK) return rc;
+    if (rc != ONCE_OK) return explain_denied(parts->store, rc, err);
     summary->clock_doubted = b.time.doubted;
     warn_of_doubt(&b);
     if (b.unclean) once_log(ONCE_LOG_WARN, "unclean", "the last run did not end cleanly; the first messages run one by one");

@@ -434,11 +434,10 @@ int once__pg_inspect(once_pg *pg, once_error *err)
     char text[380];
     int rc = ask(pg, "SELECT pg_is_in_recovery()", text, sizeof text, err);
     if (rc == ONCE_OK && text[0] == 't')
-        return once_fail(err, ONCE_E_READONLY, "%s: this is a hot standby, where nothing can be written; connect to the primary;"
-                         " target_session_attrs=read-write finds it", pg->where);
+        return once_fail(err, ONCE_E_READONLY, "%s: " ONCE_PG_STANDBY, pg->where);
     if (rc == ONCE_OK) rc = missing_rights(pg, text, sizeof text, err);
     if (rc == ONCE_OK && text[0]) rc = once_fail(err, ONCE_E_DENIED, "%s: this role lacks rights; let the owner say: %s", pg->where, text);
-    return rc;
+    return rc == ONCE_OK ? once__pg_user_rights(pg, err) : rc;
 }
 
 /* A store of before gets it with the first start that may make it; who may not goes on without. */

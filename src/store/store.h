@@ -182,7 +182,7 @@ typedef struct once_store_ops {
     once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */
     /* One plain sentence for `once check`: what this server keeps, and what can be lost nevertheless. May be NULL. */
     void (*describe)(once_store *store, char *out, size_t size);
-    /* For `once check`, outside of a transaction: why no work can be done here although it could be opened, and what to do. May be NULL. */
+    /* Outside of a transaction: why no work can be done here although it could be opened, and what to do. May be NULL. */
     int (*inspect)(once_store *store, once_error *err);
 
     int (*bury)(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);

@@ -22,7 +22,7 @@ typedef struct once_worker {
     char who[ONCE_WHO_MAX + 1];
     uint64_t machine;        /* which system, and which of its process numberings; 0: not known */
     uint64_t pid, started;   /* the process there, and when it was started, by that system's count */
-    uint64_t done;           /* messages that it settled */
+    uint64_t done;           /* messages that it decided: not those that it put back */
     uint64_t rate;           /* of these, in a second, lately */
     int64_t lease_ms;
     /* by the store's clock; written by once_worker_renew */

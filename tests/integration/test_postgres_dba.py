@@ -117,6 +117,105 @@ def test_check_finds_a_standby(tmp_path):
         primary.close()
 
 
+def hear(running, *words):
+    """Reads what a run says until all of the words were there."""
+    said = ""
+    while not all(word in said for word in words):
+        part = running.process.stderr.readline()
+        assert part, said
+        said += part.decode()
+    return said
+
+
+def test_a_standby_is_waited_for_and_named(tmp_path):
+    """A failover may be under way. Without tables there, too."""
+    primary = postgres.Server(wal_level="replica", max_wal_senders="10")
+    replica = None
+    try:
+        with_tables, without = primary.database("shop"), primary.database("empty")
+        for url in (with_tables, without):
+            psql(url, "CREATE TABLE t(id text)")
+        p = PostgresPipeline(tmp_path, CONFIG, url=with_tables, server=primary)
+        assert p.once("check", p.name).status == 0
+        replica = Replica(primary)
+        replica.catch_up()
+        for n, url in enumerate((with_tables, without)):
+            there = url.replace(primary.folder, replica.folder)
+            p.configure(CONFIG, consumer=f"c{n}", store=there, source="{path: in.ndjson, follow: true}")
+            ended = p.once("check", p.name)
+            assert ended.status == 3 and "hot standby" in ended.err and "target_session_attrs=read-write" in ended.err, ended
+            with p.start() as running:
+                said = hear(running, "trying again")
+                assert "hot standby" in said and "failover" in said and "target_session_attrs=read-write" in said, said
+                running.send(signal.SIGTERM)
+                ended = running.end()
+            assert ended.status == 0 and ended.json["stopped"], ended
+    finally:
+        if replica:
+            replica.close()
+        primary.close()
+
+
+@pytest.mark.parametrize("table, right", [("once_fact", "GRANT SELECT, INSERT, UPDATE, DELETE ON"), ("t", "GRANT INSERT ON")])
+def test_a_right_that_is_revoked_is_named_by_a_run_too(tmp_path, table, right):
+    """The sentence of `once check`, at the start and while it runs; then it goes on by itself."""
+    o = Owned(tmp_path)
+    assert o.p.once("check", o.p.name).status == 0
+    psql(o.direct, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {o.role}")
+    o.p.configure(CONFIG, store=o.url, source="{path: in.ndjson, follow: true}")
+    revoke, wanted = f"REVOKE ALL ON {table} FROM {o.role}", [right, table, f"TO {o.role}"]
+    with o.p.start() as running:
+        o.p.write(*some(1))
+        until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "1\n", what="the first one")
+        psql(o.direct, revoke)
+        o.p.append(*some(1, "n"))
+        said = hear(running, "trying again")
+        line = next(line for line in said.splitlines() if "trying again" in line)
+        assert all(word in line for word in wanted), said
+        o.grant(line.replace("; trying again", "").rstrip('"'))
+        until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "2\n", what="the second one")
+        running.send(signal.SIGTERM)
+        assert running.end().status == 0
+    psql(o.direct, revoke)
+    for verb in ("check", "run"):
+        ended = o.p.once(verb, o.p.name)
+        assert ended.status == 3 and all(word in ended.err for word in wanted), ended
+
+
+def test_check_says_where_the_store_is(tmp_path):
+    """And not where statements look first."""
+    direct = postgres.shared().database(new_name())
+    role = new_name()
+    psql(direct, f"CREATE ROLE {role} LOGIN; CREATE SCHEMA {role} AUTHORIZATION {role}; GRANT ALL ON SCHEMA public TO {role}")
+    url = direct.replace("postgres@", f"{role}@")
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: ["true"]}\n', url=direct)
+    for store, said in ((url + "&schema=public", f"schema=public current_schema={role} "), (f"{url}&schema={role}", f"schema={role} role")):
+        p.configure('key: "${/id}"\nhandler: {exec: ["true"]}\n', store=store)
+        ended = p.once("check", p.name)
+        assert ended.status == 0 and said in ended.out, ended
+
+
+def test_f82_tables_that_are_gone_are_waited_for(tmp_path):
+    """As while a dump is restored over them: nothing is acked, it is said what is missing, and it goes on when they are back."""
+    direct = postgres.shared().database(new_name())
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: [sh, -c, "echo $ONCE_KEY >> effects"]}\n', url=direct,
+                         source="{path: in.ndjson, follow: true}")
+    with p.start() as running:
+        until(p.is_running, what="a run")
+        psql(direct, "ALTER SCHEMA public RENAME TO elsewhere; CREATE SCHEMA public")
+        psql(direct, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'once:c' AND datname = current_database()")
+        p.append({"id": "a"})
+        said = hear(running, "the store's tables are gone")
+        assert "trying again" in said and "nothing is fetched or acknowledged" in said and "restore them" in said, said
+        assert not (tmp_path / "effects").exists()
+        psql(direct, "DROP SCHEMA public; ALTER SCHEMA elsewhere RENAME TO public")
+        until(lambda: (tmp_path / "effects").exists(), what="the effect")
+        hear(running, "works again")
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert ended.status == 0 and ended.json["done"] == ended.json["acked"] == 1, ended
+
+
 @pytest.mark.parametrize("setting", ["default_transaction_read_only = on", "default_transaction_isolation = serializable"])
 def test_defaults_of_the_role_are_not_fatal(tmp_path, setting):
     direct = postgres.shared().database(new_name())

@@ -369,6 +369,23 @@ static void f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself(vo
     assert_true(once_pipe_ended(f->pipe));
 }
 
+/* What is put back, and what nobody knows, is not decided yet. */
+static void f100_a_worker_counts_what_it_decided(void **state)
+{
+    fixture *f = *state;
+    once_worker worker;
+    f->bounded = true;
+    f->left = 3 * BATCH;
+    f->failing = 5;
+    open_pipe(f, false);
+    once_worker_init(&worker, f->store, f->spec.consumer, 1, 0);
+    f->executor.worker = &worker;
+    work(f, 5000);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 3 * BATCH);
+    assert_int_equal(once_pipe_counts(f->pipe)->retries, 5);
+    assert_int_equal(worker.done, 3 * BATCH);
+}
+
 static void f89_a_worker_stops_when_its_store_has_forgotten_it(void **state)
 {
     fixture *f = *state;
@@ -755,6 +772,7 @@ int main(void)
         TEST(no_more_is_on_its_way_behind_a_slow_one_than_can_be_kept_track_of),
         TEST(no_more_waits_behind_a_lane_than_two_batches),
         TEST(f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself),
+        TEST(f100_a_worker_counts_what_it_decided),
         TEST(f89_a_worker_stops_when_its_store_has_forgotten_it),
         TEST(f89_an_inbox_stops_when_its_store_has_forgotten_it),
         TEST(f89_dead_letters_stop_when_the_store_has_forgotten_the_worker),

@@ -77,7 +77,7 @@ once_config_shown once_config_show(once_bytes text)
     once_config_shown shown;
     size_t len = text.len < 60 ? text.len : 60;
     while (len > 0 && len < text.len && ((unsigned char)text.data[len] & 0xc0) == 0x80) len--; /* whole characters */
-    memcpy(shown.text, text.data, len);
+    if (len) memcpy(shown.text, text.data, len);
     const bool whole = len == text.len;
     len = once_make_plain(shown.text, len, ' ');
     (void)snprintf(shown.text + len, sizeof shown.text - len, "%s", whole ? "" : "...");

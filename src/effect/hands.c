@@ -207,7 +207,7 @@ bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, on
     char *copy = malloc(result.len + reason.len);
     if (!copy) return false;
     char *text = result.len ? mempcpy(copy, result.data, result.len) : copy;
-    memcpy(text, reason.data, reason.len);
+    if (reason.len) memcpy(text, reason.data, reason.len);
     reason.len = once_make_plain(text, reason.len, '?');
     item->output = copy;
     item->result = (once_bytes){copy, result.len};

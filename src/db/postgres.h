@@ -76,6 +76,7 @@ typedef struct once_pg {
     bool presumed;           /* there was such a group in the open transaction */
     bool asked;              /* something was sent since the last answer was waited for */
     uint64_t trips;          /* how often one was: round trips */
+    bool unused;       /* our tables are there, and nothing is in them */
     bool unreplicated;       /* a COMMIT did not wait for its standby; whoever sends one looks */
     bool stale;              /* a table has changed under a prepared statement: a new connection is needed */
     bool deferrable;         /* the database has constraints that are checked at commit */

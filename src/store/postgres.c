@@ -296,6 +296,9 @@ static int know_again(once_postgres *q, once_error *err)
     if (q->connection == q->pg->connections) return ONCE_OK;
     once__pg_names_clear(&q->names);
     const int rc = once__pg_ready(q->pg, false, &secret, err);
+    if (rc == ONCE_E_NO_STORE && q->pg->unused)
+        return once_fail(err, ONCE_E_OTHER_STORE, "%s: the tables of the store were emptied while it was in use; bring back what was in them: without it every message is new",
+                         q->pg->where);
     if (rc == ONCE_E_NO_STORE) return once_fail(err, ONCE_E_MISSING, "%s: the tables of the store are gone; restore them", q->pg->where);
     if (rc != ONCE_OK) return rc;
     if (memcmp(&secret, &q->shelf.store.secret, sizeof secret) != 0)

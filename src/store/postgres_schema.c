@@ -458,6 +458,7 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
 {
     found there;
     int rc = is_denied(pg, look_whole(pg, &there, secret, err), err);
+    pg->unused = rc == ONCE_OK && there.unused;
     if (rc == ONCE_OK && there.unused && !create)
         rc = once_fail(err, ONCE_E_NO_STORE, "%s: the tables in schema '%s' have not been used yet; `once run` makes a store of them", pg->where, there.schema);
     if (rc == ONCE_OK && !there.ours && !create)

@@ -228,7 +228,8 @@ def test_f82_what_was_remembered_by_the_file_without_links_counts(tmp_path):
     """So it was before: one state file, by the real path alone."""
     p = pipeline(tmp_path / "work")
     p.run(status=0, env={"STATE_DIRECTORY": str(tmp_path / "state")})
-    p.execute(f"ATTACH '{tmp_path}/work/other.db' AS other; CREATE TABLE other.t(id)")
+    other = os.path.join(p.folder, "other.db")
+    p.execute(f"ATTACH '{other}' AS other; CREATE TABLE other.t(id)")
     p.configure(CONFIG, store="sqlite:other.db")
     p.run(status=0, env={"STATE_DIRECTORY": str(tmp_path / "state2")})
     by_file, = set(os.listdir(tmp_path / "state")) & set(os.listdir(tmp_path / "state2"))

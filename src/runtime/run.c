@@ -111,8 +111,9 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
     if (once_status_class(done->status) == ONCE_CLASS_MESSAGE && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) return;
     if (done->status == ONCE_OK) {
         if (!concerns_both(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
-        if (w->saying.times > 1) /* who was warned is told the end of it */
-            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->trouble, "%s: works again, after %u failures", once_action_name(done->kind), w->saying.times);
+        if (w->saying.times > 0) /* who was warned is told the end of it */
+            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->trouble, "%s: works again, after %u failure%s", once_action_name(done->kind),
+                     w->saying.times, w->saying.times == 1 ? "" : "s");
         w->saying = (once_saying){0};
         w->warned = false;
     } else if (once__worth_saying(&w->saying, done->error.text, now_ms(w->r)) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {

@@ -221,7 +221,7 @@ def test_f83_deleted_while_it_runs(tmp_path, idle):
     assert "store.db" in ended.err and "deleted" in ended.err and "stop everything" in ended.err, ended
     kept = [name for name in os.listdir(tmp_path) if "rescued" in name]
     assert len(kept) == 1 and kept[0] in ended.err, ended
-    assert ended.json["acked"] == 50, ended
+    assert ended.json["acked"] in (0, 50), ended  # 0: deleted between its commit and its look at the file
     os.rename(tmp_path / kept[0], p.database)
     p.configure(CONFIG)
     n = 50 if idle else 60

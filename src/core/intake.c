@@ -1,10 +1,7 @@
 #include "core/intake.h"
 
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
 
-#include "base/duration.h"
 #include "core/fields.h"
 
 #include "base/banned.h"
@@ -78,18 +75,17 @@ static int render(once_intake *intake, once_item *item, const once_template *t, 
 
 static int read_time(once_intake *intake, once_item *item, once_error *why)
 {
-    once_bytes text;
-    once_error bad;
-    int64_t sent_ms;
-    const once_pointer *pointer = once_template_pointer(intake->spec->time);
-    if (!pointer || !once_json_int64(once_json_find(&intake->body, pointer), &sent_ms)) {
-        const int rc = render(intake, item, intake->spec->time, &text, why);
-        if (rc != ONCE_OK) return rc;
-        if (once_time_parse(text, &sent_ms, &bad) != ONCE_OK) return at_fault(why, "the time of the message is neither RFC 3339 nor epoch milliseconds");
+    const once_spec *spec = intake->spec;
+    const once_pointer *pointer = once_template_pointer(spec->time);
+    const once_json_value value = pointer ? once_json_find(&intake->body, pointer) : (once_json_value){0};
+    int64_t number;
+    item->sent_unit = spec->time_unit;
+    if (pointer && once_json_int64(value, &number)) {
+        item->sent_text = value.raw;
+        return once_sent_read_number(number, spec->time_unit, &item->message.sent_ms, why);
     }
-    if (!once_time_is_sane(sent_ms)) return once_fail(why, ONCE_E_MESSAGE, "the time of the message, %" PRId64 " ms, is not in the years 1 to 9999", sent_ms);
-    item->message.sent_ms = sent_ms;
-    return ONCE_OK;
+    const int rc = render(intake, item, spec->time, &item->sent_text, why);
+    return rc == ONCE_OK ? once_sent_read(item->sent_text, spec->time_unit, &item->message.sent_ms, why) : rc;
 }
 
 static int read_version(once_intake *intake, once_item *item, int64_t *version, once_error *why)

@@ -39,6 +39,8 @@ struct once_item {
     size_t n_locks;
     void *input;          /* what the effect made of the body; NULL: `reason` says why it cannot run */
     once_bytes reason;    /* static or in the batch's arena */
+    once_bytes sent_text; /* what message.sent_ms was read from, if the message says it; in its body or the batch's arena */
+    once_time_unit sent_unit;
     once_resume resume;   /* from a source that can go on in the middle */
     uint64_t ticket;      /* from a source: 1, 2, 3... in the order of delivery; 0: taken from the store, or found there */
     bool held;            /* claimed durably before this transaction: by take, or one by one after a crash */

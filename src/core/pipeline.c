@@ -625,7 +625,6 @@ static void refused_or_over(once_item *item)
     item->stage = answer == ONCE_ANSWER_CONFLICT || answer == ONCE_ANSWER_TOO_OLD ? ONCE_STAGE_BURY : ONCE_STAGE_OVER;
     if (answer == ONCE_ANSWER_CONFLICT)
         item->reason = item->decision.lane ? item->decision.reason : ONCE_BYTES("conflict: the key was used before with other content");
-    if (answer == ONCE_ANSWER_TOO_OLD) item->reason = ONCE_BYTES("too old: sent before the time that is remembered");
 }
 
 static void note_replaced(const once_pipe *pipe, once_item *item)

@@ -3,6 +3,7 @@
 #define ONCE_CORE_SPEC_H
 
 #include "base/json.h"
+#include "core/sent.h"
 #include "core/template.h"
 #include "once/types.h"
 
@@ -122,6 +123,7 @@ typedef struct once_spec {
     int salt_line;
     once_file_spec source;
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not said */
+    once_time_unit time_unit;
     bool inbox;              /* ack: after_accept: the store takes the message, and the work is done from there */
     bool has_first;          /* version.first: where a lane begins */
     int64_t first;

@@ -8,6 +8,7 @@
 
 #include "core/conflict.h"
 #include "core/retry.h"
+#include "core/sent.h"
 #include "lib/lib.h"
 
 #include "base/banned.h"
@@ -119,6 +120,14 @@ static once_bytes conflict_reason(once_work *work)
     return reason;
 }
 
+static once_bytes too_old_reason(once_work *work)
+{
+    const once_request *r = &work->plan.request;
+    once_bytes reason = ONCE_BYTES("too old: sent before the time that is remembered");
+    (void)once_sent_too_old(r->sent_ms, (once_bytes){0}, ONCE_UNIT_MS, r->remember_ms, &work->arena, &reason);
+    return reason;
+}
+
 bool once__work_letter(once_work *work, once_letter *out)
 {
     const once_answer answer = work->decision.answer;
@@ -131,8 +140,7 @@ bool once__work_letter(once_work *work, once_letter *out)
         .old_key = work->decision.old_key,
         .key_id = work->plan.request.id,
         .fingerprint = work->plan.request.fingerprint,
-        .reason = answer == ONCE_ANSWER_CONFLICT ? conflict_reason(work)
-                                                 : ONCE_BYTES("too old: sent before the time that is remembered"),
+        .reason = answer == ONCE_ANSWER_CONFLICT ? conflict_reason(work) : too_old_reason(work),
     };
     return true;
 }

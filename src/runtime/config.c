@@ -93,6 +93,7 @@ static once_spec *load(once_config *config, once_bytes text)
     pipeline.spec.timeout_ms = pipeline.common.spec.timeout_ms;
     pipeline.spec.inbox = pipeline.ack == ONCE__ACK_ACCEPTED;
     pipeline.spec.block = pipeline.on_dead == ONCE__DEAD_BLOCK;
+    pipeline.spec.time_unit = (once_time_unit)pipeline.time_unit;
     pipeline.spec.gap_dead = pipeline.gap_then == ONCE__GAP_DEAD;
     pipeline.spec.store_line = once__line_of(root, "store");
     pipeline.spec.source_line = once__line_of(root, "source");

@@ -18,7 +18,7 @@ typedef struct once__handler {
 typedef struct once__pipeline {
     once_spec spec;
     once__handler common; /* what handlers inherit */
-    int ack, gap_then, on_dead; /* positions in their words */
+    int ack, gap_then, on_dead, time_unit; /* positions in their words */
     const once_node *handler, *handlers;
 } once__pipeline;
 

@@ -577,6 +577,33 @@ static bool read_version(once_config *config, const once_config_field *field, co
     return node->kind == ONCE_NODE_MAP ? once_config_read(config, &version_scope, node, out) : read_single(config, field, node, out);
 }
 
+static const once_config_word time_words[] = {
+    [ONCE_UNIT_MS] = {"ms", NULL}, [ONCE_UNIT_S] = {"s", NULL}, [ONCE_UNIT_US] = {"us", NULL}, [ONCE_UNIT_NS] = {"ns", NULL}, {NULL, NULL}};
+
+static const once_config_field time_fields[] = {
+    {.name = "from", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.time),
+     .shape = "template, one placeholder", .example = "\"${/sent_at}\"", .text = "Where the time is: RFC 3339, or a number since 1970."},
+    {.name = "unit", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, time_unit), .words = time_words, .standard = "ms",
+     .text = "What a number counts. It may have a fraction; what is below a millisecond is cut."},
+};
+
+static const once_config_scope time_scope = {
+    .name = "'time'",
+    .title = "time",
+    .text = "When the message was sent: a template, or a map with that template in `from`. In the years 1 to 9999; anything else is a dead letter.\n"
+            "\n"
+            "A message that was sent before the time that is remembered is a dead letter, too (`too_old`). Its reason shows the time that was read, and\n"
+            "what it was read from; where the number would be a likely date in another unit, it says so.",
+    .example = "time: {from: \"${/created}\", unit: s}\n",
+    .fields = time_fields,
+    .n = COUNT(time_fields),
+};
+
+static bool read_time(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    return node->kind == ONCE_NODE_MAP ? once_config_read(config, &time_scope, node, out) : read_single(config, field, node, out);
+}
+
 static const once_config_word on_dead_words[] = {[ONCE__DEAD_CONTINUE] = {"continue", NULL}, [ONCE__DEAD_BLOCK] = {"block", NULL}, {NULL, NULL}};
 
 static const once_config_word gap_words[] = {[ONCE__GAP_DEAD] = {"dead", NULL}, [ONCE__GAP_RUN] = {"run", NULL}, {NULL, NULL}};
@@ -773,9 +800,9 @@ static const once_config_field pipeline_fields[] = {
     {.name = "ack", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__pipeline, ack), .words = ack_words, .standard = "after_effect",
      .text = "When the source is told: after_effect, or after_accept: as soon as the store has the message (an inbox). The work is then done"
              " from the store, in no particular order unless `order` says one."},
-    {.name = "time", .type = ONCE_CONFIG_CUSTOM, .read = read_single, ONCE_CONFIG_AT(once__pipeline, spec.time),
-     .shape = "template, one placeholder", .example = "\"${/sent_at}\"", .standard_text = "the source's, if it has one",
-     .text = "When the message was sent: RFC 3339, or milliseconds since 1970; in the years 1 to 9999."},
+    {.name = "time", .type = ONCE_CONFIG_CUSTOM, .read = read_time, ONCE_CONFIG_AT(once__pipeline, spec.time),
+     .shape = "template, one placeholder", .example = "\"${/sent_at}\"", .standard_text = "the source's, if it has one", .scope = &time_scope,
+     .text = "When the message was sent: RFC 3339, or milliseconds since 1970; another unit is said in a map."},
     {.name = "type", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, spec.type), .shape = "template",
      .example = "\"${/type}\"", .standard_text = "none", .text = "What chooses among `handlers`."},
     {.name = "handlers", .type = ONCE_CONFIG_CUSTOM, .read = read_node, ONCE_CONFIG_AT(once__pipeline, handlers), .shape = "map by type",

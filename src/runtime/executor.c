@@ -269,6 +269,18 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
+/* In words; what a conflict or an age is, is told here, because here somebody reads it. */
+static bool reason_of(once_executor *x, const once_item *item, once_bytes *out)
+{
+    *out = item->reason;
+    if (item->message.cut_from) return true;
+    if (item->decision.answer == ONCE_ANSWER_CONFLICT && !item->decision.lane)
+        return once_conflict_reason(&item->decision, &item->handler->fingerprint, item->message.body, x->store->secret, &x->scratch, out);
+    if (item->decision.answer == ONCE_ANSWER_TOO_OLD)
+        return once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms, &x->scratch, out);
+    return true;
+}
+
 static int do_bury(once_executor *x, once_action *a, once_error *err)
 {
     once_letter *letters = once_arena_new(&x->scratch, once_letter, a->n);
@@ -276,10 +288,8 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     if (!letters || !fresh) return no_memory(err);
     for (size_t i = 0; i < a->n; i++) {
         const once_item *item = a->items[i];
-        once_bytes reason = item->reason;
-        if (item->decision.answer == ONCE_ANSWER_CONFLICT && !item->decision.lane && !item->message.cut_from &&
-            !once_conflict_reason(&item->decision, &item->handler->fingerprint, item->message.body, x->store->secret, &x->scratch, &reason))
-            return no_memory(err);
+        once_bytes reason;
+        if (!reason_of(x, item, &reason)) return no_memory(err);
         letters[i] = (once_letter){
             .scope = {item->scope.tenant, x->consumer, item->scope.operation},
             .key = item->request.key,

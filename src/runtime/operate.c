@@ -1105,11 +1105,14 @@ static int would_get(once_store *store, once_item *item, once_arena *arena, once
     const int rc = store->ops->look(store, &item->request, &decision, arena, err);
     if (rc != ONCE_OK) return rc;
     const char *would = NULL;
+    if (decision.answer == ONCE_ANSWER_TOO_OLD &&
+        !once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms, arena, &decision.reason))
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for words");
     switch (decision.answer) {
     case ONCE_ANSWER_DUPLICATE: would = "would be a duplicate: "; break;
     case ONCE_ANSWER_CONFLICT: would = "would be a conflict: "; break;
     case ONCE_ANSWER_STALE: would = "would be stale: "; break;
-    case ONCE_ANSWER_TOO_OLD: would = "would be too old: it was sent before the time that is remembered"; break;
+    case ONCE_ANSWER_TOO_OLD: would = "would be "; break;
     case ONCE_ANSWER_GAP: would = "would wait: a version before it is missing"; break;
     case ONCE_ANSWER_LATER: would = "would wait behind another message of its lane"; break;
     default: return ONCE_OK;

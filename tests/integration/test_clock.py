@@ -169,3 +169,41 @@ def test_f71_a_time_before_1970_is_old_and_no_mistake(tmp_path, at):
     p = Pipeline(tmp_path, CONFIG, TABLES)
     p.write({"id": 1, "at": at})
     counts(p.run(status=1), received=1, dead=1, too_old=1)
+
+
+# ---- what a number counts ----
+
+def in_unit(unit):
+    return CONFIG.replace('time: "${/at}"', f'time: {{from: "${{/at}}", unit: {unit}}}')
+
+
+@pytest.mark.parametrize("unit,factor", [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
+def test_a_number_counts_the_unit_that_is_said(tmp_path, unit, factor):
+    p = Pipeline(tmp_path, in_unit(unit), TABLES)
+    now = int(time.time())
+    p.write({"id": 1, "at": now * factor}, {"id": 2, "at": str(now * factor)}, {"id": 3, "at": now * factor + 0.5}, {"id": 4, "at": "2999-01-31T12:00:00Z"},
+            {"id": 5, "at": (now - 8 * DAY_S) * factor})
+    counts(p.run(status=1), received=5, done=4, dead=1, too_old=1)
+
+
+def test_too_old_shows_the_time_that_was_read_and_the_unit_that_was_meant(tmp_path):
+    p = Pipeline(tmp_path, CONFIG, TABLES)
+    p.write({"id": 1, "at": 1700000000}, {"id": 2, "at": 1700000000000}, {"id": 3, "at": "2023-11-14T22:13:20Z"}, {"id": 4, "at": 1700000000000000})
+    counts(p.run(status=1), received=4, dead=4, too_old=3)
+    assert [reason for _, reason in p.letters()] == [
+        "too old: sent 1970-01-20T16:13:20.000Z, from 1700000000 milliseconds, and 7d are remembered;"
+        " as seconds it would be 2023-11-14T22:13:20.000Z: say 'unit: s' in 'time' if that is meant",
+        "too old: sent 2023-11-14T22:13:20.000Z, from 1700000000000 milliseconds, and 7d are remembered",
+        "too old: sent 2023-11-14T22:13:20.000Z, from '2023-11-14T22:13:20Z', and 7d are remembered",
+        "the time of the message, 1700000000000000 ms, is not in the years 1 to 9999;"
+        " as microseconds it would be 2023-11-14T22:13:20.000Z: say 'unit: us' in 'time' if that is meant"]
+    p.append({"id": 5, "at": 1700000000000})
+    told = p.once("explain", p.name, "--message", "in.ndjson:5").out
+    assert "It would be too old: sent 2023-11-14T22:13:20.000Z, from 1700000000000 milliseconds, and 7d are remembered." in told
+
+
+def test_a_time_map_is_checked(tmp_path):
+    p = Pipeline(tmp_path, in_unit("min"), TABLES)
+    assert "p.yaml:6: 'unit' cannot be 'min'" in p.once("check", p.name).err
+    p.configure(CONFIG.replace('time: "${/at}"', "time: {unit: s}"))
+    assert "p.yaml:6: missing field 'from' in 'time'" in p.once("check", p.name).err

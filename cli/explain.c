@@ -238,6 +238,7 @@ static const struct {
     {"conflict", "Another message with the same key and other content came first."},
     {"replaces", "Another message with the same key and other content came first, but had no effect: this one would take its place."},
     {"letter", "It is a dead letter."},
+    {"discarded", "It was a dead letter. It does not become one again while that is remembered: another delivery is a duplicate."},
     {"malformed", "No key can be made from it."},
     {"unseen", "Nothing is known of its key: it was not delivered yet, or it is forgotten."},
 };

@@ -113,6 +113,7 @@ typedef struct once_fate {
  * "conflict"   by another one with other content
  * "replaces"   by another one with other content, which has had no effect: this one would take its place
  * "letter"     it is a dead letter
+ * "discarded"  it was one, which was discarded: it does not become one again while that is remembered
  * "malformed"  it has no key, and no letter either
  * "unseen"     nothing is known of its key: it was not delivered, or it is forgotten */
 
@@ -168,7 +169,7 @@ typedef struct once_replay_options {
     once_bytes type;   /* the type; empty: any */
     int64_t since_ms, until_ms; /* buried in [since, until); ONCE_NO_TIME: no bound */
     /* Instead of the letter's own body; of one letter. It goes the way of a delivery, and must have the same key, if the letter has one.
-     * The body that it replaces is kept in the audit. NULL: none. */
+     * The body that it replaces is kept in the audit, and a letter without an entry is given up as by once_pipeline_discard. NULL: none. */
     const once_bytes *body;
     bool dry_run; /* judge everything, change nothing */
     bool force;   /* also what is finished or too old; never what somebody works on, nor what a newer version of its lane has overtaken */
@@ -188,8 +189,9 @@ typedef struct once_replay_counts {
  * number of letters; a dry run of more than one transaction keeps 32 to 64 bytes of each in a temporary file. */
 ONCE_API int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err);
 
-/* The letters are given up: their bodies are dropped, and the keys that died with them are rejected. `found[i]`: there was
- * such a letter. All or nothing. */
+/* The letters are given up: their bodies are dropped, and the keys that died with them are rejected. Those without such a key (malformed,
+ * too old, cut, conflict) are remembered as long as a message of their handler is: the same message at the same place, and the same
+ * conflict anywhere, is a duplicate then. `found[i]`: there was such a letter. All or nothing. */
 ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size_t n, bool *found, once_error *err);
 
 /* --- keys --- */

@@ -54,7 +54,7 @@ const char *once_entry_flaw(const once_entry *e)
 #define TO_FINISHED (TO(DONE) | TO(ALREADY) | TO(REJECTED) | TO(STALE))
 
 static const unsigned may_become[ONCE_STATES] = {
-    [ONCE_STATE_ABSENT] = TO(CLAIMED) | TO(WAITING) | TO(STALE) | TO(ALREADY),
+    [ONCE_STATE_ABSENT] = TO(CLAIMED) | TO(WAITING) | TO(STALE) | TO(ALREADY) | TO(REJECTED),
     [ONCE_STATE_CLAIMED] = TO(CLAIMED) | TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
     [ONCE_STATE_WAITING] = TO(CLAIMED) | TO(WAITING) | TO(STALE) | TO(ALREADY) | TO(DEAD),
     [ONCE_STATE_UNKNOWN] = TO(WAITING) | TO(UNKNOWN) | TO(DEAD) | TO_FINISHED,
@@ -1101,6 +1101,16 @@ int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int6
     entry->token = (once_token){0};
     const int unblocked = unblock_lane(entry, lane);
     return leave(entry, never_came_in ? NULL : lane, entry->natural) | unblocked;
+}
+
+int once_entry_give_up(once_entry *entry, const once_request *r, int64_t now_ms)
+{
+    if (!is_absent(entry, now_ms)) return ONCE_UNCHANGED;
+    entry_begin(entry, NULL, r, now_ms);
+    finish(entry, ONCE_STATE_REJECTED, r->remember_ms, ONCE_NO_TIME, now_ms);
+    entry->token = (once_token){0};
+    entry->reason = ONCE_BYTES("its letter was discarded");
+    return ONCE_ENTRY_CHANGED;
 }
 
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms)

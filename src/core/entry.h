@@ -301,6 +301,8 @@ int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r
 /* What operators decide. Each leaves an entry in another state alone.
  * A dead entry is given up: rejected, remembered as others are. `sent_ms`: of its message, or ONCE_NO_TIME. */
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms);
+/* A letter without an entry is given up: what it was (its identity is the id of this entry, which no key has) is rejected, and remembered. */
+int once_entry_give_up(once_entry *entry, const once_request *request, int64_t now_ms);
 /* An unknown one was looked up by a person: DONE, or, unless its body is missing, RETRY (back to work, one failure more) or DEAD. The
  * next attempt after RETRY or DEAD is `silent`. One that is claimed by whoever did not come back in time is unknown, too. */
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms);

@@ -18,6 +18,7 @@
 #include "runtime/runtime.h"
 #include "runtime/said.h"
 #include "source/place.h"
+#include "store/engine.h"
 #include "store/history.h"
 
 #include "base/banned.h"
@@ -453,6 +454,16 @@ bool once_replay_verdict_leaves(once_replay_verdict verdict)
     return (unsigned)verdict < ONCE_REPLAY_VERDICTS && verdicts[verdict].leaves;
 }
 
+/* How long a letter that is given up is remembered: as its handler says, or, where it has none, as long as any message is. */
+static int64_t remember_of(const once_spec *spec, once_bytes operation)
+{
+    const once_handler_spec *handler = once_spec_handler_by_operation(spec, operation);
+    int64_t longest_ms = handler ? handler->remember_ms : 0;
+    for (size_t i = 0; i < spec->n_handlers && !handler; i++)
+        if (spec->handlers[i].remember_ms > longest_ms) longest_ms = spec->handlers[i].remember_ms;
+    return longest_ms;
+}
+
 typedef struct replaying {
     once_pipeline *pipeline;
     once_store *store;
@@ -643,7 +654,9 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     rc = move(r, &letter, out, &ended, err);
     if (!ended && out->verdict != ONCE_REPLAY_run && out->verdict != ONCE_REPLAY_forced) r->would[r->n - 1].id = 0; /* nothing waits by that */
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
-    if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
+    /* What was corrected is not wanted any more as it was, when it is delivered again. */
+    if (!ended && r->options->body) rc = r->store->ops->discard(r->store, id, remember_of(r->pipeline->spec, letter.scope.operation), &found, err);
+    else if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
     const bool forced = out->verdict == ONCE_REPLAY_forced, body = r->options->body != NULL;
     const char *what = forced ? (body ? "replay --force --body" : "replay --force") : body ? "replay --body" : "replay";
     if (rc == ONCE_OK)
@@ -859,7 +872,7 @@ int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size
             if (rc != ONCE_OK) break;
             if (found[i] && !same(letter.scope.consumer, pipeline->spec->consumer)) found[i] = false;
             if (!found[i]) continue;
-            rc = store->ops->discard(store, letters[i], &found[i], err);
+            rc = store->ops->discard(store, letters[i], remember_of(pipeline->spec, letter.scope.operation), &found[i], err);
             if (rc == ONCE_OK) rc = audit(pipeline, store, "discard", letter.key, letters[i], "", (once_bytes){0}, err);
         }
         rc = finish_tx(store, rc, err);
@@ -1097,13 +1110,14 @@ static void prepare_look(once_item *item)
     item->request.lease_ms = 1;
 }
 
-/* What a message whose key is not known would get, in words; empty: it would run. */
-static int would_get(once_store *store, once_item *item, once_arena *arena, once_bytes *out, once_error *err)
+/* What a message whose key is not known would get, also in words; empty: it would run. */
+static int would_get(once_store *store, once_item *item, once_arena *arena, once_answer *answer, once_bytes *out, once_error *err)
 {
     once_decision decision;
     prepare_look(item);
     const int rc = store->ops->look(store, &item->request, &decision, arena, err);
     if (rc != ONCE_OK) return rc;
+    *answer = decision.answer;
     const char *would = NULL;
     if (decision.answer == ONCE_ANSWER_TOO_OLD &&
         !once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms, arena, &decision.reason))
@@ -1141,9 +1155,34 @@ static int would_replace(once_store *store, once_item *item, once_arena *arena, 
     return rc;
 }
 
-static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter, bool replaces)
+/* Whether an operator has discarded the letter that it would become, and when. `answer`: what it would get. */
+static int was_discarded(once_store *store, const once_item *item, once_answer answer, once_arena *arena, once_bytes *reason, once_error *err)
+{
+    if (answer != ONCE_ANSWER_DEAD && answer != ONCE_ANSWER_CONFLICT && answer != ONCE_ANSWER_TOO_OLD) return ONCE_OK;
+    const once_letter letter = {
+        .scope = {item->scope.tenant, item->scope.consumer, item->scope.operation},
+        .key = item->request.key,
+        .message = item->message,
+        .kind = item->message.cut_from ? ONCE_ANSWER_CUT : answer,
+        .key_id = item->request.id,
+        .fingerprint = item->request.fingerprint,
+    };
+    once_entry mark;
+    const int rc = store->ops->get(store, once__letter_identity(store, &letter), &mark, arena, err);
+    if (rc != ONCE_OK || mark.state != ONCE_STATE_REJECTED) return rc;
+    enum { ROOM = 120 };
+    char *text = once_arena_alloc(arena, ROOM), time[ONCE_TIME_TEXT];
+    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory for words");
+    const int len = snprintf(text, ROOM, "its letter was discarded %s%s%.*s", once_time_format(mark.changed_ms, time), mark.who.len ? " by " : "",
+                             mark.who.len < 60 ? (int)mark.who.len : 60, mark.who.data ? mark.who.data : "");
+    *reason = (once_bytes){text, (size_t)len};
+    return ONCE_OK;
+}
+
+static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter, bool replaces, bool discarded)
 {
     if (letter->id) return "letter";
+    if (discarded) return "discarded";
     if (once_hash_is_zero(item->request.id)) return "malformed";
     if (entry->state == ONCE_STATE_ABSENT) return "unseen";
     if (has_other_content(item, entry)) return replaces ? "replaces" : "conflict";
@@ -1176,15 +1215,23 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     if (has_key) rc = store->ops->get(store, item->request.id, &entry, &batch.arena, err);
     once_bytes would = {0};
     bool replaces = false;
-    if (rc == ONCE_OK && has_key && !letter.id && entry.state == ONCE_STATE_ABSENT) rc = would_get(store, item, &batch.arena, &would, err);
-    else if (rc == ONCE_OK && has_key && !letter.id && has_other_content(item, &entry)) rc = would_replace(store, item, &batch.arena, &replaces, err);
+    once_answer answer = has_key ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_DEAD;
+    if (rc == ONCE_OK && has_key && !letter.id && entry.state == ONCE_STATE_ABSENT) {
+        rc = would_get(store, item, &batch.arena, &answer, &would, err);
+    } else if (rc == ONCE_OK && has_key && !letter.id && has_other_content(item, &entry)) {
+        rc = would_replace(store, item, &batch.arena, &replaces, err);
+        if (!replaces) answer = ONCE_ANSWER_CONFLICT;
+    }
+    once_bytes discarded = {0};
+    if (rc == ONCE_OK && !letter.id && !item->scope.consumer.data) item->scope.consumer = pipeline->spec->consumer; /* it has no key */
+    if (rc == ONCE_OK && !letter.id) rc = was_discarded(store, item, answer, &batch.arena, &discarded, err);
     once__store_close(store);
     if (rc == ONCE_OK) {
         const once_fate told = {
-            .fate = fate_of(item, &entry, &letter, replaces),
+            .fate = fate_of(item, &entry, &letter, replaces, discarded.len > 0),
             .scope = item->scope,
             .key = item->request.key,
-            .reason = letter.id ? letter.reason : would.len ? would : item->reason,
+            .reason = letter.id ? letter.reason : discarded.len ? discarded : would.len ? would : item->reason,
             .letter = letter.id,
             .count = letter.count,
         };

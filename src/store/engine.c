@@ -214,15 +214,16 @@ static once_hash conflict_identity(const once_store *store, const once_letter *l
 }
 
 /* Any other letter without an entry is the same one when it was at the same place with the same body, for the same consumer. Of one
- * that is cut the length stands for the rest of the body. */
-static once_hash letter_identity(const once_store *store, const once_letter *letter)
+ * that is cut the length stands for the rest of the body. What has no place is told apart by its key, if it has one. */
+once_hash once__letter_identity(const once_store *store, const once_letter *letter)
 {
     if (letter->kind == ONCE_ANSWER_CONFLICT && letter->key.len) return conflict_identity(store, letter);
     const uint64_t whole = letter->message.cut_from;
     const once_scope source = {letter->message.at.place, letter->message.at.point, ONCE_BYTES("letter")};
     const once_scope cut = {letter->message.at.place, letter->message.at.point, {(const char *)&whole, sizeof whole}};
     const once_hash message = once_key_id(store->secret, whole ? &cut : &source, letter->message.body);
-    const once_scope owner = {letter->scope.tenant, letter->scope.consumer, ONCE_BYTES("letter")};
+    const bool by_key = letter->key.len && !letter->message.at.place.len && !letter->message.at.point.len;
+    const once_scope owner = {letter->scope.tenant, letter->scope.consumer, by_key ? letter->key : ONCE_BYTES("letter")};
     return once_key_id(store->secret, &owner, (once_bytes){(const char *)&message, sizeof message});
 }
 
@@ -248,7 +249,7 @@ static int bury_replaced(once_shelf *shelf, const once_entry *was, const once_re
     };
     *fresh = false;
     if (!was->has_message || ONCE_PLANTED(replaced_lost)) return ONCE_OK; /* its source has it, and brings it again */
-    const once_hash unique = letter_identity(&shelf->store, &letter);
+    const once_hash unique = once__letter_identity(&shelf->store, &letter);
     const int rc = once_conflict_replaced(&by->at, &arena, &letter.reason) ? put_letters(shelf, &letter, &unique, 1, fresh, err)
                                                                            : once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
     once_arena_release(&arena);
@@ -656,7 +657,7 @@ static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n
         letter.buried_ms = letter.last_ms = shelf->now_ms;
         if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
         if (letter.count == 0) letter.count = 1;
-        const once_hash unique = letter_identity(&shelf->store, &letter);
+        const once_hash unique = once__letter_identity(&shelf->store, &letter);
         const first_of *first = once__ids_get(known, unique);
         out->of[i] = first ? n : out->n;
         if (first) {
@@ -669,6 +670,45 @@ static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n
         out->letters[out->n++] = letter;
     }
     return true;
+}
+
+/* Those that were discarded, and are remembered to have been. */
+static int find_discarded(once_shelf *shelf, const burial *all, bool *discarded, once_arena *arena, once_error *err)
+{
+    once_request *requests = once_arena_new(arena, once_request, all->n + 1);
+    const once_request **asked = once_arena_alloc(arena, (all->n + 1) * sizeof *asked);
+    if (!requests || !asked) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    for (size_t i = 0; i < all->n; i++) {
+        requests[i].id = all->uniques[i];
+        asked[i] = &requests[i];
+    }
+    int rc = shelf->shelf->prefetch ? shelf->shelf->prefetch(shelf, asked, all->n, ONCE_FOR_EXTEND, err) : ONCE_OK;
+    for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) {
+        once_entry *entry;
+        rc = load(shelf, all->uniques[i], &entry, err);
+        discarded[i] = rc == ONCE_OK && entry->state == ONCE_STATE_REJECTED && !once_entry_expired(entry, shelf->now_ms);
+    }
+    return rc;
+}
+
+/* Takes those out that nobody wants to see again. */
+static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_arena *arena, once_error *err)
+{
+    bool *discarded = once_arena_new(arena, bool, all->n + 1);
+    size_t *moved = once_arena_new(arena, size_t, all->n + 1), left = 0;
+    if (!discarded || !moved) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    const int rc = find_discarded(shelf, all, discarded, arena, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < all->n; i++) {
+        moved[i] = discarded[i] ? n : left;
+        all->uniques[left] = all->uniques[i];
+        all->letters[left] = all->letters[i];
+        left += !discarded[i];
+    }
+    for (size_t i = 0; i < n; i++)
+        if (all->of[i] < n) all->of[i] = moved[all->of[i]];
+    all->n = left;
+    return ONCE_OK;
 }
 
 static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena, once_error *err)
@@ -684,7 +724,8 @@ static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, boo
     const bool room = all.uniques && all.letters && all.of && all.fresh && firsts && gather(shelf, letters, n, firsts, &known, &all);
     once__ids_release(&known);
     if (!room) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
-    const int rc = put_letters(shelf, all.letters, all.uniques, all.n, all.fresh, err);
+    int rc = leave_out_discarded(shelf, &all, n, arena, err);
+    if (rc == ONCE_OK && all.n) rc = put_letters(shelf, all.letters, all.uniques, all.n, all.fresh, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) fresh[i] = all.of[i] < n && all.fresh[all.of[i]];
     return rc;
 }
@@ -855,7 +896,19 @@ int once__engine_letter_drop(once_store *store, uint64_t id, bool *found, once_e
     return verb_end(shelf, rc, err);
 }
 
-int once__engine_discard(once_store *store, uint64_t id, bool *found, once_error *err)
+/* The same message at the same place is not to become this letter again. */
+static int remember_discarded(once_shelf *shelf, const once_letter *letter, int64_t remember_ms, once_error *err)
+{
+    const once_request what = {.scope = &letter->scope, .key = letter->key, .id = letter->same, .remember_ms = remember_ms, .lane = {.gap_ms = -1},
+                               .sent_ms = ONCE_NO_TIME, .at = letter->message.at};
+    seat at;
+    const int rc = load_entry(shelf, letter->same, &at, err);
+    if (rc != ONCE_OK) return rc;
+    const int changed = once_entry_give_up(at.entry, &what, shelf->now_ms);
+    return changed ? keep(shelf, &at, changed, err) : ONCE_OK;
+}
+
+int once__engine_discard(once_store *store, uint64_t id, int64_t remember_ms, bool *found, once_error *err)
 {
     once_shelf *shelf = shelf_of(store);
     once_arena arena = {0};
@@ -869,6 +922,8 @@ int once__engine_discard(once_store *store, uint64_t id, bool *found, once_error
         rc = take_seat(shelf, letter.entry, (once_hash){0}, &at, err);
         if (rc == ONCE_OK && once__letter_is_of(&letter, at.entry))
             rc = keep(shelf, &at, once_entry_discard(at.entry, at.lane, letter.message.sent_ms, shelf->now_ms), err);
+    } else if (rc == ONCE_OK && *found) {
+        rc = remember_discarded(shelf, &letter, remember_ms, err);
     }
     if (rc == ONCE_OK && *found) rc = shelf->shelf->letter_drop(shelf, id, err);
     rc = verb_end(shelf, rc, err);

@@ -66,7 +66,7 @@ typedef struct once_shelf_ops {
     int (*letters_put)(once_shelf *shelf, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_error *err);
     /* These letters, and the entries that died with them, will be looked at. For a shelf that can read many at once; otherwise NULL. */
     int (*letters_ahead)(once_shelf *shelf, const uint64_t *ids, size_t n, once_error *err);
-    /* `out` (bytes in `arena`), or *found = false. Dropping is a call of its own. */
+    /* `out` (bytes in `arena`, and `same`), or *found = false. Dropping is a call of its own. */
     int (*letter_get)(once_shelf *shelf, uint64_t id, once_letter *out, bool *found, once_arena *arena, once_error *err);
     int (*letter_drop)(once_shelf *shelf, uint64_t id, once_error *err);
     int (*audit_put)(once_shelf *shelf, const once_audit *audit, once_error *err);
@@ -104,7 +104,7 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
 int once__engine_letters_ahead(once_store *store, const uint64_t *ids, size_t n, once_error *err);
 int once__engine_letter_get(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
 int once__engine_letter_drop(once_store *store, uint64_t letter, bool *found, once_error *err);
-int once__engine_discard(once_store *store, uint64_t letter, bool *found, once_error *err);
+int once__engine_discard(once_store *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
 int once__engine_correct(once_store *store, uint64_t letter, const once_request *request, const once_message *message, bool *done, once_error *err);
 int once__engine_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);
 int once__engine_revive(once_store *store, const once_request *request, const once_message *message, bool *done, once_error *err);
@@ -123,6 +123,9 @@ static inline bool once__lane_before(int64_t order, int64_t seen_ms, once_hash i
 
 /* For `sweep`, inside a transaction: drops those of the ids that are expired and not finished (once_entry_expires). */
 int once__engine_drop(once_shelf *shelf, const once_hash *ids, size_t n, uint64_t *dropped, once_error *err);
+
+/* What makes two letters without an entry one. */
+once_hash once__letter_identity(const once_store *store, const once_letter *letter);
 
 /* Deep copy into an arena; false when memory is out. */
 bool once__entry_copy(once_arena *arena, const once_entry *from, once_entry *to);

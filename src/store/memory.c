@@ -467,7 +467,10 @@ static int mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool
     memory_store *m = self(shelf);
     const size_t i = find_letter(m, id);
     *found = i < m->letters.n;
-    return !*found || once__letter_copy(arena, &m->letters.at[i]->letter, out) ? ONCE_OK : no_memory(err);
+    if (!*found) return ONCE_OK;
+    if (!once__letter_copy(arena, &m->letters.at[i]->letter, out)) return no_memory(err);
+    out->same = m->letters.at[i]->unique;
+    return ONCE_OK;
 }
 
 static int mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)

@@ -41,10 +41,10 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
     " FROM once_live l LEFT JOIN LATERAL (SELECT * FROM once_body WHERE once_body.id = l.id AND l.owned OFFSET 0) b ON true"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
-    " headers, body, place, point, history, count, last_ms"
+    " headers, body, place, point, history, count, last_ms, same"
 #define LETTER_HEAD /* without what is large */                                                                        \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
-    " ''::bytea, ''::bytea, place, point, ''::bytea, count, last_ms"
+    " ''::bytea, ''::bytea, place, point, ''::bytea, count, last_ms, same"
 /* Letters with entries are of one death each, and repeat nothing; the others are counted. */
 #define LETTERS_INSERT                                                                                                \
     "INSERT INTO once_letter(same, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, count, last_ms, tenant, consumer,"  \
@@ -751,6 +751,7 @@ static int read_letter(const PGresult *r, int row, once_arena *arena, once_lette
         if (!copy_column(r, row, 8 + i, arena, texts[i])) return no_memory(err);
     l->count = (uint64_t)once__pg_int(r, row, 19);
     l->last_ms = once__pg_int(r, row, 20) ? once__pg_int(r, row, 20) : l->buried_ms;
+    l->same = once__pg_id(r, row, 21);
     return ONCE_OK;
 }
 

@@ -336,6 +336,8 @@ void once__pg_names_end(once_pg_names *names, bool committed)
 {
     for (size_t i = 0; i < names->n_used; i++) names->used[i]->used = false;
     names->n_used = names->n_checked = 0;
-    if ((names->fresh && !committed) || names->doubted || names->by_text.n > KEEP_MAX) once__pg_names_clear(names);
+    /* Whoever rolled back wants none of the names that he would have asked for, and who only looks next may not make them. */
+    const bool taken_back = !committed && (names->fresh || names->n_unknown);
+    if (taken_back || names->doubted || names->by_text.n > KEEP_MAX) once__pg_names_clear(names);
     names->fresh = false;
 }

@@ -33,7 +33,7 @@ enum { BUSY_MS_DEFAULT = 10000 };
     " ?26, ?27, ?28, ?29, ?30, ?31"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
-    " body, sent_ms, place, point, history, sum = " LETTER_SUM ", count, last_ms"
+    " body, sent_ms, place, point, history, sum = " LETTER_SUM ", count, last_ms, same"
 #define LETTER_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21"
 #define LETTER_AGAIN                                                                                                  \
     "entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers,"     \
@@ -435,7 +435,8 @@ static int sqlite_by_token(once_shelf *shelf, once_bytes consumer, uint64_t toke
 static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, once_letter *l, once_error *err)
 {
     *l = (once_letter){.id = (uint64_t)sqlite3_column_int64(stmt, 0)};
-    if (!sqlite3_column_int(stmt, 19) || !once__column_id(stmt, 1, &l->entry) || !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
+    if (!sqlite3_column_int(stmt, 19) || !once__column_id(stmt, 1, &l->entry) || !once__column_id(stmt, 22, &l->same) ||
+        !once__letter_kind_read(sqlite3_column_int64(stmt, 6), l))
         return once_fail(err, ONCE_E_CORRUPT, "file '%s': table once_letter is damaged; restore it from a backup", q->db->path);
     l->attempt = (uint32_t)sqlite3_column_int64(stmt, 8);
     l->failures = (uint32_t)sqlite3_column_int64(stmt, 9);

@@ -67,6 +67,8 @@ typedef struct once_letter {
     bool old_key;       /* as once_entry.old_key: its message keeps the idempotency key of before when it comes again */
     /* CONFLICT, only when asked to be written: of which key it is, and its content. Zero: as `key` and the body say. */
     once_hash key_id, fingerprint;
+    once_hash same; /* set by letter_get: what makes it one letter, however often it comes. Without an entry it is the id of the entry that
+                     * says that the letter was discarded */
 } once_letter;
 
 enum { ONCE_LETTER_NEW_KEY = 64 };
@@ -185,6 +187,7 @@ typedef struct once_store_ops {
     /* Outside of a transaction: why no work can be done here although it could be opened, and what to do. May be NULL. */
     int (*inspect)(once_store *store, once_error *err);
 
+    /* *fresh = false: it is there already, and counted, or it was discarded. */
     int (*bury)(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err);
     int (*exhume)(once_store *store, uint64_t letter, bool *found, once_error *err);
     int (*forget)(once_store *store, once_hash id, bool *found, once_error *err);
@@ -195,7 +198,9 @@ typedef struct once_store_ops {
     /* For operators; in a transaction together with `audit`. *found, *done: false: there is nothing to do that to. */
     int (*letter_get)(once_store *store, uint64_t letter, once_letter *out, bool *found, once_arena *arena, once_error *err);
     int (*letter_drop)(once_store *store, uint64_t letter, bool *found, once_error *err);
-    int (*discard)(once_store *store, uint64_t letter, bool *found, once_error *err); /* drops it; the entry that died with it is rejected */
+    /* Drops it; the entry that died with it is rejected. One without an entry leaves a rejected one under its own identity, which is
+     * remembered for so long: `bury` does not write it again. */
+    int (*discard)(once_store *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err);
     /* As exhume, but with another message of the same key; not when it would have another place in its lane. The letter is dropped. */
     int (*correct)(once_store *store, uint64_t letter, const once_request *request, const once_message *message, bool *done, once_error *err);
     int (*resolve)(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err);

@@ -306,7 +306,7 @@ static void f28_a_version_that_was_given_up_runs_while_nothing_newer_settled(fix
         assert_string_equal(work(f, ONCE_DONE), ""); /* that one is at work: the order of the lane decides */
         do_settle(f, &wrong.request, ONCE_DEAD);
         assert_int_equal(list_letters(f, &letter, 1), 1);
-        if (way == 1) assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+        if (way == 1) assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
         assert_string_equal(work(f, ONCE_DONE), "2");
         if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
         accept_lane(f, "4", 4, 500);
@@ -527,7 +527,7 @@ static void f33_a_dead_one_that_blocks_holds_its_lane(fixture *f)
         bool found;
         assert_int_equal(list_letters(f, &letter, 1), 1);
         if (way == 0) assert_true(do_exhume(f, letter.id));
-        else if (way == 1) assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+        else if (way == 1) assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
         else assert_true(do_forget(f, a.id));
         assert_string_equal(work(f, ONCE_DONE), way == 0 ? "abc" : "bc");
         assert_state(f, c, DONE);
@@ -554,7 +554,7 @@ static void f33_a_blocked_lane_does_not_expire(fixture *f)
     once_letter letter;
     bool found;
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+    assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
     assert_string_equal(work(f, ONCE_DONE), "6");
 }
 
@@ -579,7 +579,7 @@ static void f33_a_lane_waits_for_all_its_dead_that_block(fixture *f)
         assert_int_equal(list_letters(f, letters, 4), 3);
         for (int i = 0; i < 3; i++) {
             assert_string_equal(work(f, ONCE_DONE), "");
-            assert_ok(f, f->store->ops->discard(f->store, letters[way ? 2 - i : i].id, &found, &f->err));
+            assert_ok(f, f->store->ops->discard(f->store, letters[way ? 2 - i : i].id, REMEMBER, &found, &f->err));
             assert_true(found);
         }
         assert_string_equal(work(f, ONCE_DONE), "7");

@@ -113,7 +113,7 @@ static void what_operators_end_is_gone(fixture *f)
     assert_true(do_settle(f, &r, ONCE_DEAD));
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
-    assert_ok(f, f->store->ops->discard(f->store, letter.id, &done, &f->err));
+    assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &done, &f->err));
     assert_true(done);
     assert_state(f, r, ABSENT);
     assert_int_equal(list_letters(f, NULL, 0), 0);

@@ -603,12 +603,12 @@ static void a_discarded_letter_is_gone_and_its_key_rejected(fixture *f)
     once_letter letter;
     assert_int_equal(list_letters(f, &letter, 1), 1);
     bool found;
-    assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+    assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
     assert_true(found);
     assert_int_equal(list_letters(f, NULL, 0), 0);
     assert_state(f, r, REJECTED);
     assert_answer(do_claim(f, &again), DUPLICATE);
-    assert_ok(f, f->store->ops->discard(f->store, letter.id, &found, &f->err));
+    assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
     assert_false(found);
     pass(f, REMEMBER);
     assert_state(f, r, ABSENT); /* it is remembered as long as others */
@@ -624,7 +624,7 @@ static void discarding_an_old_letter_leaves_the_newer_death_alone(fixture *f)
     once_letter letters[2];
     assert_int_equal(list_letters(f, letters, 2), 2);
     bool found;
-    assert_ok(f, f->store->ops->discard(f->store, letters[0].id, &found, &f->err));
+    assert_ok(f, f->store->ops->discard(f->store, letters[0].id, REMEMBER, &found, &f->err));
     assert_true(found);
     assert_state(f, r, DEAD);
     assert_int_equal(list_letters(f, NULL, 0), 1);
@@ -816,6 +816,120 @@ static void bury_twice_is_one_letter(fixture *f)
     bool found;
     assert_int_equal(once_status_class(f->store->ops->exhume(f->store, listed[0].id, &found, &f->err)), ONCE_CLASS_USAGE);
     assert_int_equal(list_letters(f, NULL, 0), 3);
+}
+
+static bool do_discard(fixture *f, uint64_t letter)
+{
+    bool found;
+    assert_ok(f, f->store->ops->discard(f->store, letter, REMEMBER, &found, &f->err));
+    return found;
+}
+
+static void a_letter_without_an_entry_stays_discarded(fixture *f)
+{
+    once_letter letters[5] = {letter_at(f, "1", "x"), letter_at(f, "2", "x"), letter_at(f, "1", "y"), letter_at(f, "3", "z"), letter_at(f, "3", "z")};
+    letters[2].kind = ONCE_ANSWER_TOO_OLD;
+    bool fresh[5];
+    once_letter listed[4];
+    assert_ok(f, f->store->ops->bury(f->store, letters, 5, fresh, &f->err));
+    assert_int_equal(list_letters(f, listed, 4), 4);
+    assert_true(do_discard(f, listed[0].id));
+    assert_false(do_discard(f, listed[0].id));
+    assert_true(do_discard(f, listed[2].id));
+    pass(f, REMEMBER - 1);
+    assert_ok(f, f->store->ops->bury(f->store, letters, 5, fresh, &f->err)); /* the others are counted, and these are not there */
+    for (size_t i = 0; i < 5; i++) assert_false(fresh[i]);
+    assert_int_equal(list_letters(f, listed, 4), 2);
+    assert_bytes(listed[0].message.at.point, "2");
+    assert_int_equal(listed[0].count, 2);
+    assert_int_equal(listed[1].count, 4);
+    assert_int_equal(do_stats(f).dead, 2);
+    assert_int_equal(count_listed(f, ONCE_STATE_REJECTED), 2);
+
+    pass(f, 1); /* remembered as long as others are */
+    assert_ok(f, f->store->ops->bury(f->store, letters, 5, fresh, &f->err));
+    assert_true(fresh[0] && !fresh[1] && fresh[2] && !fresh[3] && !fresh[4]);
+    assert_int_equal(list_letters(f, listed, 4), 4);
+    assert_true(do_discard(f, listed[2].id)); /* and once more */
+    assert_ok(f, f->store->ops->bury(f->store, letters, 1, fresh, &f->err));
+    assert_false(fresh[0]);
+}
+
+/* The same bytes elsewhere, for another consumer or tenant, or as what is left of a longer message, are another message. */
+static void what_was_discarded_is_that_message_only(fixture *f)
+{
+    once_letter letters[6];
+    bool fresh[6];
+    once_letter listed[1];
+    for (size_t i = 0; i < 6; i++) letters[i] = letter_at(f, "1", "x");
+    letters[1].message.at.point = ONCE_BYTES("2");
+    letters[2].message.at.place = ONCE_BYTES("other");
+    letters[3].scope.consumer = ONCE_BYTES("another");
+    letters[4].scope.tenant = ONCE_BYTES("another");
+    letters[5].message.cut_from = 100;
+    assert_ok(f, f->store->ops->bury(f->store, letters, 1, fresh, &f->err));
+    list_letters(f, listed, 1);
+    assert_true(do_discard(f, listed[0].id));
+    assert_ok(f, f->store->ops->bury(f->store, letters, 6, fresh, &f->err));
+    assert_false(fresh[0]);
+    for (size_t i = 1; i < 6; i++) assert_true(fresh[i]);
+}
+
+/* A conflict is one letter wherever it comes from; so it stays discarded wherever it comes from. */
+static void a_conflict_stays_discarded_and_others_of_its_key_do_not(fixture *f)
+{
+    once_letter letters[2] = {letter_at(f, "1", "x"), letter_at(f, "2", "x")};
+    bool fresh[2];
+    once_letter listed[1];
+    for (size_t i = 0; i < 2; i++) {
+        letters[i].kind = ONCE_ANSWER_CONFLICT;
+        letters[i].key = ONCE_BYTES("k");
+        letters[i].fingerprint = (once_hash){7, 7};
+    }
+    assert_ok(f, f->store->ops->bury(f->store, letters, 1, fresh, &f->err));
+    list_letters(f, listed, 1);
+    assert_true(do_discard(f, listed[0].id));
+    assert_ok(f, f->store->ops->bury(f->store, letters, 2, fresh, &f->err));
+    assert_false(fresh[0] || fresh[1]);
+    letters[1].fingerprint.a = 8;
+    assert_ok(f, f->store->ops->bury(f->store, letters, 2, fresh, &f->err));
+    assert_true(!fresh[0] && fresh[1]);
+}
+
+/* What a delivery of the C API has for a place is nothing: its key tells it apart. */
+static void letters_without_a_place_are_apart_by_their_keys(fixture *f)
+{
+    once_letter letters[3];
+    bool fresh[3];
+    once_letter listed[2];
+    for (size_t i = 0; i < 3; i++)
+        letters[i] = (once_letter){.scope = f->scope, .key = i ? ONCE_BYTES("b") : ONCE_BYTES("a"), .message = {.sent_ms = ONCE_NO_TIME}, .kind = ONCE_ANSWER_TOO_OLD};
+    assert_ok(f, f->store->ops->bury(f->store, letters, 3, fresh, &f->err));
+    assert_true(fresh[0] && fresh[1] && !fresh[2]);
+    assert_int_equal(list_letters(f, listed, 2), 2);
+    assert_true(do_discard(f, listed[0].id));
+    assert_ok(f, f->store->ops->bury(f->store, letters, 3, fresh, &f->err));
+    assert_int_equal(list_letters(f, listed, 1), 1);
+    assert_bytes(listed[0].key, "b");
+}
+
+static void discarded_and_taken_back_in_one_transaction(fixture *f)
+{
+    const once_letter letter = letter_at(f, "1", "x");
+    once_letter listed[1];
+    bool fresh;
+    assert_ok(f, f->store->ops->bury(f->store, &letter, 1, &fresh, &f->err));
+    list_letters(f, listed, 1);
+    for (int committed = 0; committed < 2; committed++) {
+        do_begin(f);
+        assert_true(do_discard(f, listed[0].id));
+        assert_ok(f, f->store->ops->bury(f->store, &letter, 1, &fresh, &f->err));
+        assert_false(fresh);
+        if (committed) do_commit(f);
+        else do_rollback(f);
+        assert_int_equal(list_letters(f, NULL, 0), !committed);
+        assert_int_equal(count_listed(f, ONCE_STATE_REJECTED), committed);
+    }
 }
 
 static void bury_without_a_body_or_place(fixture *f)
@@ -1596,6 +1710,11 @@ const conform_test conform_verbs[] = {
     CONFORM(forgotten_and_dead_anew_keeps_both_bodies),
     CONFORM(bury_twice_is_one_letter),
     CONFORM(bury_without_a_body_or_place),
+    CONFORM_WITH(a_letter_without_an_entry_stays_discarded, ONCE_STORE_LIST),
+    CONFORM(what_was_discarded_is_that_message_only),
+    CONFORM(a_conflict_stays_discarded_and_others_of_its_key_do_not),
+    CONFORM(letters_without_a_place_are_apart_by_their_keys),
+    CONFORM_WITH(discarded_and_taken_back_in_one_transaction, ONCE_STORE_TX | ONCE_STORE_LIST),
     CONFORM(f27_tenants_consumers_and_operations_are_isolated),
     CONFORM(f27_letters_of_two_consumers_are_two),
     CONFORM(f63_keys_of_any_bytes),

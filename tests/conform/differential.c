@@ -554,7 +554,7 @@ static void step_end_letter(run *r)
     const size_t n = r->sides[0].n_letters, at = n ? below(r, n + 1) : 0;
     uint64_t ids[2];
     for (int s = 0; s < 2; s++) ids[s] = at < n && at < r->sides[s].n_letters ? r->sides[s].letters[at] : UINT64_C(1) << 40;
-    BOTH((discard ? store->ops->discard : store->ops->letter_drop)(store, ids[s], &found[s], &err[s]))
+    BOTH(discard ? store->ops->discard(store, ids[s], 60000, &found[s], &err[s]) : store->ops->letter_drop(store, ids[s], &found[s], &err[s]))
     note(r, "%s: %d", discard ? "discard" : "drop", found[0]);
     if (!compare_status(r, "end of a letter", rc, err)) return;
     (discard ? r->counts->discard : r->counts->drop)[found[0]]++;

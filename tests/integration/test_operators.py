@@ -600,7 +600,9 @@ def test_explain_why_a_message_was_skipped(tmp_path):
     assert (told["entries"][0]["state"], told["entries"][0]["point"]) == ("done", "1")
     assert fate(p, 5)["entries"] == []
     p.once("discard", p.name, told["message"]["letter"])
-    assert fate(p, 4)["message"]["fate"] == "conflict"
+    assert fate(p, 4)["message"]["fate"] == "discarded"
+    p.append({**first, "amount": 3})
+    assert fate(p, 7)["message"]["fate"] == "conflict"
     text = p.once("explain", p.name, "--message", "in.ndjson:3").out
     assert "so this one is a duplicate" in text and "First seen" in text and "in.ndjson:1" in text
 

@@ -117,7 +117,8 @@ static bool letter_act(sim_world *world, bool replay)
     int rc = store->ops->letters(store, world->spec->consumer, 0, look_at_letter, &s, &err);
     if (rc == ONCE_OK && s.key >= 0) {
         rc = store->ops->begin(store, &err);
-        if (rc == ONCE_OK) rc = (replay ? store->ops->exhume : store->ops->discard)(store, s.letter, &found, &err);
+        if (rc == ONCE_OK)
+            rc = replay ? store->ops->exhume(store, s.letter, &found, &err) : store->ops->discard(store, s.letter, ONCE_FOREVER, &found, &err);
         if (rc == ONCE_OK) rc = audit(world, store, replay ? ONCE_BYTES("replay") : ONCE_BYTES("discard"), &err);
         if (rc == ONCE_OK) rc = store->ops->commit(store, &err);
         else store->ops->rollback(store);

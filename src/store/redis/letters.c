@@ -146,7 +146,9 @@ int once__redis_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, boo
     once_hash unique;
     const int rc = find_letter(r, id, &letter, &unique, found, err);
     if (rc != ONCE_OK || !*found) return rc;
-    return once__letter_copy(arena, &letter, out) ? ONCE_OK : once__redis_nomem(err);
+    if (!once__letter_copy(arena, &letter, out)) return once__redis_nomem(err);
+    out->same = unique;
+    return ONCE_OK;
 }
 
 int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)

@@ -91,9 +91,9 @@ static int redis_letter_drop(once_store *store, uint64_t letter, bool *found, on
     RACING(store, once__engine_letter_drop(store, letter, found, err));
 }
 
-static int redis_discard(once_store *store, uint64_t letter, bool *found, once_error *err)
+static int redis_discard(once_store *store, uint64_t letter, int64_t remember_ms, bool *found, once_error *err)
 {
-    RACING(store, once__engine_discard(store, letter, found, err));
+    RACING(store, once__engine_discard(store, letter, remember_ms, found, err));
 }
 
 static int redis_resolve(once_store *store, once_hash id, once_outcome outcome, once_bytes reason, bool *done, once_error *err)

@@ -1,0 +1,101 @@
+"""What is shown of letters that have no key, and that they stay discarded; on every store."""
+
+import pytest
+
+import pgpipeline
+import postgres
+import redisserver
+from harness import Pipeline, counts
+
+CONFIG = 'key: "${/id}"\nremember: 7d\nhandler: {exec: ["true"]}\n'
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def store(request, tmp_path):
+    """Where the messages are kept."""
+    if request.param == "sqlite":
+        yield "sqlite:store.db"
+    elif request.param == "postgres":
+        pgpipeline.need_postgres()
+        yield postgres.shared().database(pgpipeline.new_name())
+    else:
+        if not redisserver.has_redis():
+            pytest.skip("missing: redis")
+        with redisserver.RedisServer(tmp_path) as server:
+            yield server.url()
+
+
+class Any(Pipeline):
+    """A pipeline on any store; nothing is read around the product."""
+
+    def __init__(self, folder, store, config=CONFIG):
+        self.store = store
+        super().__init__(folder, config, store=store)
+
+    def configure(self, config, consumer="c", store=None, source="{path: in.ndjson}"):
+        super().configure(config, consumer, store or self.store, source)
+
+    def dead(self, *arguments):
+        ended = self.once("list", "--dead", "--json", *arguments, self.name)
+        assert ended.status == 0, ended
+        return ended.json["messages"]
+
+    def fate(self, line):
+        return self.once("explain", "--json", self.name, "--message", f"in.ndjson:{line}").json["message"]
+
+
+BAD = ['{"id": "a"', "not JSON", '{"other": 1}']
+
+
+def test_a_discarded_malformed_letter_stays_discarded(tmp_path, store):
+    p = Any(tmp_path, store)
+    p.write(*BAD, {"id": "good"})
+    counts(p.run(status=1), received=4, dead=3, done=1)
+    first = p.dead()[0]
+    assert p.once("discard", p.name, first["letter"]).status == 0
+    assert p.fate(1)["fate"] == "discarded" and "its letter was discarded 20" in p.fate(1)["reason"], p.fate(1)
+    assert "another delivery is a duplicate" in p.once("explain", p.name, "--message", "in.ndjson:1").out
+    assert p.fate(2)["fate"] == "letter"
+    counts(p.run(status=1), received=4, duplicates=4)
+    assert [letter["point"] for letter in p.dead()] == ["2", "3"]
+    assert p.once("discard", p.name, "--all").status == 0
+    for _ in range(2):
+        counts(p.run(status=0), received=4, duplicates=4)
+    assert p.dead() == []
+    assert p.once("status", "--json", "--finished", p.name).json["rejected"] == 3
+
+    p.append(BAD[0])  # the same bytes elsewhere are another message
+    counts(p.run(status=1), received=5, duplicates=4, dead=1)
+    assert [letter["point"] for letter in p.dead()] == ["5"]
+    p.write("other bytes", *BAD[1:])  # and so are other bytes there
+    counts(p.run(status=1), received=3, duplicates=2, dead=1)
+
+
+def test_a_discarded_letter_that_is_no_longer_malformed_runs(tmp_path, store):
+    p = Any(tmp_path, store)
+    p.write({"other": "x"})
+    counts(p.run(status=1), received=1, dead=1)
+    p.once("discard", p.name, "--all")
+    p.configure(CONFIG.replace("/id", "/other"))
+    counts(p.run("--confirm-scope-change", status=0), received=1, done=1)
+
+
+def test_too_old_and_conflicts_stay_discarded(tmp_path, store):
+    p = Any(tmp_path, store, CONFIG + 'time: {from: "${/at}", unit: s}\n')
+    p.write({"id": "old", "at": 1}, {"id": "a", "n": 1, "at": "2999-01-01T00:00:00Z"}, {"id": "a", "n": 2, "at": "2999-01-01T00:00:00Z"})
+    counts(p.run(status=1), received=3, done=1, dead=2, too_old=1, conflicts=1)
+    assert p.once("discard", p.name, "--all").status == 0
+    assert [p.fate(line)["fate"] for line in (1, 2, 3)] == ["discarded", "first", "discarded"]
+    counts(p.run(status=0), received=3, duplicates=3)
+
+
+def test_a_malformed_letter_that_was_corrected_does_not_come_again(tmp_path, store):
+    p = Any(tmp_path, store)
+    p.write(*BAD)
+    p.run(status=1)
+    for letter in p.dead():
+        assert p.once("replay", p.name, letter["letter"], "--body", "-", stdin=b'{"other": 2}').status == 1  # still without a key: it stays
+    fixed = [p.once("replay", "--json", p.name, letter["letter"], "--body", "-", stdin=b'{"id": "fixed"}').json for letter in p.dead()]
+    assert [answer["letters"][0]["verdict"] for answer in fixed] == ["run", "waiting", "waiting"], fixed
+    counts(p.run(status=0), received=3, resumed=1, done=1, duplicates=3)
+    assert p.dead() == []

@@ -567,7 +567,9 @@ static void leave_templates(void)
     snprintf(line, sizeof line, "exec '%s' run --json '%s' < '%s'", asked.scene.once ? asked.scene.once : scene_built("once"),
              scene_path("pipeline.yaml"), scene_path("templates"));
     process_exec("templates", (char *const[]){"/bin/sh", "-c", line, NULL}, scene_path("templates.out"), NULL, 1, 1, &result);
-    if (result.status != 0) bench_die("once run failed");
+    if (result.status == 0) return;
+    process_show_log(scene_path("templates.out"));
+    bench_die("once run failed");
 }
 
 int main(int argc, char **argv)

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -181,6 +182,19 @@ void process_run(const char *label, void (*work)(void *arg), void *arg, const vo
     if (result->status != 0) bench_die("a part of the measurement failed");
 }
 
+static const char *log_of(const char *stdout_path)
+{
+    static char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s.log", stdout_path);
+    return path;
+}
+
+static bool redirect(int from, const char *path)
+{
+    const int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    return to >= 0 && dup2(to, from) >= 0;
+}
+
 void process_exec(const char *label, char *const argv[], const char *stdout_path, const char *watched, uint64_t unit, uint64_t total,
                   process_result *result)
 {
@@ -191,10 +205,20 @@ void process_exec(const char *label, char *const argv[], const char *stdout_path
     if (w.pid < 0) bench_die_errno("cannot fork");
     if (w.pid == 0) {
         forget_signals();
-        const int out = open(stdout_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        if (out < 0 || dup2(out, STDOUT_FILENO) < 0) _exit(126);
+        if (!redirect(STDOUT_FILENO, stdout_path) || !redirect(STDERR_FILENO, log_of(stdout_path))) _exit(126);
         execv(argv[0], argv);
         _exit(127);
     }
     attend(&w, result);
+}
+
+void process_show_log(const char *stdout_path)
+{
+    enum { END = 2000 };
+    char text[END];
+    FILE *log = fopen(log_of(stdout_path), "re");
+    if (!log) return;
+    if (fseek(log, -END, SEEK_END) != 0) rewind(log);
+    fwrite(text, 1, fread(text, 1, sizeof text, log), stderr);
+    fclose(log);
 }

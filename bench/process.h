@@ -37,9 +37,12 @@ void *process_share(size_t size);
 void process_run(const char *label, void (*work)(void *arg), void *arg, const volatile uint64_t *done, uint64_t total,
                  process_result *result);
 
-/* Runs a command; its standard output goes to a file, its errors are ours. How far it has come is how far it has read
+/* Runs a command; its standard output goes to a file, and its log to one beside it, as a service's would: a line for each dead letter on
+ * somebody's terminal is no part of what is measured. How far it has come is how far it has read
  * `watched`, in units of `unit` bytes; NULL: not known. */
 void process_exec(const char *label, char *const argv[], const char *stdout_path, const char *watched, uint64_t unit, uint64_t total,
                   process_result *result);
+/* The end of the log of what was run last, on standard error. */
+void process_show_log(const char *stdout_path);
 
 #endif

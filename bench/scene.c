@@ -219,6 +219,7 @@ void scene_once(const char *label, const char *const *arguments, int status, con
     sync(); /* what went before is not to be paid by what comes now */
     process_exec(label, (char *const *)(uintptr_t)argv, scene_path("said.json"), watched, unit, total, result);
     if (result->status == status) return;
+    process_show_log(scene_path("said.json"));
     fprintf(stderr, "bench: %s: once %s ended with %d\n", label, arguments[0], result->status);
     exit(3);
 }

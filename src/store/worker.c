@@ -129,14 +129,44 @@ static int by_begin(const void *a, const void *b)
     return x->begun_ms != y->begun_ms ? (x->begun_ms < y->begun_ms ? -1 : 1) : (x->run > y->run) - (x->run < y->run);
 }
 
-static int read_all(once_store *store, const once_worker *self, workers *out, int64_t *now_ms, once_error *err)
+static int read_records(once_store *store, const once_worker *self, workers *out, once_error *err)
 {
     char prefix[sizeof self->name];
-    once_store_time time;
     *out = (workers){0};
     (void)snprintf(prefix, sizeof prefix, "%.*s", (int)(strrchr(self->name, '/') + 1 - self->name), self->name);
-    int rc = store->ops->facts(store, prefix, collect, out, err);
-    if (rc == ONCE_OK && out->no_memory) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a list of workers");
+    const int rc = store->ops->facts(store, prefix, collect, out, err);
+    return rc == ONCE_OK && out->no_memory ? once_fail(err, ONCE_E_NOMEM, "out of memory for a list of workers") : rc;
+}
+
+static bool has_record(const workers *all, const once_worker *worker)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->at[i].name, worker->name) == 0) return true;
+    return false;
+}
+
+/* Whose processes are gone. One that ends well drops its record and then goes: between our reading of the record and our look for the
+ * process, perhaps. So the records of those that are gone are read again, and whoever has none any more is left out. */
+static int find_gone(once_store *store, const once_worker *self, workers *all, once_error *err)
+{
+    workers again;
+    size_t n = 0;
+    bool any = false;
+    for (size_t i = 0; i < all->n; i++) any |= all->at[i].gone = is_gone(&all->at[i]);
+    if (!any) return ONCE_OK;
+    const int rc = read_records(store, self, &again, err);
+    for (size_t i = 0; rc == ONCE_OK && i < all->n; i++)
+        if (!all->at[i].gone || has_record(&again, &all->at[i])) all->at[n++] = all->at[i];
+    if (rc == ONCE_OK) all->n = n;
+    free(again.at);
+    return rc;
+}
+
+static int read_all(once_store *store, const once_worker *self, workers *out, int64_t *now_ms, once_error *err)
+{
+    once_store_time time;
+    int rc = read_records(store, self, out, err);
+    if (rc == ONCE_OK) rc = find_gone(store, self, out, err);
     if (rc == ONCE_OK) rc = store->ops->time(store, &time, err); /* after them: none is taken for late because we were slow */
     if (rc == ONCE_OK) *now_ms = time.now_ms;
     if (rc == ONCE_OK && out->n) qsort(out->at, out->n, sizeof *out->at, by_begin);
@@ -145,7 +175,7 @@ static int read_all(once_store *store, const once_worker *self, workers *out, in
 
 static once_worker_state state_at(const once_worker *worker, int64_t now_ms)
 {
-    if (is_gone(worker)) return ONCE_WORKER_GONE;
+    if (worker->gone) return ONCE_WORKER_GONE;
     return worker->seen_ms + worker->lease_ms <= now_ms ? ONCE_WORKER_LATE : ONCE_WORKER_ALIVE;
 }
 

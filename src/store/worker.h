@@ -28,6 +28,8 @@ typedef struct once_worker {
     /* by the store's clock; written by once_worker_renew */
     int64_t begun_ms, seen_ms;
 
+    bool gone; /* its process is not there any more; only of those that were read */
+
     uint64_t number, tried; /* of the last renewal that is known to be kept, and of the last one */
     char name[100];         /* of its fact */
 } once_worker;

@@ -44,6 +44,8 @@ void cli_json_failure(const once_error *err);        /* {"error":"..."} and noth
 const char *cli_when(int64_t ms, char out[40]);                 /* "2026-01-31 12:00:00.000 UTC" */
 void cli_how_long(char *out, size_t len, double seconds);        /* "40s", "12m", "1.5h" */
 void cli_print_safe(once_bytes text); /* to standard output, without what could steer a terminal */
+/* A line that is wrong at a column (from 1; 0: not known), as a line of its own under what was said about it; the part that matters of a long one. */
+void cli_print_line(once_bytes line, uint64_t column);
 once_bytes cli_bytes(const char *text);
 bool cli_letter_ids(char **args, int n, uint64_t *out);          /* false after saying which one is no id */
 bool cli_time(const char *option, const char *text, int64_t *out_ms); /* as in a pipeline file, or a duration: that long ago */

@@ -253,7 +253,13 @@ static void on_fate(void *user, const once_fate *fate)
         cli_json_string(stdout, fate->scope.operation);
         printf(",\"reason\":");
         cli_json_string(stdout, fate->reason);
-        printf(",\"letter\":%llu,\"count\":%llu},\"entries\":[", (unsigned long long)fate->letter, (unsigned long long)fate->count);
+        printf(",\"letter\":%llu,\"count\":%llu", (unsigned long long)fate->letter, (unsigned long long)fate->count);
+        if (fate->line.len) {
+            printf(",\"line\":");
+            cli_json_string(stdout, fate->line);
+        }
+        if (fate->column) printf(",\"column\":%llu", (unsigned long long)fate->column);
+        printf("},\"entries\":[");
         x->told = true;
         return;
     }
@@ -265,6 +271,7 @@ static void on_fate(void *user, const once_fate *fate)
         if (strcmp(fates[i].fate, fate->fate) == 0) printf("  %s\n", fates[i].sentence);
     if (strcmp(fate->fate, "unseen") == 0) say("  It ", fate->reason.len ? fate->reason : cli_bytes("would run"), ".\n");
     else if (fate->reason.len) say("  Reason: ", fate->reason, ".\n");
+    cli_print_line(fate->line, fate->column);
 }
 
 /* "in.ndjson:17": the point is behind the last colon. */

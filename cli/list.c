@@ -1,4 +1,5 @@
-/* once list: messages that are not finished, dead letters, and what operators did. Bodies only when they are asked for. */
+/* once list: messages that are not finished, dead letters, and what operators did. Bodies only when they are asked for, but for lines that
+ * have nothing else to be known by. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,6 +14,9 @@ static void json_field(const char *name, once_bytes text)
     printf(",\"%s\":", name);
     cli_json_string(stdout, text);
 }
+
+/* It has no key that could name it: what it is must be seen. */
+static bool is_line(const once_listed *e) { return e->letter && strcmp(e->kind, "malformed") == 0; }
 
 static void as_json(const listing *l, const once_listed *e)
 {
@@ -30,6 +34,10 @@ static void as_json(const listing *l, const once_listed *e)
     if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
     if (e->worker.len) json_field("worker", e->worker);
     json_field("reason", e->reason);
+    if (is_line(e)) {
+        json_field("line", e->body);
+        if (e->column) printf(",\"column\":%" PRIu64, e->column);
+    }
     cli_json_attempts(e->attempts, e->n_attempts);
     printf(",\"has_body\":%s", e->has_body ? "true" : "false");
     if (l->body && e->has_body) {
@@ -69,7 +77,9 @@ static void as_text(const listing *l, const once_listed *e)
         printf(":");
         cli_print_safe(e->point);
     }
-    printf("  %u attempt%s, %s", e->attempt, e->attempt == 1 ? "" : "s", cli_when(e->changed_ms, time));
+    printf("  ");
+    if (e->key.len) printf("%u attempt%s, ", e->attempt, e->attempt == 1 ? "" : "s");
+    printf("%s", cli_when(e->changed_ms, time));
     if (e->letter && e->count > 1) printf("  %" PRIu64 " times, the last %s", e->count, cli_when(e->last_ms, time));
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s", e->state[0] == 'b' ? "until" : "not before", cli_when(e->due_ms, time));
     if (e->worker.len) {
@@ -83,6 +93,7 @@ static void as_text(const listing *l, const once_listed *e)
         cli_print_safe(e->reason);
     }
     putchar('\n');
+    if (is_line(e) && !l->body) cli_print_line(e->body, e->column);
     if (!l->body || !e->has_body) return;
     printf("    ");
     cli_print_safe(e->body);
@@ -147,7 +158,7 @@ int cli_list(int argc, char **argv)
         {"--dead", NULL, "dead letters", &dead, NULL},
         {"--busy", NULL, "in the hands of a worker", &busy, NULL},
         {"--by", "WHAT", "instead of each: how many, by reason, type, handler or hour, with an example", NULL, &by},
-        {"--body", NULL, "with the bodies, which may be secret", &l.body, NULL},
+        {"--body", NULL, "with the bodies, which may be secret; a malformed line is always shown", &l.body, NULL},
         {"--audit", NULL, "instead: what operators did, and who it was", &audit, NULL},
         {0},
     };

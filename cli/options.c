@@ -216,6 +216,35 @@ void cli_print_safe(once_bytes text)
     }
 }
 
+/* So many characters are printed for it. */
+static size_t width(once_bytes text)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < text.len; count++) {
+        unsigned code;
+        const size_t n = utf8((const unsigned char *)text.data + i, text.len - i, &code);
+        i += n ? n : 1;
+    }
+    return count;
+}
+
+void cli_print_line(once_bytes line, uint64_t column)
+{
+    enum { MOST = 120, BEFORE = 60 };
+    while (line.len && (line.data[line.len - 1] == '\n' || line.data[line.len - 1] == '\r')) line.len--;
+    size_t at = column ? (size_t)column - 1 : 0;
+    if (at > line.len) at = line.len;
+    size_t from = at > MOST - 20 ? at - BEFORE : 0, to = line.len - from > MOST ? from + MOST : line.len;
+    while (from > 0 && from < line.len && ((unsigned char)line.data[from] & 0xc0) == 0x80) from--; /* whole characters */
+    while (to > at && to < line.len && ((unsigned char)line.data[to] & 0xc0) == 0x80) to--;
+    if (to == from) return;
+    printf("    %s", from ? "..." : "");
+    cli_print_safe((once_bytes){line.data + from, to - from});
+    puts(to < line.len ? "..." : "");
+    const size_t before = (from ? 7u : 4u) + width((once_bytes){line.data + from, at - from});
+    if (column) printf("%*s^\n", (int)before, "");
+}
+
 /* --- JSON --- */
 
 void cli_json_string(FILE *out, once_bytes text)

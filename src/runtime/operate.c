@@ -280,6 +280,7 @@ typedef struct listing {
     bool over;
     once_store *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
     once_arena arena;
+    once_json json; /* for what is malformed */
     int rc; /* other than ONCE_OK: what ended the listing */
     once_error *err;
 } listing;
@@ -350,15 +351,24 @@ static void letter_outward_key(const once_keying *keying, const once_letter *let
         once_outward_key(keying, &letter->scope, letter->key, letter->entry, letter->old_key, out);
 }
 
+/* Where it is no JSON any more, from 1; 0: it is. */
+static uint64_t column_of(once_json *json, once_bytes body)
+{
+    once_json_error bad;
+    const once_json_options options = {0};
+    return once_json_parse(json, body, &options, &bad) == ONCE_E_MESSAGE ? bad.offset + 1 : 0;
+}
+
 static bool list_letter(void *user, const once_letter *letter)
 {
     listing *l = user;
+    const char *kind = once__letter_kind(letter);
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_read(letter->history, attempts);
     once_listed item = {
         .state = "dead",
         .letter = letter->id,
-        .kind = once__letter_kind(letter),
+        .kind = kind,
         .scope = letter->scope,
         .key = letter->key,
         .type = letter->message.type,
@@ -377,6 +387,7 @@ static bool list_letter(void *user, const once_letter *letter)
         .headers = letter->message.headers,
         .attempts = attempts,
         .n_attempts = n,
+        .column = strcmp(kind, "malformed") == 0 ? column_of(&l->json, letter->message.body) : 0,
     };
     letter_outward_key(&l->keying, letter, item.idempotency_key);
     l->over = l->rc != ONCE_OK || !l->visit(l->user, &item);
@@ -393,6 +404,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     int rc = open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .err = err};
+    once_json_init(&l.json);
     if (pipeline->spec->order) rc = once__known_open_store(pipeline, &l.lanes, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
         if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
@@ -401,6 +413,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     if (rc == ONCE_OK) rc = l.rc;
     once__store_close(l.lanes);
     once__store_close(store);
+    once_json_release(&l.json);
     once_arena_release(&l.arena);
     return rc;
 }
@@ -1196,6 +1209,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     once_item *item = NULL;
     once_entry entry = {0};
     once_store *store = NULL;
+    uint64_t column = 0;
     letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
     const once_bytes path = pipeline->spec->source.path;
     if (!number_of(path, place))
@@ -1206,6 +1220,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
         once_intake intake;
         once_intake_init(&intake, pipeline->spec, store->secret, 0, once_effect_prepare);
         rc = once_intake_fetched(&intake, item, err);
+        if (rc == ONCE_OK && once_hash_is_zero(item->request.id) && !item->message.cut_from) column = column_of(&intake.body, item->message.body);
         once_intake_release(&intake);
     }
     letter.item = item;
@@ -1234,6 +1249,8 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
             .reason = letter.id ? letter.reason : discarded.len ? discarded : would.len ? would : item->reason,
             .letter = letter.id,
             .count = letter.count,
+            .line = has_key ? (once_bytes){0} : item->message.body,
+            .column = column,
         };
         fate(user, &told);
         if (has_key && !item->scope.tenant.data) item->scope.tenant = ONCE_BYTES("");

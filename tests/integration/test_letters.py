@@ -99,3 +99,47 @@ def test_a_malformed_letter_that_was_corrected_does_not_come_again(tmp_path, sto
     assert [answer["letters"][0]["verdict"] for answer in fixed] == ["run", "waiting", "waiting"], fixed
     counts(p.run(status=0), received=3, resumed=1, done=1, duplicates=3)
     assert p.dead() == []
+
+
+# ---- the line ----
+
+LONG = '{"id": "' + "x" * 500 + '", "n": tru, "more": "' + "y" * 500 + '"}'
+SECRET = b'{"id": 7, "note": "\x1b[31m \xff \xc3\xa9", }'
+
+
+def test_a_malformed_letter_shows_its_line(tmp_path, store):
+    p = Any(tmp_path, store)
+    p.write('{"id": "a"', '{"other": 1}', LONG, SECRET, {"id": "good"})
+    p.run(status=1)
+    dead = p.dead()
+    assert [letter["line"] for letter in dead[:3]] == ['{"id": "a"', '{"other": 1}', LONG], "whole"
+    assert [letter.get("column") for letter in dead] == [11, None, LONG.index("tru,") + 1, SECRET.index(b"\x1b") + 1], dead
+    assert [letter["place"] + ":" + letter["point"] for letter in dead] == [f"in.ndjson:{n}" for n in (1, 2, 3, 4)]
+    assert all("body" not in letter for letter in dead)
+    assert [letter["body"] for letter in p.dead("--body")][:3] == [letter["line"] for letter in dead[:3]]
+
+    lines = p.once("list", "--dead", p.name).out.splitlines()
+    heads = [n for n, line in enumerate(lines) if line.startswith("malformed ")]
+    assert "  in.ndjson:1  20" in lines[0] and "malformed JSON at byte 11: " in lines[0] and "attempt" not in lines[0], lines[0]
+    assert lines[1:3] == ['    {"id": "a"', " " * 14 + "^"]
+    assert lines[heads[1] + 1:heads[2]] == ['    {"other": 1}']
+    shown, caret = lines[heads[2] + 1:heads[3]]
+    assert shown.startswith("    ...xxx") and shown.endswith("yyy...") and len(shown) < 140 and '"n": tru, "more"' in shown, shown
+    assert shown[len(caret) - 1:].startswith("tru, "), (shown, caret)
+    assert "\x1b" not in lines[heads[3] + 1] and '"note": "?[31m ? ' in lines[heads[3] + 1], lines[heads[3] + 1]
+
+
+def test_explain_shows_the_line(tmp_path, store):
+    p = Any(tmp_path, store)
+    p.run(status=0)
+    p.write("nonsense", '{"other": 1}', {"id": "good"})
+    for fate in ("malformed", "letter", "discarded"):
+        told = [p.fate(line) for line in (1, 2, 3)]
+        assert [(t["fate"], t.get("line"), t.get("column")) for t in told[:2]] == [(fate, "nonsense", 1), (fate, '{"other": 1}', None)], told
+        assert "line" not in told[2]
+        text = p.once("explain", p.name, "--message", "in.ndjson:1").out
+        assert text.endswith("    nonsense\n    ^\n"), text
+        if fate == "malformed":
+            p.run(status=1)
+        else:
+            p.once("discard", p.name, "--all")

@@ -965,14 +965,19 @@ static once_item *back_pop(once_pipe *pipe)
     return item;
 }
 
+/* What only goes into the store kills nobody. In an inbox that is all but what had been found there, and waits here to be run by itself. */
+static bool only_accepts(const once_pipe *pipe)
+{
+    return pipe->spec->inbox && (pipe->ready_n == 0 || pipe->ready[pipe->ready_first]->ticket);
+}
+
 static void begin_work(once_pipe *pipe, int64_t now_ms)
 {
     size_t n = 0;
     while (pipe->back && n < pipe->batch_max) pipe->work[n++] = back_pop(pipe);
     if (ONCE_PLANTED(no_extension)) pipe->flight.extend_at_ms = ONCE_NEVER;
     pipe->keeping_n = once_flight_extends(&pipe->flight, now_ms, pipe->keeping, pipe->batch_max);
-    /* What only goes into the store kills nobody. */
-    pipe->cautious_look = pipe->cautious_left > 0 && !pipe->spec->inbox;
+    pipe->cautious_look = pipe->cautious_left > 0 && !only_accepts(pipe);
     const bool alone = pipe->cautious_look && (n || pipe->keeping_n); /* nothing that may kill us is mixed with what came back */
     const bool from_ready = pipe->stopping ? pipe->o.gives_once : !pipe->take_again; /* of a take that is not repeated nothing is known here */
     if (!alone && from_ready) n = work_from_ready(pipe, n, now_ms);
@@ -1328,7 +1333,7 @@ static void suspect_effects(once_pipe *pipe, const once_action *action)
 {
     const bool in_work = pipe->in_tx || action->kind == ONCE_ACT_COMMIT;
     if (action->status != ONCE_E_UNAVAILABLE || !in_work || !pipe->ran) return;
-    once_item *alone = pipe->runs_alone && pipe->runs_alone->held && pipe->cautious_left ? pipe->runs_alone : NULL;
+    once_item *alone = pipe->cautious_left ? pipe->runs_alone : NULL;
     if (alone && last_chance(alone)) {
         alone->hung_up = true; /* a server that was stopped at that very moment must not cost a message its life */
     } else if (alone) {

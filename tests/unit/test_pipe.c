@@ -36,6 +36,14 @@ typedef struct fixture {
     int trouble;      /* not ONCE_OK: effects cannot be started, for this reason */
     size_t lose;      /* the reply to the first take of so many is lost; 0: to none */
     unsigned renewed; /* by themselves, not with a batch */
+    once_action_kind done_last; /* of the store's */
+    bool unclean;     /* the last run did not end cleanly */
+    once_action_kind fail_at; /* so many actions of this kind fail */
+    unsigned fails;
+    int fail_status;
+    bool happens;     /* and were carried out nevertheless */
+    bool inbox, lanes_are_found;
+    once_handler_spec both[2]; /* in the store's database, and outside */
     once_item *held[HELD_MAX];
     size_t held_n;
 
@@ -45,7 +53,9 @@ typedef struct fixture {
     unsigned hangs;
     bool at_commit;   /* it does so at the COMMIT */
     int hang_status;  /* or rolls back instead; ONCE_OK: it hangs up */
+    bool ends;        /* or a statement of the message is ended, and with it the transaction */
     bool hangs_now;
+    unsigned blamed;  /* so often a rollback was made the failure of who was alone */
     uint64_t wants_retry; /* the effect of this message asks for another try, once; 0: of none */
     unsigned asking;       /* so many effects do, whichever */
     unsigned hung_alone, hung_with_others; /* so often it ran by itself, or beside others */
@@ -85,7 +95,7 @@ static int hang_up(fixture *f, once_error *err)
 static int run_atomic(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed, once_error *err)
 {
     fixture *f = user;
-    (void)blame, (void)arena;
+    (void)arena;
     f->ran_alone += n == 1;
     if (!f->least_run || n < f->least_run) f->least_run = n;
     for (size_t i = 0; i < n; i++) {
@@ -101,7 +111,13 @@ static int run_atomic(void *user, once_item *const *items, size_t n, bool carefu
         f->hangs--;
         if (n == 1) f->hung_alone++;
         else f->hung_with_others++;
-        f->hangs_now = true;
+        if (f->ends) {
+            items[i]->verdict = *failed = true;
+            items[i]->reason = ONCE_BYTES("too slow");
+        }
+        if (f->ends || blame) items[i]->outcome = ONCE_RETRY;
+        f->blamed += blame;
+        f->hangs_now = !f->ends && !blame;
     }
     return f->hangs_now && !f->at_commit ? hang_up(f, err) : ONCE_OK;
 }
@@ -110,7 +126,7 @@ static void open_pipe(fixture *f, bool finite)
 {
     const once_store_options options = {.size = sizeof options, .env = &f->world.env, .create = true};
     const once_pipe_options pipe_options = {.spec = &f->spec, .env = &f->world.env, .run = 1, .prepare = prepare, .finite = finite,
-                                            .renew_ms = RENEW_MS, .gives_once = f->gives_once};
+                                            .renew_ms = RENEW_MS, .gives_once = f->gives_once, .unclean = f->unclean, .finds = true};
     once_error err;
     test_env_init(&f->world, 1);
     f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .effect = ONCE_EFFECT_CALLBACK, .slots = SLOTS, .lease_ms = 1000000000,
@@ -118,6 +134,15 @@ static void open_pipe(fixture *f, bool finite)
     f->spec = (once_spec){.consumer = ONCE_BYTES("c"), .handlers = &f->handler, .n_handlers = 1, .batch_max = BATCH, .gap_ms = -1,
                           .drain_ms = 1000, .patience_ms = 1, .message_max = 100};
     if (f->atomic) f->handler.effect = ONCE_EFFECT_SQL;
+    f->spec.inbox = f->inbox;
+    if (f->lanes_are_found) f->spec.order = (const void *)f; /* nobody reads it here */
+    if (f->both[1].slots) {
+        f->both[0] = f->both[1] = f->handler;
+        f->both[1].operation = ONCE_BYTES("out");
+        f->both[1].effect = ONCE_EFFECT_CALLBACK;
+        f->spec.handlers = f->both;
+        f->spec.n_handlers = 2;
+    }
     assert_int_equal(once__store_open("memory:", &options, &f->store, &err), ONCE_OK);
     once_executor_init(&f->executor, f->store, f->spec.consumer, f->atomic ? run_atomic : run_nothing, f);
     assert_int_equal(once_pipe_new(&pipe_options, &f->pipe, &err), ONCE_OK);
@@ -129,13 +154,17 @@ static int set_up(void **state)
     return *state ? 0 : 1;
 }
 
-static int tear_down(void **state)
+static void close_pipe(fixture *f)
 {
-    fixture *f = *state;
     once_pipe_free(f->pipe);
     once_executor_release(&f->executor);
     if (f->store) once__store_close(f->store);
-    free(f);
+}
+
+static int tear_down(void **state)
+{
+    close_pipe(*state);
+    free(*state);
     return 0;
 }
 
@@ -159,6 +188,7 @@ static void fill(fixture *f, once_batch *batch, size_t n)
                                        .lane.gap_ms = -1, .run = 1};
         if (f->keyless) item->request.id = (once_hash){0};
         if (f->lane) item->request.lane.id = once_lane_id(f->store->secret, &item->scope, (once_bytes){f->lane, strlen(f->lane)});
+        if (f->lanes_are_found) item->request.lane.id = once_lane_id(f->store->secret, &item->scope, bytes); /* one for each */
     }
 }
 
@@ -181,6 +211,17 @@ static bool step_source(fixture *f)
     return !nothing || f->fetch_status;
 }
 
+static void carry_out(fixture *f, once_action *action)
+{
+    const bool fails = f->fails && action->kind == f->fail_at, hangs = action->kind == ONCE_ACT_COMMIT && f->hangs_now;
+    if (!hangs && (!fails || f->happens)) once_execute_store(&f->executor, action);
+    else if (action->kind == ONCE_ACT_COMMIT) f->store->ops->rollback(f->store);
+    if (hangs) action->status = hang_up(f, &action->error);
+    if (!fails) return;
+    f->fails--;
+    action->status = once_fail(&action->error, f->fail_status, "not now");
+}
+
 static bool step_store(fixture *f)
 {
     once_action *action = once_pipe_store_action(f->pipe, f->now_ms);
@@ -190,12 +231,12 @@ static bool step_store(fixture *f)
     f->refused += refuse;
     if (action->kind == ONCE_ACT_BEGIN) f->hangs_now = false;
     if (refuse) action->status = once_fail(&action->error, f->store_status, "not now");
-    else if (action->kind == ONCE_ACT_COMMIT && f->hangs_now) f->store->ops->rollback(f->store), action->status = hang_up(f, &action->error);
-    else once_execute_store(&f->executor, action);
+    else carry_out(f, action);
     if (action->kind == ONCE_ACT_TAKE && action->status == ONCE_OK && f->lose && action->batch->n == f->lose) {
         action->status = once_fail(&action->error, ONCE_E_UNAVAILABLE, "the reply was lost");
         action->batch->n = f->lose = 0;
     }
+    f->done_last = action->kind;
     once_pipe_step(f->pipe, action, f->now_ms);
     return true;
 }
@@ -689,6 +730,117 @@ static void f92_a_rollback_at_commit_is_no_hang_up(void **state)
     assert_int_equal(counts->retries, retries);
 }
 
+/* Before effects have run, and outside of transactions, a connection that is lost says nothing about them. */
+static void f92_a_server_that_hangs_up_before_effects_ran_makes_nobody_a_suspect(void **state)
+{
+    fixture *f = *state;
+    static const once_action_kind kinds[] = {ONCE_ACT_BEGIN, ONCE_ACT_CLAIM, ONCE_ACT_TAKE, ONCE_ACT_RENEW};
+    f->atomic = true;
+    f->fail_status = ONCE_E_UNAVAILABLE;
+    open_pipe(f, false);
+    work_off(f, BATCH); /* effects ran in the last transaction */
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        f->fail_at = kinds[i];
+        f->fails = 3;
+        f->left = BATCH;
+        for (int k = 0; k < 10000 && f->fails; k++) work(f, 1);
+        assert_int_equal(f->fails, 0);
+        while (once_pipe_counts(f->pipe)->done < f->fetched) work(f, 1);
+        f->least_run = 0;
+        work_off(f, FEW);
+        assert_int_equal(f->least_run, BATCH);
+    }
+}
+
+/* A rollback is made the failure of who is alone when it has happened to its effect three times in a row, and not before. */
+static void f91_who_is_alone_is_blamed_for_the_fourth_rollback(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        unsigned before, of_effect; /* rollbacks: before the effect ran, and of it */
+        unsigned dead;
+    } cases[] = {{0, 1, 0}, {0, 3, 0}, {4, 1, 0}, {4, 3, 0}, {0, 4, 1}};
+    f->atomic = true;
+    f->hang_status = f->fail_status = ONCE_E_ABORTED;
+    f->fail_at = ONCE_ACT_CLAIM;
+    f->wants_retry = 1; /* savepoints from now on, as after every failure */
+    open_pipe(f, false);
+    work_off(f, 1);
+    f->handler.retry.attempts = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t dead = once_pipe_counts(f->pipe)->dead;
+        f->poison = f->fetched + 1;
+        f->hangs = cases[i].of_effect;
+        f->fails = cases[i].before;
+        f->blamed = 0;
+        assert_int_equal(work_off(f, 1)->dead - dead, cases[i].dead);
+        assert_int_equal(f->blamed, cases[i].dead);
+    }
+}
+
+/* Those that were found in their lanes, and of whose commit nothing is known, run one by one as all others do. */
+static void f92_who_was_found_in_a_lane_and_makes_the_server_hang_up_at_commit(void **state)
+{
+    fixture *f = *state;
+    for (uint64_t poison = 1; poison <= BATCH; poison++) {
+        *f = (fixture){.atomic = true, .at_commit = true, .inbox = true, .lanes_are_found = true, .poison = poison, .hangs = 1000};
+        open_pipe(f, false);
+        f->handler.retry.attempts = 2;
+        const once_counts *counts = work_off(f, FEW);
+        assert_int_equal(counts->dead, 1);
+        assert_int_equal(counts->retries, 1);
+        assert_int_equal(f->hung_with_others, 2);
+        if (poison < BATCH) close_pipe(f);
+    }
+}
+
+static once_request request_for(fixture *f, const once_handler_spec *handler, const char *key, once_scope *scope)
+{
+    const once_bytes bytes = {key, strlen(key)};
+    *scope = (once_scope){.consumer = f->spec.consumer, .operation = handler->operation};
+    return (once_request){.scope = scope, .key = bytes, .id = once_key_id(f->store->secret, scope, bytes), .lease_ms = handler->lease_ms,
+                          .remember_ms = handler->remember_ms, .sent_ms = ONCE_NO_TIME, .lane.gap_ms = -1, .run = 1, .token = {5, 5}};
+}
+
+static void accept_in_store(fixture *f, const once_handler_spec *handler, const char *key)
+{
+    const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
+    once_arena arena = {0};
+    once_scope scope;
+    once_decision decision;
+    once_error err = {0};
+    const once_request request = request_for(f, handler, key, &scope), *requests = &request;
+    assert_int_equal(f->store->ops->accept(f->store, &requests, &messages, 1, &decision, &arena, &err), ONCE_OK);
+    once_arena_release(&arena);
+}
+
+/* Of those that were taken together only effects in the database are put back: an effect outside has not begun, and was not there. */
+static void f92_an_effect_outside_is_not_put_back_for_a_hang_up(void **state)
+{
+    fixture *f = *state;
+    once_taken taken[1];
+    once_arena arena = {0};
+    once_error err = {0};
+    size_t n = 0;
+    f->atomic = f->bounded = true;
+    f->both[1].slots = SLOTS;
+    open_pipe(f, false);
+    accept_in_store(f, &f->both[1], "9");
+    assert_int_equal(f->store->ops->take(f->store, f->spec.consumer, (once_token){7, 7}, false, 10, 1, taken, &n, &arena, &err), ONCE_OK);
+    assert_int_equal(n, 1);
+    once_arena_release(&arena);
+    test_env_pass(&f->world, 20); /* it ended without a word: the next attempt is a repeat, which a transaction counts */
+    accept_in_store(f, &f->both[0], "1");
+    f->poison = 1;
+    f->hangs = 2;
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    for (int i = 0; i < 10000 && counts->done < 2; i++) work(f, 1);
+    assert_int_equal(f->hangs, 0);
+    assert_int_equal(counts->done, 2);
+    assert_int_equal(counts->attempts, 2); /* who is put back has made one */
+    assert_int_equal(counts->repeats, 1);
+}
+
 static int64_t troubled_for(fixture *f, int64_t most_ms)
 {
     const int64_t since_ms = f->now_ms;
@@ -746,9 +898,36 @@ static void f59_a_stop_gives_what_comes_once_to_the_store(void **state)
         assert_int_equal(counts->done + counts->waiting, 10 * BATCH);
         assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
         if (lane) continue;
-        once_pipe_free(f->pipe);
-        once_executor_release(&f->executor);
-        once__store_close(f->store);
+        close_pipe(f);
+    }
+}
+
+/* What has begun is brought to an end as what it is: put back, found to be done, or failed. Only what has not is given to the store. */
+static void f59_a_stop_does_not_accept_what_has_begun(void **state)
+{
+    fixture *f = *state;
+    enum { NEW, HELD, UNSURE, VERDICT, CASES };
+    for (int what = 0; what < CASES; what++) {
+        *f = (fixture){.gives_once = true, .bounded = true, .left = 1, .atomic = true, .unclean = what == HELD};
+        if (what == UNSURE) f->fail_at = ONCE_ACT_COMMIT, f->fails = 1, f->fail_status = ONCE_E_UNAVAILABLE, f->happens = true;
+        if (what == VERDICT) f->poison = f->hangs = 1, f->ends = true;
+        open_pipe(f, false);
+        static const once_action_kind lasts[] = {ONCE_ACT_NONE, ONCE_ACT_CLAIM, ONCE_ACT_COMMIT, ONCE_ACT_ROLLBACK};
+        const once_action_kind last = lasts[what];
+        while (f->left) step_source(f);
+        for (int i = 0; i < 1000 && f->done_last != last; i++) step_store(f);
+        assert_int_equal(f->done_last, last);
+        stop(f);
+        const once_counts *counts = once_pipe_counts(f->pipe);
+        once_stats stats;
+        assert_int_equal(f->store->ops->stats(f->store, f->spec.consumer, &stats, NULL), ONCE_OK);
+        assert_int_equal(stats.claimed, 0);
+        assert_int_equal(counts->received, 1);
+        assert_int_equal(counts->done, what == UNSURE);
+        assert_int_equal(counts->retries, what == VERDICT);
+        assert_int_equal(counts->waiting, what != UNSURE);
+        if (what == CASES - 1) break;
+        close_pipe(f);
     }
 }
 
@@ -784,6 +963,10 @@ int main(void)
         TEST(two_attempts_of_who_makes_the_server_hang_up),
         TEST(attempts_of_who_makes_the_server_hang_up_at_commit),
         TEST(f92_a_rollback_at_commit_is_no_hang_up),
+        TEST(f92_a_server_that_hangs_up_before_effects_ran_makes_nobody_a_suspect),
+        TEST(f92_who_was_found_in_a_lane_and_makes_the_server_hang_up_at_commit),
+        TEST(f92_an_effect_outside_is_not_put_back_for_a_hang_up),
+        TEST(f91_who_is_alone_is_blamed_for_the_fourth_rollback),
         TEST(a_server_that_is_stopped_costs_no_message_its_only_attempt),
         TEST(a_server_that_hangs_up_now_and_then_makes_nobody_a_suspect),
         TEST(who_is_taken_alone_is_not_blamed_at_once),
@@ -792,6 +975,7 @@ int main(void)
         TEST(a_source_that_fails_now_and_then_is_not_given_up),
         TEST(f46_nothing_is_fetched_while_the_store_is_away),
         TEST(f59_a_stop_gives_what_comes_once_to_the_store),
+        TEST(f59_a_stop_does_not_accept_what_has_begun),
         TEST(f59_a_stop_counts_what_comes_once_and_could_not_be_kept),
         TEST(f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole),
         TEST(effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over),

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import fenced
 from fenced import Fenced
 from harness import counts, until
 from herd import SOAK_S, rounds
@@ -37,6 +38,9 @@ class Mover:
         target = self.rng.choice(self.cluster.others())
         self.pieces += self.cluster.move(target, step=self.rng.choice([7, 40, 200]), between=self.between, first=self.first)
         self.moves += 1
+
+
+FOLLOWS = 'key: "${/id}"\nhandler: {exec: [./effect]}\n'
 
 
 # ---- what Redis itself does ----
@@ -230,6 +234,43 @@ def test_f90_a_move_that_a_failover_forgot_is_noticed(tmp_path):
         kept = {m["key"] for m in load.p.once("list", "--unknown", "--waiting", "--json", load.p.name).json["messages"]}
         assert all(happened[key] <= n for key, n in load.expected().items()), "what had been moved ran again"
         assert not {key for key in load.expected() if not happened[key]} - kept, "something was lost"  # held, or behind one that is
+
+
+def test_f47_f90_replicas_are_those_of_the_node_that_has_the_key(tmp_path):
+    """Half of a move: the node that has the keys by now has no replica, and that of the other one does not count."""
+    with Cluster(tmp_path, replicas=1) as cluster:
+        source, target = cluster.owner(), cluster.others()[0]
+        work = Fenced(tmp_path, n=5, store=cluster.url("&wait=1&timeout=1"), config="patience: 1s\n" + fenced.CONFIG)
+        counts(work.p.run(status=0), received=5, done=5)
+        cluster.begin_move(source, target)
+        while cluster.move_some(source, target, 100):
+            pass
+        ended = work.p.try_run()
+        assert ended.status == 3 and "only 0 of 1 replicas" in ended.err and ended.json["acked"] == 0, ended
+
+
+def test_f90_a_move_that_is_given_up_is_noticed(tmp_path):
+    """By a worker that stays connected, too: it has seen keys on their way."""
+    with Cluster(tmp_path) as cluster:
+        source, target = cluster.owner(), cluster.others()[0]
+        work = Fenced(tmp_path, n=20, store=cluster.url())
+        work.p.configure(FOLLOWS, store=cluster.url(), source="{path: in.ndjson, follow: true}")
+        with work.p.start() as worker:
+            until(lambda: len(work.effects()) == 20, what="all effects")
+            until(lambda: work.p.once("status", "--json", work.p.name).json["busy"] == 0, what="nothing in work")
+            cluster.begin_move(source, target)
+            entries = [key for key in cluster.keys(source) if key[len(b"{once}"):][:1] == b"e"]
+            cluster.move_keys(source, target, entries)
+            work.p.append({"id": "k0"})  # it is asked for there
+            until(lambda: source.call("INFO", "errorstats").count(b"errorstat_ASK:"), what="it was sent there")
+            for node in (source, target):
+                node.cli("CLUSTER", "SETSLOT", cluster.slot, "STABLE")
+            work.p.append(*[{"id": f"k{i}"} for i in range(20)])
+            time.sleep(1.5)
+            assert len(work.effects()) == 20, "what had been moved ran again"
+            worker.send(signal.SIGTERM)
+            ended = worker.end()
+        assert "on two nodes of the cluster" in ended.err, ended
 
 
 def test_a_node_of_the_url_is_dead_from_the_start(tmp_path):

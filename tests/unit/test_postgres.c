@@ -330,6 +330,46 @@ static void f82_a_store_that_is_restored_behind_a_pooler(void **state)
     write_behind_restores(true);
 }
 
+/* A name that a transaction made goes with it when it is rolled back, although the newest name that it has seen is somebody else's, and stays. */
+static void f03_names_of_a_transaction_that_is_rolled_back_are_not_used(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    const once_scope own = {{"", 0}, {"c", 1}, {"of its own", 10}}, others = {{"", 0}, {"c", 1}, {"of others", 9}};
+    once_store *store = open_one(), *other = open_one();
+    once_arena arena = {0};
+    once_error err;
+    once_entry entry;
+    once_request first = ask(store, "first", 1), second = ask(store, "second", 2), theirs = ask(store, "theirs", 3);
+    second.scope = &own;
+    theirs.scope = &others;
+    assert_int_equal(store->ops->begin(store, &err), ONCE_OK);
+    assert_int_equal(claim(store, &first), ONCE_ANSWER_RUN);
+    assert_int_equal(claim(store, &second), ONCE_ANSWER_RUN); /* its name is made here */
+    settle(store, &second);
+    assert_int_equal(other->ops->begin(other, &err), ONCE_OK);
+    assert_int_equal(claim(other, &theirs), ONCE_ANSWER_RUN);
+    settle(other, &theirs);
+    assert_int_equal(other->ops->commit(other, &err), ONCE_OK);
+    assert_int_equal(claim(store, &theirs), ONCE_ANSWER_DUPLICATE); /* and here it learns that of others, which is newer */
+    store->ops->rollback(store);
+
+    second.token.a = 4;
+    assert_int_equal(store->ops->begin(store, &err), ONCE_OK);
+    assert_int_equal(claim(store, &second), ONCE_ANSWER_RUN);
+    settle(store, &second);
+    assert_int_equal(store->ops->commit(store, &err), ONCE_OK);
+    once_store *reader = open_one(); /* which knows no names */
+    if (reader->ops->get(reader, second.id, &entry, &arena, &err) != ONCE_OK) fail_msg("%s", err.text);
+    assert_int_equal(entry.state, ONCE_STATE_DONE);
+    assert_int_equal(entry.scope.operation.len, own.operation.len);
+    once_arena_release(&arena);
+    once__store_close(reader);
+    once__store_close(other);
+    once__store_close(store);
+}
+
 typedef struct rival {
     once_store *store;
     once_answer answer;
@@ -951,6 +991,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(f12_one_sweeps_and_the_others_know, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f82_numbers_that_a_restored_store_does_not_have_are_not_written, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f82_a_store_that_is_restored_behind_a_pooler, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f03_names_of_a_transaction_that_is_rolled_back_are_not_used, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f28_a_lane_is_held_by_one_transaction, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(a_batch_costs_two_round_trips, with_many, without_many),
         cmocka_unit_test_setup_teardown(f10_what_was_presumed_and_failed_is_not_committed, with_many, without_many),

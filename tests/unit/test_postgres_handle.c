@@ -339,6 +339,35 @@ static void a_connection_is_prepared_again_after_its_release(void **state)
     assert_int_equal(ask(pg, "SELECT count(*) FROM pg_prepared_statements"), ours);
 }
 
+/* What is set in the session. */
+static void settings(char out[4000])
+{
+    PGresult *result = PQexec(pg, "SELECT coalesce(string_agg(name || '=' || setting, ' ' ORDER BY name), '') FROM pg_settings WHERE source = 'session'");
+    assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
+    snprintf(out, 4000, "%s", PQgetvalue(result, 0, 0));
+    PQclear(result);
+}
+
+/* The connection is lent: timeouts and the like are for its owner to set. */
+static void the_settings_of_a_session_that_is_lent_stay(void **state)
+{
+    (void)state;
+    need_server();
+    app a = {.outcome = ONCE_DONE};
+    char before[4000], after[4000];
+    once_postgres_release(pg);
+    sql(pg, "RESET ALL; SET statement_timeout = '7min'");
+    settings(before);
+    assert_non_null(strstr(before, "statement_timeout="));
+    if (once_postgres_prepare(pg, &err) != ONCE_OK) fail_msg("%s", err.text);
+    assert_int_equal(answer(pg, "k", &a), ONCE_ANSWER_RUN);
+    sql(pg, "BEGIN");
+    assert_int_equal(answer(pg, "in a transaction", &a), ONCE_ANSWER_RUN);
+    sql(pg, "COMMIT");
+    settings(after);
+    assert_string_equal(after, before);
+}
+
 /* Whoever empties the session takes our statements with it. That is noticed, and from then on none are prepared. */
 static void f88_a_session_that_was_emptied(void **state)
 {
@@ -402,6 +431,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_connection_is_prepared_again_after_its_release, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_settings_of_a_session_that_is_lent_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(f88_a_session_that_was_emptied, setup, teardown),
         cmocka_unit_test(f88_several_callers_in_the_sessions_of_a_pooler),
         cmocka_unit_test_setup_teardown(f03_it_stands_and_falls_with_the_callers_transaction, setup, teardown),

@@ -15,9 +15,6 @@ static void json_field(const char *name, once_bytes text)
     cli_json_string(stdout, text);
 }
 
-/* It has no key that could name it: what it is must be seen. */
-static bool is_line(const once_listed *e) { return e->letter && strcmp(e->kind, "malformed") == 0; }
-
 static void as_json(const listing *l, const once_listed *e)
 {
     printf("%s{\"state\":\"%s\"", l->first ? "" : ",", e->state);
@@ -34,8 +31,8 @@ static void as_json(const listing *l, const once_listed *e)
     if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
     if (e->worker.len) json_field("worker", e->worker);
     json_field("reason", e->reason);
-    if (is_line(e)) {
-        json_field("line", e->body);
+    if (e->line.len) {
+        json_field("line", e->line);
         if (e->column) printf(",\"column\":%" PRIu64, e->column);
     }
     cli_json_attempts(e->attempts, e->n_attempts);
@@ -93,7 +90,7 @@ static void as_text(const listing *l, const once_listed *e)
         cli_print_safe(e->reason);
     }
     putchar('\n');
-    if (is_line(e) && !l->body) cli_print_line(e->body, e->column);
+    if (!l->body) cli_print_line(e->line, e->column);
     if (!l->body || !e->has_body) return;
     printf("    ");
     cli_print_safe(e->body);

@@ -81,7 +81,8 @@ typedef struct once_listed {
     const once_attempt *attempts; /* that have ended and are kept, oldest first */
     size_t n_attempts;
     char idempotency_key[33]; /* that its effects are given; empty: it has no key */
-    uint64_t column; /* malformed: the byte of `body`, from 1, at which it is no JSON any more; 0: it is JSON, or it is not malformed */
+    once_bytes line; /* malformed, and not only without a handler: the message, which has nothing else to be known by; otherwise empty */
+    uint64_t column; /* of that: the byte, from 1, at which it is no JSON any more; 0: it is */
 } once_listed;
 
 typedef bool once_list_visit(void *user, const once_listed *item); /* false ends the listing */
@@ -108,7 +109,7 @@ typedef struct once_fate {
     once_bytes reason;  /* of a letter, or why it has no key; may be empty */
     uint64_t letter;    /* the dead letter of this very message; 0: none */
     uint64_t count;     /* how often that was delivered, here and elsewhere */
-    once_bytes line;    /* when it has no key: the message */
+    once_bytes line;    /* as once_listed.line */
     uint64_t column;    /* of that: the byte, from 1, at which it is no JSON any more; 0: it is */
 } once_fate;
 /* "first"      the entry of its key was made by this message

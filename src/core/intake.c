@@ -240,10 +240,12 @@ int once_intake_fetched(once_intake *intake, once_item *item, once_error *err)
     return make_input(intake, item, err);
 }
 
-bool once_intake_lacks_handler(const once_item *item)
+bool once_reason_is_no_handler(once_bytes reason)
 {
-    return !item->handler && item->reason.len >= sizeof NO_HANDLER - 1 && memcmp(item->reason.data, NO_HANDLER, sizeof NO_HANDLER - 1) == 0;
+    return reason.len >= sizeof NO_HANDLER - 1 && memcmp(reason.data, NO_HANDLER, sizeof NO_HANDLER - 1) == 0;
 }
+
+bool once_intake_lacks_handler(const once_item *item) { return !item->handler && once_reason_is_no_handler(item->reason); }
 
 int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err)
 {

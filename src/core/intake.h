@@ -26,6 +26,7 @@ void once_intake_release(once_intake *intake);
 int once_intake_fetched(once_intake *intake, once_item *item, once_error *err);
 /* Of an item without a key: what is wrong is that nobody handles its type. */
 bool once_intake_lacks_handler(const once_item *item);
+bool once_reason_is_no_handler(once_bytes reason); /* of a letter: the same */
 /* All items of a batch that came from a source; sets batch->taken_in. */
 int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err);
 /* The same for an entry that was taken: key, lane and fingerprint are what the store says. */

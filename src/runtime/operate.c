@@ -363,6 +363,7 @@ static bool list_letter(void *user, const once_letter *letter)
 {
     listing *l = user;
     const char *kind = once__letter_kind(letter);
+    const bool line = strcmp(kind, "malformed") == 0 && !once_reason_is_no_handler(letter->reason);
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_read(letter->history, attempts);
     once_listed item = {
@@ -387,7 +388,8 @@ static bool list_letter(void *user, const once_letter *letter)
         .headers = letter->message.headers,
         .attempts = attempts,
         .n_attempts = n,
-        .column = strcmp(kind, "malformed") == 0 ? column_of(&l->json, letter->message.body) : 0,
+        .line = line ? letter->message.body : (once_bytes){0},
+        .column = line ? column_of(&l->json, letter->message.body) : 0,
     };
     letter_outward_key(&l->keying, letter, item.idempotency_key);
     l->over = l->rc != ONCE_OK || !l->visit(l->user, &item);
@@ -1249,7 +1251,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
             .reason = letter.id ? letter.reason : discarded.len ? discarded : would.len ? would : item->reason,
             .letter = letter.id,
             .count = letter.count,
-            .line = has_key ? (once_bytes){0} : item->message.body,
+            .line = has_key || once_intake_lacks_handler(item) ? (once_bytes){0} : item->message.body,
             .column = column,
         };
         fate(user, &told);

@@ -124,7 +124,9 @@ def test_list_shows_bodies_only_when_asked(tmp_path):
     bodies = {letter["letter"]: letter["body"] for letter in letters(p, "--body")}
     assert bodies[ids["malformed"]] == "nonsense" and json.loads(bodies[ids["a"]])["id"] == "a"
     text = p.once("list", p.name).out
-    assert "nonsense" not in text and "key 'a'" in text and "in.ndjson:1" in text
+    assert '"amount"' not in text and "key 'a'" in text and "in.ndjson:1" in text
+    assert "\n    nonsense\n" in text, "but what has nothing else to be known by"
+    assert [listed[id].get("line") for id in ids.values()].count(None) == 4 and listed[ids["malformed"]]["line"] == "nonsense"
     assert "nonsense" in p.once("list", "--body", p.name).out
 
 

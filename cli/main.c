@@ -107,6 +107,7 @@ int main(int argc, char **argv)
 {
     undo_what_was_inherited();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not become larger is a full disk, and no reason to die */
     const char *failpoints = getenv("ONCE_FAILPOINT");
     once_error err;
     if (failpoints && *failpoints && once_testing_failpoints(failpoints, &err) != ONCE_OK) return cli_fail(&err);

@@ -212,6 +212,18 @@ static void give_up(once_pipe *pipe, int status, const once_error *error)
     pipe->stopping = true;
 }
 
+/* A server may come back, and so may space on a disk. */
+static bool may_pass(int status) { return once_status_class(status) == ONCE_CLASS_RETRY || status == ONCE_E_FULL; }
+
+/* Why it is given up, and what to do about it. */
+static void say_given_up(const once_pipe *pipe, int status, const once_error *error, once_error *out)
+{
+    char patience[ONCE_DURATION_TEXT];
+    once_duration_format(pipe->spec->patience_ms, patience);
+    if (status == ONCE_E_UNAVAILABLE) once_fail(out, status, "%.400s; gave up: run again when it is back, or raise 'patience' (%s)", error->text, patience);
+    if (status == ONCE_E_FULL) once_fail(out, status, "%.400s; gave up: run again when there is space, or raise 'patience' (%s)", error->text, patience);
+}
+
 /* Whether to repeat after this failure; otherwise the pipeline was told to end. Sets when to go on. `since_ms`: the first failure in a
  * row, where patience counts. `longest_ms`: the longest pause. */
 static bool worth_another_try(once_pipe *pipe, int status, const once_error *error, unsigned *tries, int64_t *at_ms, int64_t since_ms,
@@ -219,15 +231,12 @@ static bool worth_another_try(once_pipe *pipe, int status, const once_error *err
 {
     const once_class class = once_status_class(status);
     const bool few = ++*tries < FINITE_TRIES;
-    const bool passing = class == ONCE_CLASS_RETRY && (!pipe->o.finite || few || now_ms - since_ms < pipe->spec->patience_ms);
+    const bool passing = may_pass(status) && (!pipe->o.finite || few || now_ms - since_ms < pipe->spec->patience_ms);
     const bool somebody_acts = class == ONCE_CLASS_PAUSE && !pipe->o.finite;
     const bool may_drain = !pipe->stopping || (status == ONCE_E_ABORTED && few); /* the store is there: what is in flight can be settled */
     if (!may_drain || !(passing || somebody_acts)) {
-        char patience[ONCE_DURATION_TEXT];
         once_error why = *error;
-        if (may_drain && status == ONCE_E_UNAVAILABLE && since_ms < now_ms)
-            once_fail(&why, status, "%.400s; gave up: run again when it is back, or raise 'patience' (%s)", error->text,
-                      once_duration_format(pipe->spec->patience_ms, patience));
+        if (may_drain && since_ms < now_ms) say_given_up(pipe, status, error, &why);
         give_up(pipe, status, &why);
         return false;
     }

@@ -34,7 +34,7 @@
  * others. Only what happens to it there, again and again, counts against it: it spends its own attempts, and not everybody's time.
  *
  * Failures of executors: what can pass is repeated after a pause, and nothing is fetched while the store fails; a finite source gives
- * up after some tries, when its patience is over, too; so it does when external effects cannot be started. After a commit
+ * up after some tries, when its patience is over, too (a full disk is one of these: space may come back); so it does when external effects cannot be started. After a commit
  * whose fate is not known, the batch is claimed again with the same tokens: what had been committed answers so.
  *
  * Thread rule: one thread at a time (the runtime's executors step it themselves, under a lock). Between an action and its event

@@ -138,7 +138,7 @@ typedef struct once_spec {
     int64_t batch_wait_ms;
     uint32_t workers;        /* processes, threads or connections that run external effects of one handler at a time */
     int64_t drain_ms;        /* told to stop: how long effects in flight may go on before they are killed */
-    int64_t patience_ms;     /* for how long a finite source tries again when the store is away, or effects cannot be started */
+    int64_t patience_ms;     /* for how long a finite source tries again when the store is away or full, or effects cannot be started */
     size_t message_max;      /* bytes */
     size_t result_max;
 } once_spec;

@@ -66,7 +66,7 @@ int once__pg_status(const char *state)
 static const char *advice(int status)
 {
     switch (status) {
-    case ONCE_E_FULL: return "free some space on the server; nothing was lost and nothing was acknowledged";
+    case ONCE_E_FULL: return "free some space on the server";
     case ONCE_E_READONLY: return "connect to the primary; target_session_attrs=read-write finds it";
     case ONCE_E_DENIED: return "give this role what it needs";
     case ONCE_E_UNAVAILABLE: return "nothing is fetched or acknowledged until it is back";

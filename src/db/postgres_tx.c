@@ -98,11 +98,11 @@ int once__pg_tx_begin(once_db *db, once_error *err)
 }
 
 /* Whether an error that answers COMMIT says that the transaction was rolled back: what is checked then (constraints, triggers,
- * conflicts with others), and being cancelled. Everything else is not known to mean that: a server that is shutting down may have
+ * conflicts with others), being cancelled, and a disk that is full before the commit is written (afterwards the server panics). Everything else is not known to mean that: a server that is shutting down may have
  * committed and wait for a standby, 40003 says itself that it does not know, and so does whatever a proxy in between makes up. */
 static bool says_rolled_back(const PGresult *result)
 {
-    static const char *const states[] = {"21", "22", "23", "25", "42", "44", "P0", "40000", "40001", "40002", "40P01", "55P03", "57014"};
+    static const char *const states[] = {"21", "22", "23", "25", "42", "44", "P0", "40000", "40001", "40002", "40P01", "53100", "55P03", "57014"};
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE), *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
     if (!state || !severity || strcmp(severity, "ERROR") != 0) return false; /* FATAL, PANIC: it ended instead of answering */
     if (strcmp(state, "25P03") == 0) return false;

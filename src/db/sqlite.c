@@ -65,7 +65,7 @@ int once__sqlite_status(int code)
 static const char *advice(int status)
 {
     switch (status) {
-    case ONCE_E_FULL: return "free some space; nothing was lost and nothing was acknowledged";
+    case ONCE_E_FULL: return "free some space, or raise the limit";
     case ONCE_E_READONLY: return "make the file and its folder writable";
     case ONCE_E_DENIED: return "give this user access to the file and its folder";
     case ONCE_E_CORRUPT: return "restore it from a backup, or see https://sqlite.org/recovery.html";
@@ -76,23 +76,58 @@ static const char *advice(int status)
     }
 }
 
-static int fail_at(const char *path, int code, const char *what, once_error *err)
+static bool says_full(int no) { return no == ENOSPC || no == EDQUOT || no == EFBIG; }
+
+/* Why a write was refused: the one of these that says that there was no space, or 0. SQLite keeps it in the file, and that of its journal
+ * is gone when it was rolled back; the connection has it of statements, but not of COMMIT. */
+static int why_no_space(sqlite3 *handle)
 {
-    int status = once__sqlite_status(code);
+    int files[2] = {0}, here = errno;
+    sqlite3_file *journal = NULL;
+    (void)sqlite3_file_control(handle, "main", SQLITE_FCNTL_LAST_ERRNO, &files[0]);
+    (void)sqlite3_file_control(handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &journal);
+    if (journal && journal->pMethods) (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &files[1]);
+    const int found[] = {files[0], files[1], sqlite3_system_errno(handle), here};
+    for (size_t i = 0; i < 2; i++)
+        if (files[i] && !says_full(files[i])) return 0; /* broken after all: what was before does not count */
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        if (says_full(found[i])) return found[i];
+    return 0;
+}
+
+/* SQLite has a code of its own for a full disk, and takes a quota or the limit of a file's size for a broken one; so it does with any of them
+ * where it makes its other files. Only a write that was refused is meant: after a sync that failed nobody knows what is on the disk. */
+static int no_space(sqlite3 *handle, int code)
+{
+    if ((code & 0xff) == SQLITE_FULL) return ENOSPC;
+    const bool writes = code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_SHMSIZE || (code & 0xff) == SQLITE_CANTOPEN;
+    return writes && handle ? why_no_space(handle) : 0;
+}
+
+static const char *what_is_full(int no)
+{
+    if (no == EDQUOT) return "no space left (its disk quota is used up)";
+    return no == EFBIG ? "no space left (it or its -wal file may not become larger, see 'ulimit -f')" : "no space left";
+}
+
+/* The status of what just failed on the connection. */
+static int status_of(sqlite3 *handle, int code) { return no_space(handle, code) ? ONCE_E_FULL : once__sqlite_status(code); }
+
+static int fail_at(const char *path, sqlite3 *handle, int code, once_error *err)
+{
+    int status = status_of(handle, code);
+    const char *what = code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(handle);
     if (status == ONCE_E_MESSAGE) status = ONCE_E_SCHEMA; /* a statement of ours: its tables are not as they should be */
     if (status == ONCE_E_NOT_OURS) what = "not an SQLite database";
     if (status == ONCE_E_READONLY) what = "read-only";
-    if (status == ONCE_E_FULL) what = "no space left";
+    if (status == ONCE_E_FULL) what = what_is_full(no_space(handle, code));
     const char *hint = advice(status);
     return once_fail(err, status, "file '%s': %s%s%s", path, what, hint ? "; " : "", hint ? hint : "");
 }
 
-int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err)
-{
-    return fail_at(db->path, code, code == SQLITE_NOMEM ? "out of memory" : sqlite3_errmsg(db->handle), err);
-}
+int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err) { return fail_at(db->path, db->handle, code, err); }
 
-static once_fault_kind fault_kind(int code, const char *message)
+static once_fault_kind fault_kind(int status, int code, const char *message)
 {
     if (code == SQLITE_CONSTRAINT_DATATYPE) return ONCE_FAULT_DATA;
     switch (code & 0xff) {
@@ -105,16 +140,15 @@ static once_fault_kind fault_kind(int code, const char *message)
         return strncmp(message, "no such ", 8) == 0 || strstr(message, " has no column ") ? ONCE_FAULT_PAUSE : ONCE_FAULT_DATA;
     default: break;
     }
-    switch (once_status_class(once__sqlite_status(code))) {
+    switch (once_status_class(status)) {
     case ONCE_CLASS_RETRY: return (code & 0xff) == SQLITE_CANTOPEN ? ONCE_FAULT_PAUSE : ONCE_FAULT_RETRY;
     case ONCE_CLASS_PAUSE: return ONCE_FAULT_PAUSE;
     default: return ONCE_FAULT_FATAL;
     }
 }
 
-static int fault_status(once_fault_kind kind, int code)
+static int fault_status(once_fault_kind kind, int status)
 {
-    int status = once__sqlite_status(code);
     if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA) return ONCE_E_MESSAGE;
     if (kind == ONCE_FAULT_PAUSE && once_status_class(status) != ONCE_CLASS_PAUSE) return ONCE_E_SCHEMA;
     return status;
@@ -177,14 +211,17 @@ int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault)
 {
     if ((code & 0xff) == SQLITE_INTERRUPT && db->ended != ONCE_FAULT_NONE) return ended_fault(db, code, fault);
     const char *message = db->refused[0] ? db->refused : sqlite3_errmsg(db->handle);
-    once_fault_kind kind = fault_kind(code, message);
+    const int status = status_of(db->handle, code);
+    const once_fault_kind kind = fault_kind(status, code, message);
     if (fault) {
+        once_error why;
         *fault = (once_fault){.kind = kind, .code = code};
-        snprintf(fault->text, sizeof fault->text, "%s", message);
+        if (status == ONCE_E_FULL) fail_at(db->path, db->handle, code, &why); /* which file, since the statement does not say it */
+        snprintf(fault->text, sizeof fault->text, "%.299s", status == ONCE_E_FULL ? why.text : message);
         constraint_name(code, message, fault->constraint, sizeof fault->constraint);
         snprintf(fault->state, sizeof fault->state, "%s", code_name(code));
     }
-    return fault_status(kind, code);
+    return fault_status(kind, status);
 }
 
 static int stmt_failed(sqlite_stmt *stmt, int code, once_fault *fault)
@@ -265,13 +302,12 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
 {
     int no = handle ? sqlite3_system_errno(handle) : 0;
     if (code == SQLITE_NOMEM || !handle) return once_fail(err, ONCE_E_NOMEM, "file '%s': out of memory", path);
-    if ((code & 0xff) != SQLITE_CANTOPEN) return fail_at(path, code, sqlite3_errmsg(handle), err);
+    if ((code & 0xff) != SQLITE_CANTOPEN || says_full(no)) return fail_at(path, handle, code, err);
     if (no == EACCES || no == EPERM || no == EROFS)
         return once_fail(err, no == EROFS ? ONCE_E_READONLY : ONCE_E_DENIED,
                          "file '%s': permission denied; give this user access to the file and its folder", path);
     if (no == EMFILE || no == ENFILE)
         return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': too many open files; raise the limit", path);
-    if (no == ENOSPC) return once_fail(err, ONCE_E_FULL, "file '%s': no space left; free some space", path);
     if (no == EISDIR || (no == 0 && path[0] && path[strlen(path) - 1] == '/'))
         return once_fail(err, ONCE_E_CONFIG, "file '%s': is a folder; name a file in it", path);
     if (no == ENOENT && !options->create)
@@ -338,7 +374,7 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     if (code == SQLITE_OK) code = sqlite3_set_authorizer(db->handle, authorize, db);
     if (code == SQLITE_OK && !options->readonly && sqlite3_db_readonly(db->handle, "main") == 1) code = SQLITE_READONLY;
     if (code != SQLITE_OK) {
-        int status = fail_at(path, code, sqlite3_errmsg(db->handle), err);
+        int status = fail_at(path, db->handle, code, err);
         once__sqlite_close(db);
         return status;
     }

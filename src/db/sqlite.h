@@ -69,7 +69,7 @@ int once__sqlite_integer(once_sqlite_db *db, const char *sql, int64_t missing, i
 
 /* Says what just failed on this connection, as "file 'x': what; what to do", with the status that fits. */
 int once__sqlite_fail(once_sqlite_db *db, int code, once_error *err);
-/* The status for an extended result code. */
+/* The status for an extended result code, as far as it says it itself: whether there was no space, the connection may know better. */
 int once__sqlite_status(int code);
 /* What an extended result code of a statement of the user means, with the connection's own words for it. */
 int once__sqlite_fault(once_sqlite_db *db, int code, once_fault *fault);

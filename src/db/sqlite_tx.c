@@ -73,11 +73,13 @@ int once__sqlite_tx_commit(once_db *base, bool *maybe, once_fault *fault)
     heed_stop(db, true);
     *maybe = false;
     if (code == SQLITE_OK) return committed_elsewhere(db, maybe, fault);
-    /* These leave the transaction as it was. After anything else (an error of the disk) its end may be in the file all the same. */
-    const int kind = code & 0xff;
+    /* These leave the transaction as it was. A write for which there was no space comes before its end is written, and SQLite has rolled it
+     * back. After anything else (an error of the disk) its end may be in the file all the same. */
+    const int kind = code & 0xff, status = once__sqlite_fault(db, code, fault);
     const bool refused = kind == SQLITE_BUSY || kind == SQLITE_LOCKED || kind == SQLITE_CONSTRAINT;
-    *maybe = !refused || sqlite3_get_autocommit(db->handle);
-    return once__sqlite_fault(db, code, fault);
+    const bool full = status == ONCE_E_FULL && (kind == SQLITE_FULL || code == SQLITE_IOERR_WRITE);
+    *maybe = !full && (!refused || sqlite3_get_autocommit(db->handle));
+    return status;
 }
 
 void once__sqlite_tx_rollback(once_db *base)

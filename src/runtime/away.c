@@ -1,4 +1,4 @@
-/* A store whose server is away, before the first message and after the last one, when there is no pipeline machine that could wait
+/* A store whose server is away or whose disk is full, before the first message and after the last one, when there is no pipeline machine that could wait
  * (in between it does; core/pipeline.h). And for how long anybody waits for a server that does not answer. */
 #include <string.h>
 
@@ -60,25 +60,32 @@ static void pause_for(once_pipeline *pipeline, int64_t ms)
     for (; ms > 0 && !atomic_load(&pipeline->stop); ms -= TICK_MS) once_env_sleep_ms(pipeline->env, ms < TICK_MS ? ms : TICK_MS);
 }
 
+/* Why it is given up, and what to do about it. */
+static int give_up(const once_pipeline *pipeline, int rc, const once_error *why, once_error *err)
+{
+    char patience[ONCE_DURATION_TEXT];
+    return once_fail(err, rc, "%.350s; gave up: %s and run again, or raise 'patience' (%s)", why->text, rc == ONCE_E_FULL ? "make room" : "start it",
+                     once_duration_format(pipeline->spec->patience_ms, patience));
+}
+
 int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err)
 {
     static const once_retry pace = {.min_ms = 100, .max_ms = 10000};
     const bool finite = !pipeline->spec->source.follow;
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
     once_saying saying = {0};
+    const char *event = "store_away";
     for (unsigned tries = 1;; tries++) {
         once_error why = {0};
         const int rc = attempt(user, &why);
-        if (rc == ONCE_OK && tries > 1) once_log(ONCE_LOG_WARN, "store_away", "works again, after %u failure%s", tries - 1, tries == 2 ? "" : "s");
+        if (rc == ONCE_OK && tries > 1) once_log(ONCE_LOG_WARN, event, "works again, after %u failure%s", tries - 1, tries == 2 ? "" : "s");
         if (rc == ONCE_OK) return rc;
-        if (rc != ONCE_E_UNAVAILABLE && rc != ONCE_E_ABORTED) return once_fail(err, rc, "%s", why.text);
+        if (rc != ONCE_E_UNAVAILABLE && rc != ONCE_E_ABORTED && rc != ONCE_E_FULL) return once_fail(err, rc, "%s", why.text);
         const int64_t now_ms = once_env_mono_ns(pipeline->env) / 1000000, away_ms = now_ms - begun_ns / 1000000;
-        char patience[ONCE_DURATION_TEXT];
+        event = rc == ONCE_E_FULL ? "store_full" : "store_away";
         if (atomic_load(&pipeline->stop)) return once_fail(err, rc, "%.400s; stopped while it was waited for", why.text);
-        if (finite && away_ms >= pipeline->spec->patience_ms)
-            return once_fail(err, rc, "%.350s; gave up: start it and run again, or raise 'patience' (%s)", why.text,
-                             once_duration_format(pipeline->spec->patience_ms, patience));
-        if (once__worth_saying(&saying, why.text, now_ms)) once_log(ONCE_LOG_WARN, "store_away", "%s; trying again, nothing is fetched or acked meanwhile", why.text);
+        if (finite && away_ms >= pipeline->spec->patience_ms) return give_up(pipeline, rc, &why, err);
+        if (once__worth_saying(&saying, why.text, now_ms)) once_log(ONCE_LOG_WARN, event, "%s; trying again, nothing is fetched or acked meanwhile", why.text);
         int64_t delay_ms = once_retry_delay_ms(&pace, tries, pipeline->env);
         if (finite && delay_ms > pipeline->spec->patience_ms - away_ms) delay_ms = pipeline->spec->patience_ms - away_ms;
         pause_for(pipeline, delay_ms);

@@ -835,8 +835,8 @@ static const once_config_field pipeline_fields[] = {
              " is waited for. 0s: not at all."},
     {.name = "patience", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, spec.patience_ms), .min = 0, .max = DAY_MS,
      .standard = "30s",
-     .text = "A store whose server is away, or external effects that cannot be started: for how long a source that has an end tries again"
-             " before it gives up. Others try for ever, and fetch nothing while the store is away."},
+     .text = "A store whose server is away or whose disk is full, or external effects that cannot be started: for how long a source that has an"
+             " end tries again before it gives up. Others try for ever, and fetch nothing while the store is away or full."},
     {.name = "retry", .type = ONCE_CONFIG_SCOPE, ONCE_CONFIG_AT(once__pipeline, common.spec.retry), .scope = &retry_scope,
      .example = "{attempts: 12, backoff: 200ms..1m}", .text = "What happens after a passing failure."},
     {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",

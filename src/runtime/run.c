@@ -51,6 +51,7 @@ struct running {
     worker store, source;
     pthread_t effects;
     once_hands *hands; /* NULL: no effect is outside of the store */
+    once_saying effects_saying; /* of times in a row that they could not be started */
     pthread_cond_t over;
     once_source *from;
     const once_run_options *options;
@@ -119,7 +120,8 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
     } else if (once__worth_saying(&w->saying, done->error.text, now_ms(w->r)) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
         const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) && w->saying.times < ROUTINE_RACES && !w->warned;
         w->warned |= !routine;
-        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, w->trouble, "%s: %s; trying again", once_action_name(done->kind), done->error.text);
+        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, w->trouble, "%s: %s%s; trying again", once_action_name(done->kind), done->error.text,
+                 done->status == ONCE_E_FULL ? "; nothing is fetched or acked until there is space" : "");
     }
 }
 
@@ -165,13 +167,30 @@ static void start_or_kill(running *r, once_action *action)
     once_pipe_step(r->pipe, action, now_ms(r));
 }
 
+static void report_trouble(running *r, const once_item *item) /* @locks: lock */
+{
+    char why[sizeof((once_error *)0)->text];
+    snprintf(why, sizeof why, "%.*s", (int)item->failure.len, item->failure.data ? item->failure.data : "");
+    if (once__worth_saying(&r->effects_saying, why, now_ms(r))) once_log(ONCE_LOG_WARN, "effect_failed", "nothing external is started for a while: %s", why);
+}
+
+static void report_no_trouble(running *r) /* @locks: lock */
+{
+    if (r->effects_saying.times)
+        once_log(ONCE_LOG_WARN, "effect_failed", "works again, after %u failure%s", r->effects_saying.times, r->effects_saying.times == 1 ? "" : "s");
+    r->effects_saying = (once_saying){0};
+}
+
 static void take_back(running *r, once_item *const *items, size_t n) /* @locks: lock */
 {
     const once_item *troubled = NULL;
-    for (size_t i = 0; i < n; i++)
+    bool started = false;
+    for (size_t i = 0; i < n; i++) {
         if (items[i]->trouble != ONCE_OK) troubled = items[i];
-    if (troubled)
-        once_log(ONCE_LOG_WARN, "effect_failed", "nothing external is started for a while: %.*s", (int)troubled->failure.len, troubled->failure.data);
+        started |= items[i]->started;
+    }
+    if (troubled) report_trouble(r, troubled);
+    else if (started) report_no_trouble(r);
     once_pipe_finished(r->pipe, items, n, now_ms(r));
     pthread_cond_signal(&r->store.news);
 }
@@ -332,6 +351,7 @@ static int64_t longest_lease_ms(const once_spec *spec)
 typedef struct ending {
     uint64_t lost;      /* messages that were read and are not known to be settled, and that the source does not deliver again */
     uint64_t unsettled; /* once_pipe_unsettled */
+    uint64_t open;      /* messages that were read, are not settled, and that the source delivers again */
 } ending;
 
 /* Sent again they do no harm: what was settled after all is a duplicate then. */
@@ -353,6 +373,16 @@ static bool can_wait(int rc)
     return class == ONCE_CLASS_RETRY || class == ONCE_CLASS_PAUSE;
 }
 
+/* Which messages are over when there was no space to go on, and which are not. */
+static void tell_acked(const ending *end, int rc, const once_summary *summary, once_error *why)
+{
+    if (rc != ONCE_E_FULL || end->lost) return;
+    const once_error before = *why;
+    const uint64_t acked = summary->counts.acked, open = end->open;
+    once_fail(why, rc, "%.300s; %" PRIu64 " message%s acked, %" PRIu64 " that %s read %s not%s", before.text, acked, acked == 1 ? " is" : "s are", open,
+              open == 1 ? "was" : "were", open == 1 ? "is" : "are", open == 0 ? "" : open == 1 ? " and comes again" : " and come again");
+}
+
 /* Told to stop, and the server is away or refuses: what was not settled is the broker's or the store's, and comes again. */
 static int end_all_the_same(once_pipeline *pipeline, const ending *end, int rc, once_summary *summary, const once_error *why)
 {
@@ -368,11 +398,14 @@ static int end_all_the_same(once_pipeline *pipeline, const ending *end, int rc, 
     return ONCE_OK;
 }
 
-/* What was read, and nobody delivers again. */
-static uint64_t count_lost(const once_pipe *pipe, const once_source *source)
+/* What was read, and whether anybody delivers it again. */
+static ending how_it_ended(const once_pipe *pipe, const once_source *source)
 {
-    if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) return 0;
-    return once_pipe_dropped(pipe) + (source->ops->held ? source->ops->held(source) : 0);
+    const uint64_t open = once_pipe_dropped(pipe);
+    ending end = {.unsettled = once_pipe_unsettled(pipe)};
+    if (source->ops->bits(source) & ONCE_SOURCE_REDELIVERS) end.open = open;
+    else end.lost = open + (source->ops->held ? source->ops->held(source) : 0);
+    return end;
 }
 
 /* The same sentence as that of `once check`. */
@@ -425,7 +458,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     summary->counts = *once_pipe_counts(r.pipe);
     summary->seconds = seconds(&r);
     summary->stopped = r.stop_seen;
-    *how = (ending){count_lost(r.pipe, parts->source), once_pipe_unsettled(r.pipe)};
+    *how = how_it_ended(r.pipe, parts->source);
     summary->lost = how->lost;
     once_executor_release(&executor);
     once_pipe_free(r.pipe);
@@ -460,6 +493,7 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     pipeline->running = pipeline->working = false;
     if (rc == ONCE_OK) return rc;
     summary->stopped |= atomic_load(&pipeline->stop);
+    tell_acked(&how, rc, summary, &why);
     if (err) *err = why;
     return rc;
 }

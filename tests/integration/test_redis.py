@@ -351,13 +351,67 @@ def test_a_batch_has_a_bound(tmp_path, redis):
     refused(Pipeline(tmp_path, CONFIG + "batch: {max: 20000}\n", store=redis.url()), "p.yaml:2: ", "8192")
 
 
-def test_f52_full_memory_stops_and_goes_on(tmp_path):
+def fill_memory(redis):
+    redis.cli("CONFIG", "SET", "maxmemory", "1")
+
+
+def fill_disk(redis):
+    """A snapshot that cannot be written: from then on redis refuses to write (MISCONF)."""
+    os.mkdir(os.path.join(redis.folder, "dump.rdb"))  # in its place
+    redis.cli("CONFIG", "SET", "save", "3600 1")
+    redis.cli("BGSAVE")
+    until(lambda: "rdb_last_bgsave_status:err" in redis.cli("INFO", "persistence"), what="a snapshot that failed")
+
+
+def empty_memory(redis):
+    redis.cli("CONFIG", "SET", "maxmemory", "0")
+
+
+def empty_disk(redis):
+    os.rmdir(os.path.join(redis.folder, "dump.rdb"))
+    redis.cli("BGSAVE")
+
+
+@pytest.mark.parametrize("fill, empty, said", [(fill_memory, empty_memory, "OOM"), (fill_disk, empty_disk, "MISCONF")])
+@pytest.mark.parametrize("begun", [False, True])
+def test_f52_redis_without_space_is_waited_for(tmp_path, fill, empty, said, begun):
+    """At the start and later; no attempt is spent by it."""
     with RedisServer(tmp_path) as redis:
         work = fenced(tmp_path, redis, n=10)
-        redis.cli("CONFIG", "SET", "maxmemory", "1")
-        assert work.p.try_run().status == 3
+        follow(work.p)
+        if not begun:
+            fill(redis)
+        with work.p.start() as running:
+            if begun:
+                until(lambda: len(work.effects()) == 10, what="effects")
+                until(lambda: work.p.once("status", "--json", work.p.name).json["busy"] == 0, what="their settlements")
+                fill(redis)
+                work.p.append({"id": "later"})
+            heard = b""
+            while said.encode() not in heard:
+                part = running.process.stderr.readline()
+                assert part, heard
+                heard += part
+            assert b"give it more memory or disk space" in heard, heard
+            assert len(work.effects()) == (10 if begun else 0)
+            empty(redis)
+            until(lambda: len(work.effects()) == 10 + begun, what="the rest")
+            until(lambda: work.p.once("status", "--json", work.p.name).json["busy"] == 0, what="the last settlement")
+            running.send(signal.SIGTERM)
+            ended = running.end()
+        assert ended.status == 0 and "works again" in heard.decode() + ended.err, (heard, ended)
+        assert set(work.per_key().values()) == {1}
+        assert {attempt for _, attempt, _ in work.effects()} == {1}
+
+
+def test_f52_full_memory_ends_a_finite_run_after_its_patience(tmp_path):
+    with RedisServer(tmp_path) as redis:
+        work = fenced(tmp_path, redis, n=10, config=COMMANDS + "patience: 300ms\n")
+        fill_memory(redis)
+        ended = work.p.try_run()
+        assert ended.status == 3 and "'patience' (300ms); 0 messages are acked, 0 that were read are not" in ended.err, ended
         assert work.effects() == []
-        redis.cli("CONFIG", "SET", "maxmemory", "0")
+        empty_memory(redis)
         counts(work.p.run(status=0), received=10, done=10)
 
 

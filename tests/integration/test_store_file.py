@@ -1,10 +1,8 @@
 """The store's file when something is wrong with it: a clear error, nothing acked, nothing lost, and it goes on afterwards."""
 
 import os
-import resource
 import shutil
 import sqlite3
-import subprocess
 import tempfile
 
 import pytest
@@ -310,45 +308,3 @@ def test_unreadable_file(tmp_path):
         os.chmod(p.database, 0o600)
         stops(p, 3, "permission", preexec_fn=as_nobody, env={"XDG_STATE_HOME": os.path.join(folder, "state")})
         counts(p.run(status=0), received=50, done=50)
-
-
-# ---- no space ----
-
-def limited(bytes_):
-    def limit():
-        import signal
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, bytes_))
-    return limit
-
-
-@pytest.mark.parametrize("kib", [300, 700])
-def test_f52_file_size_limit(tmp_path, kib):
-    """A write that the system refuses, at different moments: what was reported as done is done, the rest is not."""
-    p = pipeline(tmp_path, n=600, size=3000)
-    ended = stops(p, 3, "store.db", preexec_fn=limited(kib << 10))
-    kept = p.value("SELECT count(*) FROM t")
-    assert kept == p.value("SELECT n FROM total") >= ended.json["done"], "nothing that was counted is lost"
-    assert ended.json["acked"] <= kept < 600
-    counts(p.run(status=0), received=600, done=600 - kept, duplicates=kept)
-    whole(p, 600)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount a small file system")
-def test_f52_disk_full(tmp_path):
-    small = tmp_path / "small"
-    os.mkdir(small)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], stderr=subprocess.DEVNULL).returncode != 0:
-        pytest.skip("cannot mount a tmpfs here")
-    try:
-        p = Pipeline(tmp_path, CONFIG, TABLES, store="sqlite:small/store.db")
-        p.write(*[{"id": i, "v": "x" * 3000} for i in range(600)])
-        ended = stops(p, 3, "no space left", "free some space")
-        kept = p.value("SELECT count(*) FROM t")
-        assert kept == p.value("SELECT n FROM total") >= ended.json["done"]
-        assert ended.json["acked"] <= kept < 600
-        subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
-        counts(p.run(status=0), received=600, done=600 - kept, duplicates=kept)
-        whole(p, 600)
-    finally:
-        subprocess.run(["umount", "-l", small], check=False)

@@ -2,6 +2,7 @@
 #include "vfs.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ typedef struct handle {
     file *file;
     char name[200];
     bool temporary;
+    int last_errno; /* of a write that failed */
     int lock;
     unsigned shm_shared, shm_exclusive;
 } handle;
@@ -57,9 +59,10 @@ static int meet(bool writes, int code, bool *half)
     if (world.fault == TEST_VFS_NONE || world.calls < world.fail_at) return SQLITE_OK;
     switch (world.fault) {
     case TEST_VFS_FULL:
+    case TEST_VFS_QUOTA:
         if (!writes) return SQLITE_OK;
         world.hit = true;
-        return SQLITE_FULL;
+        return world.fault == TEST_VFS_FULL ? SQLITE_FULL : code;
     case TEST_VFS_CUT: world.hit = world.frozen = true; return code;
     case TEST_VFS_SHORT:
         if (half) *half = true;
@@ -220,6 +223,7 @@ static int vfs_write(sqlite3_file *base, const void *data, int amount, sqlite3_i
     const int rc = meet(true, SQLITE_IOERR_WRITE, &half);
     size_t len = (size_t)amount;
     if (rc != SQLITE_OK) {
+        errno = ((handle *)base)->last_errno = rc == SQLITE_FULL ? 0 : world.fault == TEST_VFS_QUOTA ? EDQUOT : EIO;
         if (!half) return rc;
         len /= 2;
     }
@@ -305,8 +309,9 @@ static int vfs_reserved(sqlite3_file *base, int *out)
 
 static int vfs_control(sqlite3_file *base, int op, void *arg)
 {
-    (void)base, (void)op, (void)arg;
-    return SQLITE_NOTFOUND;
+    if (op != SQLITE_FCNTL_LAST_ERRNO) return SQLITE_NOTFOUND;
+    *(int *)arg = ((handle *)base)->last_errno;
+    return SQLITE_OK;
 }
 
 static int vfs_sector(sqlite3_file *base)
@@ -445,6 +450,12 @@ static int vfs_sleep(sqlite3_vfs *vfs, int us)
     return us;
 }
 
+static int vfs_last_error(sqlite3_vfs *vfs, int len, char *out)
+{
+    (void)vfs, (void)len, (void)out;
+    return errno;
+}
+
 static int vfs_time(sqlite3_vfs *vfs, double *out)
 {
     (void)vfs;
@@ -466,6 +477,7 @@ void test_vfs_register(void)
         .xRandomness = vfs_randomness,
         .xSleep = vfs_sleep,
         .xCurrentTime = vfs_time,
+        .xGetLastError = vfs_last_error,
     };
     sqlite3_vfs_register(&vfs, 0);
     test_vfs_reset();

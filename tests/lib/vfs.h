@@ -19,6 +19,7 @@ typedef enum test_vfs_fault {
     TEST_VFS_SHORT, /* one write writes only half and fails; other calls fail as with IOERR */
     TEST_VFS_NOMEM, /* one call fails for want of memory */
     TEST_VFS_FULL,  /* writes fail with "disk full" from that call on, until test_vfs_fail is called again */
+    TEST_VFS_QUOTA, /* the same as an error of the disk, with EDQUOT: what SQLite makes of a quota */
     TEST_VFS_CUT    /* every call fails from that call on, until test_vfs_power_cut */
 } test_vfs_fault;
 

@@ -53,6 +53,19 @@ static void f45_a_finite_source_waits_for_its_patience_and_no_longer(void **stat
     assert_non_null(strstr(err.text, "raise 'patience' (40s)"));
 }
 
+static void f52_a_full_disk_is_waited_for_as_a_server_is(void **state)
+{
+    (void)state;
+    server full = {.status = ONCE_E_FULL}, emptied = {.status = ONCE_E_FULL, .comes_back_at = 200};
+    int64_t waited_ms;
+    once_error err;
+    assert_int_equal(persist(&full, false, &waited_ms, &err), ONCE_E_FULL);
+    assert_int_equal(waited_ms, PATIENCE_MS);
+    assert_non_null(strstr(err.text, "make room and run again, or raise 'patience' (40s)"));
+    assert_int_equal(persist(&emptied, true, &waited_ms, NULL), ONCE_OK);
+    assert_int_equal(emptied.tries, 200);
+}
+
 static void f45_an_endless_one_waits_until_it_is_there(void **state)
 {
     (void)state;
@@ -131,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f45_a_finite_source_waits_for_its_patience_and_no_longer),
+        cmocka_unit_test(f52_a_full_disk_is_waited_for_as_a_server_is),
         cmocka_unit_test(f45_an_endless_one_waits_until_it_is_there),
         cmocka_unit_test(f46_a_stop_ends_it),
         cmocka_unit_test(what_does_not_pass_by_itself_is_not_waited_for),

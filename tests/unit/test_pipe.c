@@ -346,6 +346,34 @@ static void f46_nothing_is_fetched_while_the_store_is_away(void **state)
     assert_true(f->fetched > before + 10 * BATCH && f->acked > before);
 }
 
+/* A finite source, too: somebody may make room. When its patience is over, it says so. */
+static void f52_a_full_store_is_waited_for(void **state)
+{
+    fixture *f = *state;
+    once_error err = {0};
+    f->slow = 0;
+    open_pipe(f, true);
+    f->spec.patience_ms = 60000;
+    work(f, 50);
+    f->store_status = ONCE_E_FULL;
+    while (!f->refused) work(f, 1);
+    const uint64_t before = f->fetched, acked = f->acked;
+    for (int64_t since_ms = f->now_ms; f->now_ms - since_ms < 50000;) work(f, 1);
+    assert_false(once_pipe_ended(f->pipe));
+    assert_int_equal(f->fetched, before);
+    assert_int_equal(f->acked, acked);
+    f->store_status = ONCE_OK;
+    work(f, 20000);
+    assert_false(once_pipe_ended(f->pipe));
+    assert_true(f->acked > acked);
+    f->store_status = ONCE_E_FULL;
+    const int64_t since_ms = f->now_ms;
+    while (!once_pipe_ended(f->pipe) && f->now_ms - since_ms < 1000000) work(f, 1);
+    assert_in_range(f->now_ms - since_ms, 60000, 90000);
+    assert_int_equal(once_pipe_status(f->pipe, &err), ONCE_E_FULL);
+    assert_non_null(strstr(err.text, "gave up: run again when there is space, or raise 'patience' (1m)"));
+}
+
 /* What the store has claimed for us by then is ours, whatever came from the source meanwhile. The leases are much longer than this test. */
 static void f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole(void **state)
 {
@@ -978,6 +1006,7 @@ int main(void)
         TEST(f59_a_stop_does_not_accept_what_has_begun),
         TEST(f59_a_stop_counts_what_comes_once_and_could_not_be_kept),
         TEST(f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole),
+        TEST(f52_a_full_store_is_waited_for),
         TEST(effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -505,6 +505,46 @@ static void f51_a_disk_that_fails_under_a_commit(void **state)
     assert_true(unknown && known);
 }
 
+/* At whichever write there is no space: nothing has happened, that is known, and nobody is blamed. */
+static void f52_no_space_for_a_transaction_is_nobodys_fault(void **state)
+{
+    fixture *f = *state;
+    sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
+    size_t met = 0;
+    test_vfs_register();
+    opened(f, "INSERT INTO t(id) VALUES (:id)");
+    once_hands_close(f->hands);
+    f->hands = NULL;
+    sqlite3_vfs_register(sqlite3_vfs_find(TEST_VFS_NAME), 1);
+    sqlite3 *mine = f->db;
+    for (long n = 1; n < 400; n++) {
+        test_vfs_reset();
+        assert_int_equal(sqlite3_open(f->file, &f->db), SQLITE_OK);
+        says(f, TABLES);
+        assert_int_equal(try_open(f), ONCE_OK);
+        test_vfs_fail(n % 2 ? TEST_VFS_FULL : TEST_VFS_QUOTA, n / 2 + 1);
+        const once_item *item = run(f, "{\"id\": \"a\"}");
+        const bool hit = test_vfs_hit();
+        test_vfs_fail(TEST_VFS_NONE, 0);
+        if (item->outcome != ONCE_DONE) { /* the same connection, when there is space */
+            met++;
+            assert_int_equal(item->outcome, ONCE_RELEASE);
+            assert_int_equal(item->trouble, ONCE_E_FULL);
+            assert_false(item->maybe);
+            assert_int_equal(rows(f), 0);
+            assert_int_equal(run(f, "{\"id\": \"a\"}")->outcome, ONCE_DONE);
+        }
+        assert_int_equal(rows(f), 1);
+        once_hands_close(f->hands);
+        f->hands = NULL;
+        sqlite3_close(f->db);
+        if (!hit) break;
+    }
+    sqlite3_vfs_register(usual, 1);
+    f->db = mine;
+    assert_true(met >= 4);
+}
+
 /* --- PostgreSQL, whose statements another thread has to end --- */
 
 /* What waits for the server: a statement, or a COMMIT in which a trigger sleeps; and a COMMIT that a trigger answers with an error. */
@@ -579,7 +619,7 @@ static void f81_an_answer_to_commit_that_nobody_listed_is_unknown(void **state)
     } answers[] = {{"{\"state\": \"23514\"}", ONCE_DEAD},    {"{\"state\": \"P0001\"}", ONCE_DEAD},    {"{\"state\": \"40001\"}", ONCE_RETRY},
                    {"{\"state\": \"57014\"}", ONCE_RETRY},   {"{\"state\": \"40003\"}", ONCE_UNKNOWN}, {"{\"state\": \"08007\"}", ONCE_UNKNOWN},
                    {"{\"state\": \"57P01\"}", ONCE_UNKNOWN}, {"{\"state\": \"XX000\"}", ONCE_UNKNOWN}, {"{\"state\": \"58030\"}", ONCE_UNKNOWN},
-                   {"{\"state\": \"53100\"}", ONCE_UNKNOWN}, {"{\"state\": \"ZZ042\"}", ONCE_UNKNOWN}};
+                   {"{\"state\": \"ZZ042\"}", ONCE_UNKNOWN}};
     fixture *f = *state;
     postgres(f, "INSERT INTO odd VALUES (:state)", PATIENCE_MS);
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
@@ -591,6 +631,18 @@ static void f81_an_answer_to_commit_that_nobody_listed_is_unknown(void **state)
     f->handler.rejected = (const once_bytes[]){bytes("ZZ042")}; /* the handler knows what its own trigger means */
     f->handler.n_rejected = 1;
     is(run(f, "{\"state\": \"ZZ042\"}"), ONCE_REJECTED, "no");
+    leave_postgres(f);
+}
+
+/* The server's trouble, and nobody's outcome: it has rolled back, and the message waits until there is space. */
+static void f52_a_full_disk_at_the_commit_of_postgres(void **state)
+{
+    fixture *f = *state;
+    postgres(f, "INSERT INTO odd VALUES (:state)", PATIENCE_MS);
+    const once_item *item = run(f, "{\"state\": \"53100\"}");
+    assert_int_equal(item->outcome, ONCE_RELEASE);
+    assert_int_equal(item->trouble, ONCE_E_FULL);
+    assert_false(item->maybe || item->started);
     leave_postgres(f);
 }
 
@@ -614,9 +666,11 @@ int main(void)
         TEST(mistakes_are_found_when_it_is_opened),
         TEST(the_same_file_is_known_by_whatever_name),
         TEST(f51_a_disk_that_fails_under_a_commit),
+        TEST(f52_no_space_for_a_transaction_is_nobodys_fault),
         TEST(f60_f15_a_statement_of_postgres_is_ended),
         TEST(f06_f15_a_commit_of_postgres_that_is_given_up_is_unknown),
         TEST(f81_an_answer_to_commit_that_nobody_listed_is_unknown),
+        TEST(f52_a_full_disk_at_the_commit_of_postgres),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

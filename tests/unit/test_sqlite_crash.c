@@ -299,23 +299,53 @@ static void f56_io_error_at_every_call(void **state) { (void)state; fail_nth(TES
 static void f56_short_write_at_every_call(void **state) { (void)state; fail_nth(TEST_VFS_SHORT, false, "short write", 37); }
 static void f56_no_memory_at_every_call(void **state) { (void)state; fail_nth(TEST_VFS_NOMEM, false, "no memory", 41); }
 static void f52_disk_full_and_space_again(void **state) { (void)state; fail_nth(TEST_VFS_FULL, true, "disk full", 29); }
+static void f52_quota_used_up_and_raised(void **state) { (void)state; fail_nth(TEST_VFS_QUOTA, true, "quota", 29); }
 static void f56_io_error_and_go_on(void **state) { (void)state; fail_nth(TEST_VFS_IOERR, true, "I/O error, again", 43); }
 
 /* Row 52: what the caller is told. */
+static void told(test_vfs_fault fault, const char *what)
+{
+    run r;
+    once_error err = {0};
+    start(&r, false);
+    assert_int_equal(open_store(&r, &err), ONCE_OK);
+    test_vfs_fail(fault, 1);
+    assert_false(workload(&r, &err));
+    assert_int_equal(err.status, ONCE_E_FULL);
+    assert_int_equal(once_status_class(err.status), ONCE_CLASS_PAUSE);
+    assert_non_null(strstr(err.text, "crash.db"));
+    assert_non_null(strstr(err.text, what));
+    assert_null(strstr(err.text, "acknowledged")); /* what was is not known here */
+    test_vfs_fail(TEST_VFS_NONE, 0);
+    stop(&r);
+    test_vfs_reset();
+}
+
 static void f52_disk_full_is_said_clearly(void **state)
+{
+    (void)state;
+    told(TEST_VFS_FULL, "no space left; free some space");
+    told(TEST_VFS_QUOTA, "no space left (its disk quota is used up)");
+}
+
+/* SQLite's own bound, which needs no disk at all. */
+static void f52_as_many_pages_as_it_may_have(void **state)
 {
     (void)state;
     run r;
     once_error err = {0};
     start(&r, false);
     assert_int_equal(open_store(&r, &err), ONCE_OK);
-    test_vfs_fail(TEST_VFS_FULL, 1);
+    sqlite3 *handle = ((once_sqlite *)r.store)->db->handle;
+    assert_int_equal(sqlite3_exec(handle, "PRAGMA max_page_count = 1", NULL, NULL, NULL), SQLITE_OK); /* no less than there are */
     assert_false(workload(&r, &err));
     assert_int_equal(err.status, ONCE_E_FULL);
-    assert_int_equal(once_status_class(err.status), ONCE_CLASS_PAUSE);
-    assert_non_null(strstr(err.text, "crash.db"));
-    assert_non_null(strstr(err.text, "no space"));
-    test_vfs_fail(TEST_VFS_NONE, 0);
+    assert_int_equal(sqlite3_exec(handle, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL), SQLITE_OK);
+    for (size_t i = 0; i < 8; i++) { /* the last round of the workload, of which nothing has happened yet */
+        int rc = ONCE_E_BUG;
+        assert_true(step(&r, 8 * (ROUNDS - 1) + i, true, &rc, &err));
+        if (rc != ONCE_OK) fail_msg("step %zu: %s", i, err.text);
+    }
     stop(&r);
     test_vfs_reset();
 }
@@ -350,8 +380,10 @@ int main(void)
         cmocka_unit_test(f56_short_write_at_every_call),
         cmocka_unit_test(f56_no_memory_at_every_call),
         cmocka_unit_test(f52_disk_full_and_space_again),
+        cmocka_unit_test(f52_quota_used_up_and_raised),
         cmocka_unit_test(f56_io_error_and_go_on),
         cmocka_unit_test(f52_disk_full_is_said_clearly),
+        cmocka_unit_test(f52_as_many_pages_as_it_may_have),
         cmocka_unit_test(f51_failed_sync_is_fatal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

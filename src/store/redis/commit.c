@@ -755,7 +755,7 @@ static int send(once_redis *r, once_error *err)
     char refused[24];
     build(r, false);
     if (r->pipe.bytes.len > SCRIPT_MAX)
-        return once_fail(err, ONCE_E_FULL, "a transaction of %zu MiB is more than redis takes at once; lower 'batch: {max: ...}' or 'message_max'",
+        return once_fail(err, ONCE_E_CONFIG, "a transaction of %zu MiB is more than redis takes at once; lower 'batch: {max: ...}' or 'message_max'",
                          r->pipe.bytes.len >> 20);
     if (once__redis_clustered(r->link) && !once__redis_same(r->link, r->looked_at)) return once__redis_conflict(r, err); /* another node, perhaps */
     r->pipe.stays = true;

@@ -447,7 +447,8 @@ static int refused_by(once_redis_link *link, const once_redis_pipe *pipe, const 
         link->silent = true;
         return once_fail(err, ONCE_E_UNAVAILABLE, "redis at '%s:%u' moves the keys of the store to another node of its cluster", link->at.host, link->at.port);
     }
-    return once_fail(err, status, "redis at '%s:%u' says: %.200s", link->at.host, link->at.port, text);
+    return once_fail(err, status, "redis at '%s:%u' says: %.200s%s", link->at.host, link->at.port, text,
+                     status == ONCE_E_FULL ? "; give it more memory or disk space, or free some" : "");
 }
 
 static const redisReply *first_error_of(const once_redis_pipe *pipe, size_t n)

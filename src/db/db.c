@@ -72,6 +72,8 @@ int once_db_script(once_db *db, once_bytes sql, once_error *err) { return db->op
 int once_db_describe(once_db *db, char *out, size_t len, once_error *err) { return db->ops->describe(db, out, len, err); }
 int once_db_identity(once_db *db, char *out, size_t len, once_error *err) { return db->ops->identity(db, out, len, err); }
 
+int once_db_rights(once_db *db, once_error *err) { return db->ops->rights ? db->ops->rights(db, err) : ONCE_OK; }
+
 int once_db_begin(once_db *db, once_error *err) { return db->ops->begin(db, err); }
 int once_db_commit(once_db *db, bool *maybe, once_fault *fault) { return db->ops->commit(db, maybe, fault); }
 void once_db_rollback(once_db *db) { db->ops->rollback(db); }

@@ -100,6 +100,7 @@ struct once_db_ops {
     int (*script_look)(once_db *db, once_bytes sql, bool *needed, once_error *err); /* NULL: it is always needed */
     int (*describe)(once_db *db, char *out, size_t len, once_error *err);
     int (*identity)(once_db *db, char *out, size_t len, once_error *err);
+    int (*rights)(once_db *db, once_error *err); /* NULL: a file, whose rights are those of its statements */
     int (*begin)(once_db *db, once_error *err);
     int (*commit)(once_db *db, bool *maybe, once_fault *fault);
     void (*rollback)(once_db *db);
@@ -166,6 +167,9 @@ int once_db_describe(once_db *db, char *out, size_t len, once_error *err);
 
 /* Texts that are equal when two connections are to the same database, and differ otherwise. */
 int once_db_identity(once_db *db, char *out, size_t len, once_error *err);
+
+/* Outside of a transaction: ONCE_E_DENIED when its statements lack a right, with what the owner has to say. */
+int once_db_rights(once_db *db, once_error *err);
 
 /* ---- a connection of its own, for effects in a database that is not the store's ---- */
 

@@ -416,6 +416,8 @@ int once__pg_user_rights(once_pg *pg, once_error *err)
     return rc;
 }
 
+static int user_rights(once_db *db, once_error *err) { return once__pg_user_rights(of(db), err); }
+
 static void user_free(once_stmt *stmt)
 {
     once_pg_stmt *mine = (once_pg_stmt *)stmt;
@@ -799,6 +801,7 @@ const once_db_ops once__pg_ops = {
     .script = user_script,
     .describe = user_describe,
     .identity = once__pg_identity,
+    .rights = user_rights,
     .begin = once__pg_tx_begin,
     .commit = once__pg_tx_commit,
     .rollback = once__pg_tx_rollback,

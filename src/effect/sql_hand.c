@@ -5,6 +5,7 @@
  *
  * Until COMMIT is sent, whatever fails, it is known that nothing has happened. From then on until it is answered nobody knows. */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,8 +117,17 @@ static bool has_begun(sql_hand *hand, seat *s, once_job *job)
     return false;
 }
 
+/* A right was taken away: which one, and what its owner has to say. Nothing of the transaction stays anyway. */
+static void explain_denied(seat *s, int rc, once_fault *fault)
+{
+    once_error why;
+    if (rc != ONCE_E_DENIED) return;
+    once_db_rollback(s->db);
+    if (once_db_rights(s->db, &why) == ONCE_E_DENIED) snprintf(fault->text, sizeof fault->text, "%.299s", why.text);
+}
+
 /* Something failed, and nothing of the message stays. True: it may work at once. */
-static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_statement *statement, int rc, const once_fault *fault)
+static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_statement *statement, int rc, once_fault *fault)
 {
     const once_spec *spec = spec_of(hand);
     once_outcome outcome;
@@ -130,6 +140,7 @@ static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_stateme
         return !fault->aborted; /* a connection that was lost may have been lost because of it: that is counted */
     } else {
         is_trouble(job, rc, "");
+        explain_denied(s, rc, fault);
         once_reply_reason(&job->reply, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, statement->line, fault->text);
     }
     return false;

@@ -182,6 +182,27 @@ def test_a_right_that_is_revoked_is_named_by_a_run_too(tmp_path, table, right):
         assert ended.status == 3 and all(word in ended.err for word in wanted), ended
 
 
+def test_a_right_that_is_revoked_elsewhere_is_named_by_a_run_too(tmp_path):
+    """The same for the database of `sql: {url: ...}`, whose store is a file; no message is blamed."""
+    o = Owned(tmp_path / "owned")
+    psql(o.direct, f"GRANT INSERT ON t TO {o.role}")
+    p = Pipeline(tmp_path, f'key: "${{/id}}"\nretry: {{attempts: 1}}\nhandler: {{sql: {{url: "{o.url}", do: ["INSERT INTO t(id) VALUES (:id)"]}}}}\n',
+                 source="{path: in.ndjson, follow: true}")
+    p.write(*some(1))
+    with p.start() as running:
+        until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "1\n", what="the first one")
+        psql(o.direct, f"REVOKE INSERT ON t FROM {o.role}")
+        p.append(*some(1, "n"))
+        line = hear(running, "nothing external is started").splitlines()[-1]
+        assert f"GRANT INSERT ON public.t TO {o.role}" in line and "p.yaml:6" in line, line
+        o.grant(line.rstrip('"'))
+        until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "2\n", what="the second one")
+        hear(running, "works again")
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    assert ended.status == 0 and ended.json["done"] == 2 and ended.json["dead"] == 0, ended
+
+
 def test_check_says_where_the_store_is(tmp_path):
     """And not where statements look first."""
     direct = postgres.shared().database(new_name())

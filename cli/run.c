@@ -36,6 +36,8 @@ static void print_text(const once_summary *summary)
 #undef PRINT
     print_line("lost", summary->lost, "read from a source that cannot deliver again, and not known to be settled");
     if (summary->store_dead && summary->store_dead != c->dead) printf("  %" PRIu64 " dead letters of this consumer are in the store\n", summary->store_dead);
+    if (summary->store_unknown && summary->store_unknown != c->unknown)
+        printf("  %" PRIu64 " unknown keys of this consumer are in the store; 'once list --unknown' shows them\n", summary->store_unknown);
 }
 
 typedef struct live {

@@ -23,7 +23,7 @@ ONCE_API int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err);
 
 /* Where the consumer's messages stand. Times in milliseconds UTC, ONCE_NO_TIME when there is none. */
 typedef struct once_standing {
-    uint64_t waiting, busy, unknown; /* entries that are not finished; busy: until the lease is over, then one of the others */
+    uint64_t waiting, busy, unknown; /* keys that are not finished; busy: until the lease is over, then one of the others */
     uint64_t dead;                   /* dead letters */
     uint64_t backlog;                /* of the waiting: due now */
     uint64_t repeats;                /* ever: external effects started again after one that may have happened */

@@ -25,7 +25,9 @@ extern "C" {
 typedef struct once_pipeline once_pipeline;
 
 /* Each message counts once, by where it stands at the end:
- * received + resumed = done + already + rejected + stale + duplicates + waiting + unknown + dead */
+ * received + resumed = done + already + rejected + stale + duplicates + waiting + unknown + dead
+ * Of the deliveries of a key that is unknown the first one of a run counts as that, and the others as duplicates: so `unknown` is a number of
+ * keys, as in once_standing, but of those only that this run met, and as they were then. summary.store_unknown is that of once_standing. */
 #define ONCE_COUNT_MAP(X)                                                                                             \
     X(received, "came from the source")                                                                               \
     X(resumed, "taken from the store, received by an earlier run or another process")                                 \
@@ -35,7 +37,7 @@ typedef struct once_pipeline once_pipeline;
     X(stale, "superseded, or an update that met nothing")                                                             \
     X(duplicates, "suppressed: decided before, or in the hands of somebody else")                                     \
     X(waiting, "given to the store and not finished by this run")                                                     \
-    X(unknown, "the effect may have happened")                                                                        \
+    X(unknown, "keys that this run met, and whose effect may have happened")                                          \
     X(dead, "dead letters")                                                                                           \
     X(conflicts, "of the dead: same key or version, other message")                                                   \
     X(too_old, "of the dead: older than what is remembered")                                                          \
@@ -58,7 +60,7 @@ typedef struct once_summary {
     double seconds;
     bool stopped;           /* by once_pipeline_stop, before the source was at its end */
     uint64_t store_dead;    /* dead letters of this consumer in the store, of earlier runs too */
-    uint64_t store_unknown; /* held unknowns, likewise */
+    uint64_t store_unknown; /* unknown keys, likewise: those that once_standing.unknown counts */
     bool clock_doubted;     /* after a reboot the wall clock was too far ahead to be believed (once_pipeline_confirm_clock) */
     uint64_t lost; /* read from a source that cannot deliver again (a pipe), and not known to be settled; then the run has failed */
 } once_summary;

@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "core/flight.h"
+#include "core/id_set.h"
 #include "core/plant.h"
 #include "core/retry.h"
 #include "core/waits.h"
@@ -66,6 +67,7 @@ struct once_pipe {
     once_intake intake;       /* for what is taken from the store; used in steps */
     once_intake fetch_intake; /* for what is fetched; the source executor uses it while a FETCH is out */
     once_counts counts;
+    once_id_set unknown; /* the keys that are counted as such */
     size_t batch_max;
 
     /* source side */
@@ -717,12 +719,13 @@ static uint64_t *count_of(once_pipe *pipe, once_item *item, bool buried, bool se
         counts->too_old += item->decision.answer == ONCE_ANSWER_TOO_OLD;
         return &counts->dead;
     }
+    if (settled && item->outcome == ONCE_UNKNOWN) (void)once_id_set_add(&pipe->unknown, item->request.id);
     if (settled) return count_of_outcome(counts, item->outcome);
     switch (item->decision.answer) {
     case ONCE_ANSWER_DUPLICATE: return item->decision.own ? count_of_outcome(counts, item->decision.outcome) : &counts->duplicates;
     case ONCE_ANSWER_STALE: return &counts->stale;
     case ONCE_ANSWER_WAITING: return &counts->waiting;
-    case ONCE_ANSWER_UNKNOWN: return &counts->unknown;
+    case ONCE_ANSWER_UNKNOWN: return once_id_set_add(&pipe->unknown, item->request.id) ? &counts->unknown : &counts->duplicates; /* a key is unknown once */
     case ONCE_ANSWER_DEAD: return item->decision.own ? &counts->dead : &counts->duplicates;
     default: return &counts->duplicates;
     }
@@ -733,10 +736,20 @@ static void sooner(int64_t *at_ms, int64_t now_ms, int64_t wait_ms)
     if (wait_ms != ONCE_NEVER && now_ms + wait_ms + CLOCK_SLACK_MS < *at_ms) *at_ms = now_ms + wait_ms + CLOCK_SLACK_MS;
 }
 
+/* A key that was counted as unknown is so no longer: a person had it tried again. */
+static bool is_known_now(once_pipe *pipe, const once_item *item)
+{
+    const bool goes_on = !item->ticket || item->stage == ONCE_STAGE_SETTLE; /* what was only delivered again changes nothing */
+    if (!goes_on || !once_id_set_remove(&pipe->unknown, item->request.id)) return false;
+    pipe->counts.unknown--;
+    return true;
+}
+
 /* Where the message comes from: the source, or the store, where it was waiting for us or for an earlier run. */
-static void count_origin(once_pipe *pipe, const once_item *item)
+static void count_origin(once_pipe *pipe, const once_item *item, bool known_now)
 {
     if (item->ticket) pipe->counts.received++;
+    else if (known_now) return;
     else if (!item->resumed && pipe->counts.waiting) pipe->counts.waiting--;
     else pipe->counts.resumed++;
 }
@@ -792,9 +805,12 @@ static int64_t given_up(const once_item *item)
 static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
 {
     once_counts *counts = &pipe->counts;
-    const bool settled = item->stage == ONCE_STAGE_SETTLE;
-    count_origin(pipe, item);
-    if (item->overtakes && counts->waiting) { /* the one before stands no longer where it was counted: it is the duplicate now */
+    const bool settled = item->stage == ONCE_STAGE_SETTLE, known_now = is_known_now(pipe, item);
+    count_origin(pipe, item, known_now);
+    /* The one before stands no longer where it was counted: it is the duplicate now. */
+    if (known_now && item->ticket) {
+        counts->duplicates++;
+    } else if (item->overtakes && counts->waiting) {
         counts->waiting--;
         counts->duplicates++;
     }
@@ -1533,7 +1549,7 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
         item->first = item->decision;
         item->resumed = item->request.run != pipe->o.run;
         if (item->decision.answer != ONCE_ANSWER_RUN) { /* its lane settled it, and the store has recorded that */
-            count_origin(pipe, item);
+            count_origin(pipe, item, is_known_now(pipe, item));
             count_settled_by_lane(pipe, item);
             item_over(pipe, item);
             continue;
@@ -1847,6 +1863,7 @@ void once_pipe_free(once_pipe *pipe)
     once_watermark_release(&pipe->watermark);
     once_flight_release(&pipe->flight);
     once_waits_release(&pipe->waits);
+    once_id_set_release(&pipe->unknown);
     free(pipe->ready);
     free(pipe->work);
     free(pipe->round);

@@ -1,54 +1,15 @@
 """What is shown of letters that have no key, and that they stay discarded; on every store."""
 
-import pytest
-
-import pgpipeline
-import postgres
-import redisserver
-from harness import Pipeline, counts
+from anystore import Any, store  # noqa: F401
+from harness import counts
 
 CONFIG = 'key: "${/id}"\nremember: 7d\nhandler: {exec: ["true"]}\n'
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def store(request, tmp_path):
-    """Where the messages are kept."""
-    if request.param == "sqlite":
-        yield "sqlite:store.db"
-    elif request.param == "postgres":
-        pgpipeline.need_postgres()
-        yield postgres.shared().database(pgpipeline.new_name())
-    else:
-        if not redisserver.has_redis():
-            pytest.skip("missing: redis")
-        with redisserver.RedisServer(tmp_path) as server:
-            yield server.url()
-
-
-class Any(Pipeline):
-    """A pipeline on any store; nothing is read around the product."""
-
-    def __init__(self, folder, store, config=CONFIG):
-        self.store = store
-        super().__init__(folder, config, store=store)
-
-    def configure(self, config, consumer="c", store=None, source="{path: in.ndjson}"):
-        super().configure(config, consumer, store or self.store, source)
-
-    def dead(self, *arguments):
-        ended = self.once("list", "--dead", "--json", *arguments, self.name)
-        assert ended.status == 0, ended
-        return ended.json["messages"]
-
-    def fate(self, line):
-        return self.once("explain", "--json", self.name, "--message", f"in.ndjson:{line}").json["message"]
-
 
 BAD = ['{"id": "a"', "not JSON", '{"other": 1}']
 
 
 def test_a_discarded_malformed_letter_stays_discarded(tmp_path, store):
-    p = Any(tmp_path, store)
+    p = Any(tmp_path, store, CONFIG)
     p.write(*BAD, {"id": "good"})
     counts(p.run(status=1), received=4, dead=3, done=1)
     first = p.dead()[0]
@@ -72,7 +33,7 @@ def test_a_discarded_malformed_letter_stays_discarded(tmp_path, store):
 
 
 def test_a_discarded_letter_that_is_no_longer_malformed_runs(tmp_path, store):
-    p = Any(tmp_path, store)
+    p = Any(tmp_path, store, CONFIG)
     p.write({"other": "x"})
     counts(p.run(status=1), received=1, dead=1)
     p.once("discard", p.name, "--all")
@@ -90,7 +51,7 @@ def test_too_old_and_conflicts_stay_discarded(tmp_path, store):
 
 
 def test_a_malformed_letter_that_was_corrected_does_not_come_again(tmp_path, store):
-    p = Any(tmp_path, store)
+    p = Any(tmp_path, store, CONFIG)
     p.write(*BAD)
     p.run(status=1)
     for letter in p.dead():
@@ -108,7 +69,7 @@ SECRET = b'{"id": 7, "note": "\x1b[31m \xff \xc3\xa9", }'
 
 
 def test_a_malformed_letter_shows_its_line(tmp_path, store):
-    p = Any(tmp_path, store)
+    p = Any(tmp_path, store, CONFIG)
     p.write('{"id": "a"', '{"other": 1}', LONG, SECRET, {"id": "good"})
     p.run(status=1)
     dead = p.dead()
@@ -130,7 +91,7 @@ def test_a_malformed_letter_shows_its_line(tmp_path, store):
 
 
 def test_explain_shows_the_line(tmp_path, store):
-    p = Any(tmp_path, store)
+    p = Any(tmp_path, store, CONFIG)
     p.run(status=0)
     p.write("nonsense", '{"other": 1}', {"id": "good"})
     for fate in ("malformed", "letter", "discarded"):

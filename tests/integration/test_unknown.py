@@ -1,0 +1,118 @@
+"""`unknown` in the summary of a run and in `once status`: keys, each once."""
+
+import os
+import signal
+
+import pytest
+
+from anystore import Any, store  # noqa: F401
+from harness import counts, until
+
+SCRIPT = """#!/bin/sh
+echo "$ONCE_KEY" >> started
+[ -e wait ] && sleep 30
+[ -e works ] && exit 0
+exit 70
+"""
+CONFIG = """
+key: "${/id}"
+lease: 1s
+handler: {exec: [./effect]}
+"""
+
+
+class Held(Any):
+    def __init__(self, folder, store, config=CONFIG):
+        super().__init__(folder, store, config)
+        with open(os.path.join(folder, "effect"), "w") as file:
+            file.write(SCRIPT)
+        os.chmod(os.path.join(folder, "effect"), 0o755)
+
+    def touch(self, name):
+        open(os.path.join(self.folder, name), "w").close()
+
+    def started(self):
+        path = os.path.join(self.folder, "started")
+        return open(path).read().split() if os.path.exists(path) else []
+
+    def unknown(self):
+        return self.ask("status")["unknown"]
+
+
+TWICE = [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"id": "b"}]
+
+
+def test_a_key_is_unknown_once_however_often_it_comes(tmp_path, store):
+    p = Held(tmp_path, store)
+    p.write(*TWICE)
+    for _ in range(2):  # the second time all four meet what the first run left
+        summary = p.run(status=1)
+        counts(summary, received=4, unknown=2, duplicates=2)
+        assert summary["store_unknown"] == p.unknown() == 2
+    assert p.once("resolve", p.name, "a", "done").status == 0
+    summary = p.run(status=1)
+    counts(summary, received=4, unknown=1, duplicates=3)
+    assert summary["store_unknown"] == p.unknown() == 1
+
+
+def test_what_is_tried_again_is_no_longer_unknown(tmp_path, store):
+    p = Held(tmp_path, store)
+    p.write(*TWICE)
+    p.run(status=1)
+    p.touch("works")
+    for key in "a", "b":
+        assert p.once("resolve", p.name, key, "retry").status == 0
+    summary = p.run(status=0)
+    assert (summary["done"], summary["unknown"], summary["store_unknown"], p.unknown()) == (2, 0, 0, 0), summary
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_person_decides_while_it_runs(tmp_path, store, again):
+    """Counted by where it stands at the end: not as unknown and as done."""
+    p = Held(tmp_path, store)
+    p.configure(CONFIG, source="{path: in.ndjson, follow: true}")
+    p.append({"id": "a"})
+    with p.start() as running:
+        until(lambda: os.path.exists(os.path.join(tmp_path, "started")) and p.unknown() == 1, what="the unknown")
+        p.touch("works")
+        if again:
+            p.append({"id": "a"})
+        assert p.once("resolve", p.name, "a", "retry").status == 0
+        until(lambda: len(p.started()) == 2 and p.explain("a")[0]["state"] == "done", what="the second try")
+        if again:
+            p.append({"id": "last"})
+            until(lambda: "last" in p.started() and p.explain("last")[0]["state"] == "done", what="the last one")
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    summary = ended.json
+    assert ended.status == 0, ended
+    assert (summary["unknown"], summary["store_unknown"], summary["done"]) == (0, 0, 1 + again), summary
+    assert summary["received"] + summary["resumed"] == summary["done"] + summary["duplicates"], summary
+    assert summary["received"] == 1 + 2 * again and summary["resumed"] == 0, summary
+
+
+def test_an_attempt_that_died_is_counted_alike(tmp_path, store):
+    p = Held(tmp_path, store)
+    p.touch("wait")
+    p.write({"id": "a"}, {"id": "a"})
+    with p.start() as running:
+        until(lambda: p.started() == ["a"], what="the effect")
+        running.send(signal.SIGKILL)
+        running.end()
+    until(lambda: p.unknown() == 1, what="the end of the lease")
+    summary = p.run(status=1)
+    counts(summary, received=2, unknown=1, duplicates=1)
+    assert summary["store_unknown"] == p.unknown() == 1
+
+
+def test_what_a_run_did_not_meet_is_told_apart(tmp_path, store):
+    p = Held(tmp_path, store)
+    p.configure(CONFIG, source="{path: in.ndjson, cursor: true}")
+    p.write({"id": "a"}, {"id": "b"})
+    text = p.once("run", p.name)
+    assert text.status == 1 and "unknown               2  keys that this run met" in text.out and "in the store" not in text.out, text
+    summary = p.run(status=1)
+    counts(summary, received=0)
+    assert summary["store_unknown"] == p.unknown() == 2
+    text = p.once("run", p.name)
+    assert text.status == 1 and "2 unknown keys of this consumer are in the store" in text.out, text

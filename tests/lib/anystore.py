@@ -1,0 +1,43 @@
+"""A pipeline on any store: `store` is each of them in turn. Nothing is read around the product."""
+
+import pytest
+
+import pgpipeline
+import postgres
+import redisserver
+from harness import Pipeline
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def store(request, tmp_path):
+    """Where the messages are kept."""
+    if request.param == "sqlite":
+        yield "sqlite:store.db"
+    elif request.param == "postgres":
+        pgpipeline.need_postgres()
+        yield postgres.shared().database(pgpipeline.new_name())
+    else:
+        if not redisserver.has_redis():
+            pytest.skip("missing: redis")
+        with redisserver.RedisServer(tmp_path) as server:
+            yield server.url()
+
+
+class Any(Pipeline):
+    def __init__(self, folder, store, config):
+        self.store = store
+        super().__init__(folder, config, store=store)
+
+    def configure(self, config, consumer="c", store=None, source="{path: in.ndjson}"):
+        super().configure(config, consumer, store or self.store, source)
+
+    def ask(self, *arguments):
+        ended = self.once(arguments[0], "--json", *arguments[1:], self.name)
+        assert ended.status in (0, 1), ended
+        return ended.json
+
+    def dead(self, *arguments):
+        return self.ask("list", "--dead", *arguments)["messages"]
+
+    def fate(self, line):
+        return self.once("explain", "--json", self.name, "--message", f"in.ndjson:{line}").json["message"]

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -654,6 +655,83 @@ static void f28_a_lane_is_held_by_one_transaction(void **state)
     once__store_close(two);
 }
 
+typedef struct taker {
+    once_store *store;
+    size_t n;
+    int rc;
+    atomic_bool over;
+} taker;
+
+static void *take_again(void *user)
+{
+    taker *t = user;
+    once_taken taken[2];
+    once_arena arena = {0};
+    t->rc = t->store->ops->take(t->store, scope.consumer, (once_token){50, 1}, true, 1000, 2, taken, &t->n, &arena, NULL);
+    once_arena_release(&arena);
+    atomic_store(&t->over, true);
+    return NULL;
+}
+
+static void accept_in(once_store *store, const once_request *r)
+{
+    const once_message message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
+    once_decision d;
+    once_arena arena = {0};
+    assert_int_equal(store->ops->accept(store, &r, &messages, 1, &d, &arena, NULL), ONCE_OK);
+    once_arena_release(&arena);
+}
+
+static bool waits_for_a_lane(const taker *t)
+{
+    char query[80];
+    snprintf(query, sizeof query, "%%%s.once_lane", schema);
+    for (int i = 0; i < 2000 && !atomic_load(&t->over); i++) {
+        if (somebody_waits_for(query)) return true;
+        usleep(5000);
+    }
+    return false;
+}
+
+/* A message that has come to another lane while take waited for the one that it was seen in: should somebody have that one, it is left alone.
+ * Whoever waited for it would have locked an entry before its lane. */
+static void f91_take_does_not_wait_for_a_second_lane(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_store *one = open_one(), *two = open_one();
+    taker t = {.store = open_one(), .n = 9};
+    once_error err;
+    pthread_t thread;
+    once_request requests[] = {ask(one, "a", 1), ask(one, "b", 2), ask(one, "behind a", 3), ask(one, "behind b", 4)};
+    for (int i = 0; i < 4; i++) requests[i].lane.id = once_lane_id(one->secret, &scope, i % 2 ? ONCE_BYTES("second") : ONCE_BYTES("first"));
+    accept_in(one, &requests[0]);
+    once_taken taken[2];
+    once_arena arena = {0};
+    assert_int_equal(t.store->ops->take(t.store, scope.consumer, (once_token){50, 1}, false, 1000, 2, taken, &t.n, &arena, &err), ONCE_OK);
+    assert_int_equal(t.n, 1);
+    accept_in(one, &requests[1]);
+    assert_int_equal(one->ops->begin(one, &err), ONCE_OK);
+    assert_int_equal(claim(one, &requests[2]), ONCE_ANSWER_LATER); /* holds the first lane */
+    assert_int_equal(pthread_create(&thread, NULL, take_again, &t), 0);
+    const bool waited = waits_for_a_lane(&t);
+    run_in_schema("UPDATE once_live l SET lane = (SELECT a.id FROM once_lane a WHERE a.id <> l.lane) WHERE state = 1");
+    assert_int_equal(two->ops->begin(two, &err), ONCE_OK);
+    assert_int_equal(claim(two, &requests[3]), ONCE_ANSWER_LATER); /* holds the second one */
+    one->ops->rollback(one);
+    const bool waits_again = waits_for_a_lane(&t);
+    two->ops->rollback(two);
+    pthread_join(thread, NULL);
+    once_arena_release(&arena);
+    once__store_close(one);
+    once__store_close(two);
+    once__store_close(t.store);
+    assert_true(waited && !waits_again);
+    assert_int_equal(t.rc, ONCE_OK);
+    assert_int_equal(t.n, 0);
+}
+
 /* ---- round trips ---- */
 
 enum { BATCH = 1000 };
@@ -864,7 +942,7 @@ static void letters_of_a_batch_share_a_round_trip(void **state)
         trips_since();
         if (many.store->ops->bury(many.store, letters, BATCH, fresh, &err) != ONCE_OK) fail_msg("%s", err.text);
         assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_OK);
-        assert_int_equal(trips_since(), 3); /* BEGIN, letters, COMMIT */
+        assert_int_equal(trips_since(), 4); /* BEGIN, whether some were discarded, letters, COMMIT */
         for (size_t i = 0; i < BATCH; i++) assert_int_equal(fresh[i], !again && i < 900);
         assert_int_equal(rows_of("once_letter"), 900);
     }
@@ -993,6 +1071,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(f82_a_store_that_is_restored_behind_a_pooler, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f03_names_of_a_transaction_that_is_rolled_back_are_not_used, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f28_a_lane_is_held_by_one_transaction, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f91_take_does_not_wait_for_a_second_lane, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(a_batch_costs_two_round_trips, with_many, without_many),
         cmocka_unit_test_setup_teardown(f10_what_was_presumed_and_failed_is_not_committed, with_many, without_many),
         cmocka_unit_test_setup_teardown(f03_what_is_owed_to_the_commit_is_found_by_it, with_many, without_many),

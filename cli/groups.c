@@ -84,11 +84,12 @@ static bool on_item(void *user, const once_listed *item)
     char name[NAME_MAX_BYTES + 1];
     name_of(g, item, name);
     size_t i = 0;
-    while (i < g->n && (strcmp(g->at[i].name, name) != 0 || strcmp(g->at[i].state, item->state) != 0)) i++;
-    if (i == GROUPS_MAX) copy(name, cli_bytes("(others)"));
+    while (i < g->n && i < GROUPS_MAX && (strcmp(g->at[i].name, name) != 0 || strcmp(g->at[i].state, item->state) != 0)) i++;
+    const bool others = i == GROUPS_MAX;
+    if (others) copy(name, cli_bytes("(others)"));
     group *found = &g->at[i];
     if (i == g->n) {
-        *found = (group){.state = item->state, .letter = item->letter, .first_ms = item->changed_ms, .last_ms = item->changed_ms};
+        *found = (group){.state = others ? "any" : item->state, .letter = item->letter, .first_ms = item->changed_ms, .last_ms = item->changed_ms};
         memcpy(found->name, name, sizeof name);
         copy(found->key, item->key);
         g->n++;

@@ -51,6 +51,55 @@ def test_letters_in_groups(p):
     assert ended.status == 2 and "none of reason, type, handler, hour" in ended.err, ended
 
 
+T = 1767323045000  # 2026-01-02 03:04:05 UTC
+
+
+def letters(folder, *rows):
+    """Dead letters, each with a reason, a type and a time."""
+    p = Pipeline(folder, 'key: "${/id}"\nhandler: {dead: "no"}\n')
+    p.write(*[{"id": i} for i in range(len(rows))])
+    p.run(status=1)
+    quoted = [(reason.replace("'", "''"), kind, at) for reason, kind, at in rows]
+    p.edit(";".join(f"UPDATE once_letter SET reason = CAST('{reason}' AS BLOB), type = CAST('{kind}' AS BLOB), buried_ms = {at} WHERE id = {i + 1}"
+                    for i, (reason, kind, at) in enumerate(quoted)))
+    return p
+
+
+def test_groups_are_of_what_reasons_have_in_common(tmp_path):
+    long = "x" + "\u00e9" * 150
+    p = letters(tmp_path, ("b is lost", "t", T), ("c broke 1 of 'x'", "t", T + 5000), ("c broke 22 of ''", "t", T), ("c broke 3 of 'yy'", "t", T + 9000),
+                ("c broke 4 of \"it's\"", "t", T + 1), ("a isn't there", "t", T), ("conflict: other content; the first one came from in.ndjson:3", "t", T),
+                ("conflict: other content; the first one came from elsewhere:9", "t", T), (long, "t", T))
+    found = p.once("list", "--dead", "--by", "reason", "--json", p.name).json["groups"]
+    assert [(group["reason"], group["count"]) for group in found] == [
+        ("c broke # of ...", 3), ("conflict: other content", 2), ("a isn't there", 1), ("b is lost", 1), ("c broke # of ..", 1), ("x" + "\u00e9" * 99, 1)], found
+    assert (found[0]["first_ms"], found[0]["last_ms"], found[0]["example"]) == (T + 1, T + 9000, {"letter": 2, "key": "1"}), found
+    assert [(group["hour"], group["count"]) for group in p.once("list", "--by", "hour", "--json", p.name).json["groups"]] == [("2026-01-02 03:00 UTC", 9)]
+
+
+def test_groups_are_of_one_state(p):
+    p.edit("UPDATE once_letter SET type = CAST('call' AS BLOB) WHERE type = CAST('other' AS BLOB)")
+    found = p.once("list", "--by", "type", "--json", p.name).json["groups"]
+    assert [(g["type"], g["state"], g["count"]) for g in found if g["type"] == "call"] == [("call", "unknown", 3), ("call", "dead", 2)], found
+
+
+def test_of_very_many_groups_the_rest_is_one(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\ntype: "${/type}"\nhandlers: {none: {dead: "no"}}\n')
+    p.write(*[{"id": i, "type": f"t{i % 1500}"} for i in range(1600)])
+    p.run(status=1)
+    found = p.once("list", "--dead", "--by", "type", "--json", p.name).json["groups"]
+    assert len(found) == 1001 and sum(group["count"] for group in found) == 1600, len(found)
+    assert (found[0]["type"], found[0]["state"], found[0]["count"]) == ("(others)", "any", 500), found[0]
+
+
+@pytest.mark.parametrize("arguments, count", [
+    (["--since", T], 2), (["--until", T], 1), (["--since", T, "--until", T + 1], 1), (["--type", "pay"], 1), (["--reason", "slow"], 2), (["--reason", "slow", "--since", T], 1)])
+def test_a_choice_ends_where_it_says(tmp_path, arguments, count):
+    p = letters(tmp_path, ("slow", "pa", T - 1), ("too slow", "pay", T), ("fast", "payment", T + 1))
+    ended = p.once("discard", "--json", "--dry-run", *arguments, p.name)
+    assert ended.status == 0 and ended.json["count"] == count, ended
+
+
 def test_discard_by_reason_type_and_all(p):
     def dead():
         return p.once("status", "--json", p.name).json["dead"]

@@ -507,6 +507,10 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         {"[awk, \"${/x}\", file]", "awk"},
         {"[grep, -c, \"${/id}\"]", "grep"},
         {"[python3, charge.py, -e, \"${/id}\"]", "python3"},
+        {"[gawk-5.1, \"${/x}\"]", "gawk-5.1"},
+        {"[bash, +e, \"${/x}\"]", "bash"},
+        {"[busybox, timeout, \"5\", \"${/x}\"]", "timeout"},
+        {"[ssh, -p, \"22\", host, -v, \"${/x}\"]", "ssh"},
     };
     char text[400], expected[500];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -526,12 +530,47 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         "[sh, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[python3, charge.py, \"${/id}\", \"--to=${/to}\"]", "[sh, -e, charge.sh, \"${/id}\"]",
         "[env, A=1, sh, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[timeout, 5s, ./charge, \"${/id}\"]", "[nice, ./charge, -account, \"${/id}\"]",
         "[./charge, --price, \"${/id}\", -x, \"${/to}\"]", "[find, /tmp, -name, \"${/id}\"]", "[java, -jar, charge.jar, \"${/id}\"]",
+        "[python3, charge.py, -ne, \"${/id}\"]", "[python3, 2.py, \"${/id}\"]", "[shell, \"${/id}\"]", "[./mine, --evaluate, \"${/id}\"]",
     };
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
         once_arena arena = {0};
         (void)snprintf(text, sizeof text, HEAD "handler: {exec: %s}\n", fine[i]);
         (void)loaded(&arena, text);
         once_arena_release(&arena);
+    }
+}
+
+static void refused_for(const char *text, const char *runner)
+{
+    once_arena arena = {0};
+    lines all = {0};
+    once_spec *spec = NULL;
+    char expected[100];
+    (void)snprintf(expected, sizeof expected, "would run a field of the message as a program of '%s'", runner);
+    if (parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, NULL) == ONCE_OK || !strstr(all.text, expected)) fail_msg("%s: %s", text, all.text);
+    once_arena_release(&arena);
+}
+
+/* Each of them, by itself. */
+static void f78_whatever_runs_its_arguments_is_known(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "busybox", "csh", "tcsh", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun",
+        "php", "lua", "luajit", "tclsh", "expect", "awk", "gawk", "mawk", "sed", "pwsh", "java", "make", "env", "nice", "ionice", "nohup", "timeout", "xargs",
+        "setsid", "stdbuf", "sudo", "doas", "time", "chrt", "taskset", "flock", "unshare", "nsenter", "chroot", "setarch", "setpriv", "runuser", "strace",
+        "ltrace", "gdb", "exec", "command", "ssh", "rsh", "watch", "parallel", "script", "eval", "su"};
+    static const char *const options[] = {"-exec", "-execdir", "-ok", "-okdir", "--eval", "--exec", "--execute", "--expression", "--command", "--print", "--run"};
+    char text[400];
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [%s, \"${/x}\"]\n", commands[i]);
+        refused_for(text, commands[i]);
+    }
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [./mine, %s, \"${/x}\"]\n", options[i]);
+        refused_for(text, "./mine");
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [./mine, \"%s=${/x}\"]\n", options[i]);
+        refused_for(text, "./mine");
     }
 }
 
@@ -1331,6 +1370,7 @@ int main(void)
         cmocka_unit_test(f81_exit_codes_are_read),
         cmocka_unit_test(f67_exec_is_a_list_and_not_a_command_line),
         cmocka_unit_test(f78_a_field_of_the_message_is_no_program),
+        cmocka_unit_test(f78_whatever_runs_its_arguments_is_known),
         cmocka_unit_test(f67_streams),
         cmocka_unit_test(f67_environment),
         cmocka_unit_test(no_mistake_shows_a_value_of_the_environment),

@@ -16,6 +16,7 @@
 #include "store/store.h"
 
 #ifdef ONCE_WITH_REDIS
+#include <hiredis/hiredis.h>
 #include <math.h>
 
 #include "store/redis/reply.h"
@@ -258,6 +259,98 @@ static void f97_scores_are_numbers_or_nothing(void **state)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) assert_false(once__reply_read_score((once_bytes){others[i], strlen(others[i])}, &got));
 }
 
+/* As it comes over the wire. */
+static redisReply *reply_of(const char *wire)
+{
+    redisReader *reader = redisReaderCreate();
+    void *reply = NULL;
+    assert_int_equal(redisReaderFeed(reader, wire, strlen(wire)), REDIS_OK);
+    if (redisReaderGetReply(reader, &reply) != REDIS_OK || !reply) fail_msg("no reply: %s", wire);
+    redisReaderFree(reader);
+    return reply;
+}
+
+static void f93_each_kind_of_reply_is_what_it_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *wire;
+        once_reply_kind kind;
+        size_t n;
+        bool is;
+    } cases[] = {
+        {"+OK\r\n", ONCE_REPLY_DONE, 0, true},           {"$2\r\nOK\r\n", ONCE_REPLY_DONE, 0, false},
+        {"$-1\r\n", ONCE_REPLY_DONE, 0, false},          {"$-1\r\n", ONCE_REPLY_DONE_OR_NOT, 0, true},
+        {":0\r\n", ONCE_REPLY_COUNT, 0, true},           {":-1\r\n", ONCE_REPLY_COUNT, 0, false},
+        {"$0\r\n\r\n", ONCE_REPLY_TEXT, 0, true},       {"$-1\r\n", ONCE_REPLY_TEXT, 0, false},
+        {"$-1\r\n", ONCE_REPLY_VALUE, 0, true},          {"+OK\r\n", ONCE_REPLY_VALUE, 0, false},
+        {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 2, true}, {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 1, false},
+        {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, 3, false}, {"*1\r\n:1\r\n", ONCE_REPLY_VALUES, 1, false},
+        {"*0\r\n", ONCE_REPLY_TEXTS, 0, true},           {"*1\r\n$-1\r\n", ONCE_REPLY_TEXTS, 0, false},
+        {"*2\r\n$1\r\na\r\n$1\r\nb\r\n", ONCE_REPLY_PAIRS, 0, true}, {"*1\r\n$1\r\na\r\n", ONCE_REPLY_PAIRS, 0, false},
+        {"*2\r\n$12\r\n179476341343\r\n$6\r\n433999\r\n", ONCE_REPLY_TIME, 0, true},
+        {"*2\r\n$13\r\n1794763413433\r\n$6\r\n433999\r\n", ONCE_REPLY_TIME, 0, false},
+        {"*2\r\n$10\r\n1794763413\r\n$7\r\n4339999\r\n", ONCE_REPLY_TIME, 0, false},
+        {"*2\r\n$1\r\n1\r\n$1\r\nx\r\n", ONCE_REPLY_TIME, 0, false}, {"*1\r\n$1\r\n1\r\n", ONCE_REPLY_TIME, 0, false},
+        {"*2\r\n$20\r\n18446744073709551615\r\n*1\r\n$1\r\nk\r\n", ONCE_REPLY_PAGE, 0, true},
+        {"*2\r\n$21\r\n184467440737095516150\r\n*0\r\n", ONCE_REPLY_PAGE, 0, false},
+        {"*2\r\n$0\r\n\r\n*0\r\n", ONCE_REPLY_PAGE, 0, false}, {"*2\r\n$2\r\n1x\r\n*0\r\n", ONCE_REPLY_PAGE, 0, false},
+        {"*2\r\n$1\r\n0\r\n*1\r\n$-1\r\n", ONCE_REPLY_PAGE, 0, false}, {"*3\r\n$1\r\n0\r\n*0\r\n:1\r\n", ONCE_REPLY_PAGE, 0, false},
+        {"*1\r\n*3\r\n:0\r\n:5\r\n*3\r\n$1\r\nh\r\n:6379\r\n$2\r\nid\r\n", ONCE_REPLY_SLOTS, 0, true},
+        {"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$-1\r\n:6379\r\n", ONCE_REPLY_SLOTS, 0, true},
+        {"*1\r\n*2\r\n:0\r\n:5\r\n", ONCE_REPLY_SLOTS, 0, true}, {"*1\r\n*1\r\n:0\r\n", ONCE_REPLY_SLOTS, 0, false},
+        {"*1\r\n*2\r\n:0\r\n:-1\r\n", ONCE_REPLY_SLOTS, 0, false}, {"*1\r\n*3\r\n:0\r\n:5\r\n*1\r\n$1\r\nh\r\n", ONCE_REPLY_SLOTS, 0, false},
+        {"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n:1\r\n:6379\r\n", ONCE_REPLY_SLOTS, 0, false},
+        {"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\nh\r\n:-1\r\n", ONCE_REPLY_SLOTS, 0, false},
+        {":1\r\n", ONCE_REPLY_COMMIT, 0, true},          {":0\r\n", ONCE_REPLY_COMMIT, 0, false},
+        {"*1\r\n$1\r\nk\r\n", ONCE_REPLY_COMMIT, 0, true}, {"*1\r\n:1\r\n", ONCE_REPLY_COMMIT, 0, false},
+        {"*2\r\n$1\r\nk\r\n$1\r\nk\r\n", ONCE_REPLY_COMMIT, 0, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        redisReply *reply = reply_of(cases[i].wire);
+        if (once__reply_is(reply, cases[i].kind, cases[i].n) != cases[i].is) fail_msg("kind %d: %s", (int)cases[i].kind, cases[i].wire);
+        freeReplyObject(reply);
+    }
+}
+
+static void f93_an_empty_value_is_found_wherever_it_stands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *wire;
+        once_reply_kind kind;
+        int at; /* -1: there is none */
+    } cases[] = {
+        {"$0\r\n\r\n", ONCE_REPLY_VALUE, 0},  {"$1\r\nx\r\n", ONCE_REPLY_VALUE, -1}, {"$-1\r\n", ONCE_REPLY_VALUE, -1}, {"$0\r\n\r\n", ONCE_REPLY_TEXT, -1},
+        {"*2\r\n$0\r\n\r\n$1\r\na\r\n", ONCE_REPLY_VALUES, 0}, {"*3\r\n$1\r\na\r\n$-1\r\n$0\r\n\r\n", ONCE_REPLY_VALUES, 2}, {"*2\r\n$1\r\na\r\n$-1\r\n", ONCE_REPLY_VALUES, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        redisReply *reply = reply_of(cases[i].wire);
+        size_t at = 99;
+        assert_int_equal(once__reply_has_empty(reply, cases[i].kind, &at), cases[i].at >= 0);
+        if (cases[i].at >= 0) assert_int_equal(at, cases[i].at);
+        freeReplyObject(reply);
+    }
+}
+
+static void f93_replies_are_read_and_put_into_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *wire, *words;
+    } cases[] = {{"$3\r\nabc\r\n", "a string of 3 bytes"}, {":-7\r\n", "the integer -7"}, {"$-1\r\n", "nil"}, {"-ERR x\r\n", "an error"}, {"+OK\r\n", "a status"},
+                 {"*0\r\n", "an array of 0"}, {"*2\r\n:1\r\n:2\r\n", "an array of 2 that begins with the integer 1"}, {"*1\r\n*1\r\n:1\r\n", "an array of 1"}};
+    char words[ONCE_REPLY_WORDS];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        redisReply *reply = reply_of(cases[i].wire);
+        assert_string_equal(once__reply_words(reply, words), cases[i].words);
+        freeReplyObject(reply);
+    }
+    redisReply *time = reply_of("*2\r\n$10\r\n1794763413\r\n$6\r\n433999\r\n");
+    assert_int_equal(once__reply_time_ms(time), INT64_C(1794763413433));
+    freeReplyObject(time);
+}
+
 int main(void)
 {
     if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 1); /* many commits, each synced */
@@ -267,6 +360,9 @@ int main(void)
         cmocka_unit_test(f93_whatever_is_answered_nothing_is_read_beyond_it),
         cmocka_unit_test(numbers_are_digits_alone),
         cmocka_unit_test(f97_scores_are_numbers_or_nothing),
+        cmocka_unit_test(f93_each_kind_of_reply_is_what_it_says),
+        cmocka_unit_test(f93_an_empty_value_is_found_wherever_it_stands),
+        cmocka_unit_test(f93_replies_are_read_and_put_into_words),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (there) redis_server_stop(&server);

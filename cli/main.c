@@ -16,6 +16,7 @@ const cli_verb cli_verbs[] = {
      "COORDINATES are the place and the point of a message: payments.ndjson:17 is line 17 of that file.", cli_explain},
     {"status", "FILE", "how many messages wait, are in work, unknown or dead, and since when; and who works on them",
      "A worker is alive, late (its lease is over: it died, or hangs) or gone (a process of this machine that is not there any more).\n"
+     "What one holds that is gone goes on with the next run, at once unless its pipeline runs commands.\n"
      "Exit status: 0, 1 when something is dead or unknown, or 4 when this is not the store that was known.", cli_status},
     {"list", "FILE", "the messages that are not finished, and dead letters; without options all of them", NULL, cli_list},
     {"replay", "FILE [ID...]", "dead letters back to work: those named, or all that fit the options",

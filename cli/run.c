@@ -1,6 +1,7 @@
 /* once run: consume and settle. On a terminal a line shows how it goes; in a pipe it is quiet until the end. */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -44,7 +45,23 @@ typedef struct live {
     int64_t total; /* bytes of the source when it was first seen */
     uint64_t last_count;
     double last_seconds, rate;
+    char waiting[160]; /* for whom, and how long */
 } live;
+
+static void on_waiting(void *user, const char *text)
+{
+    live *l = user;
+    snprintf(l->waiting, sizeof l->waiting, "%s", text);
+}
+
+/* No longer than the terminal is wide: the rest of a line that is broken would stay. */
+static void show_line(const char *text)
+{
+    struct winsize window;
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1;
+    fprintf(stderr, "\r\033[K%.*s", known ? window.ws_col - 1 : 500, text);
+    fflush(stderr);
+}
 
 static void on_progress(void *user, const once_counts *c, int64_t left, double seconds)
 {
@@ -54,16 +71,19 @@ static void on_progress(void *user, const once_counts *c, int64_t left, double s
     if (seconds > l->last_seconds) l->rate = (double)(count - l->last_count) / (seconds - l->last_seconds);
     l->last_count = count;
     l->last_seconds = seconds;
-    char tail[60] = "";
+    char tail[60] = "", line[400];
     if (l->total > 0 && left >= 0) {
         const double read = (double)(l->total - left) / (double)l->total;
         char eta[20] = "";
         if (read > 0.01 && left > 0) cli_how_long(eta, sizeof eta, seconds * (1 - read) / read);
         snprintf(tail, sizeof tail, "  %.0f %% read%s%s", read * 100, *eta ? ", " : "", eta);
     }
-    fprintf(stderr, "\r\033[K%" PRIu64 " messages  %.0f/s  %" PRIu64 " done  %" PRIu64 " duplicates  %" PRIu64 " waiting  %" PRIu64 " dead%s", count,
-            l->rate, c->done + c->already + c->rejected + c->stale, c->duplicates, c->waiting, c->dead, tail);
-    fflush(stderr);
+    const uint64_t done = c->done + c->already + c->rejected + c->stale;
+    if (l->waiting[0]) snprintf(line, sizeof line, "%" PRIu64 " messages  %" PRIu64 " done  %" PRIu64 " dead  %s", count, done, c->dead, l->waiting);
+    else
+        snprintf(line, sizeof line, "%" PRIu64 " messages  %.0f/s  %" PRIu64 " done  %" PRIu64 " duplicates  %" PRIu64 " waiting  %" PRIu64 " dead%s", count,
+                 l->rate, done, c->duplicates, c->waiting, c->dead, tail);
+    show_line(line);
 }
 
 int cli_run(int argc, char **argv)
@@ -101,6 +121,7 @@ int cli_run(int argc, char **argv)
         .progress = terminal ? on_progress : NULL,
         .user = &progress,
         .new_store = new_store,
+        .waiting = terminal ? on_waiting : NULL,
     };
     once_summary summary;
     const int rc = once_pipeline_run(running, &run_options, &summary, &err);

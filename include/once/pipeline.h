@@ -69,12 +69,17 @@ typedef struct once_summary {
  * that is not known. */
 typedef void once_progress(void *user, const once_counts *counts, int64_t left, double seconds);
 
+/* Called before `progress` each time. `text`: for whom the run waits and how long, in one short line ("waits 23s for ann@host:4711, which
+ * is alive"), when nothing is left to do but what other workers have claimed; otherwise empty. */
+typedef void once_waiting(void *user, const char *text);
+
 typedef struct once_run_options {
     size_t size; /* sizeof(once_run_options) */
     bool confirm_scope_change; /* go on although consumer, operation, key, fingerprint or salt changed on this store */
     once_progress *progress;   /* may be NULL */
     void *user;
     bool new_store; /* begin with an empty or another store although this pipeline has worked with one before; otherwise ONCE_E_OTHER_STORE */
+    once_waiting *waiting; /* may be NULL; only with `progress` */
 } once_run_options;
 
 /* One mistake in the file: "file:line: what; what to do". */

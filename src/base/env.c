@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,6 +182,82 @@ static void real_who(void *self, char out[ONCE_WHO_MAX + 1])
     else snprintf(out, ONCE_WHO_MAX + 1, "%lu@%.54s:%ld", (unsigned long)geteuid(), host, (long)getpid());
 }
 
+/* --- processes --- */
+
+static size_t read_small(const char *path, char *out, size_t size)
+{
+    FILE *file = fopen(path, "re");
+    const size_t n = file ? fread(out, 1, size - 1, file) : 0;
+    if (file) fclose(file);
+    out[n] = 0;
+    return n;
+}
+
+typedef struct process_stat {
+    char state; /* 'Z': its first thread has ended */
+    uint64_t threads;
+    uint64_t started; /* in ticks since the system was */
+} process_stat;
+
+/* False: there is none, or what others do is hidden from us. */
+static bool read_stat(uint64_t pid, process_stat *out)
+{
+    enum { STATE = 3, THREADS = 20, STARTED = 22 }; /* proc(5) counts from 1 */
+    char path[64], text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
+    if (!read_small(path, text, sizeof text)) return false;
+    const char *at = strrchr(text, ')'); /* the name in front may have blanks */
+    *out = (process_stat){0};
+    for (int field = STATE; field <= STARTED && at; field++) {
+        at = strchr(at + 1, ' ');
+        if (at && field == STATE) out->state = at[1];
+        if (at && field == THREADS) out->threads = strtoull(at + 1, NULL, 10);
+        if (at && field == STARTED) out->started = strtoull(at + 1, NULL, 10);
+    }
+    return at != NULL;
+}
+
+/* Whether /proc has the numbers that we have: it may be that of another namespace. */
+static bool proc_is_ours(void)
+{
+    char text[32];
+    const ssize_t n = readlink("/proc/self", text, sizeof text - 1);
+    text[n > 0 ? n : 0] = 0;
+    return strtoull(text, NULL, 10) == (uint64_t)getpid();
+}
+
+/* Where process numbers and the times of their starts mean the same: one boot of one system, one namespace of each. */
+static uint64_t machine(void)
+{
+    char text[256];
+    size_t n = proc_is_ours() ? read_small("/proc/sys/kernel/random/boot_id", text, 64) : 0;
+    const ssize_t space = n ? readlink("/proc/self/ns/pid", text + n, 64) : 0;
+    if (space <= 0) return 0;
+    n += (size_t)space;
+    const ssize_t time = readlink("/proc/self/ns/time", text + n, 64);
+    return once_xxh128(0, text, n + (size_t)(time > 0 ? time : 0)).a;
+}
+
+static void real_process(void *self, once_process *out)
+{
+    (void)self;
+    process_stat stat;
+    *out = (once_process){.machine = machine(), .pid = (uint64_t)getpid()};
+    if (read_stat(out->pid, &stat)) out->started = stat.started;
+}
+
+/* Its number is nobody's or somebody else's, or it is a zombie: a process of which nothing runs any more, and which nobody has collected. The first
+ * thread of one that runs can be a zombie, too. */
+static bool real_is_gone(void *self, const once_process *process)
+{
+    (void)self;
+    process_stat stat;
+    if (!process->machine || !process->started || process->pid - 1 >= INT32_MAX || process->machine != machine()) return false;
+    if (kill((pid_t)process->pid, 0) != 0 && errno == ESRCH) return true;
+    if (!read_stat(process->pid, &stat) || !stat.started) return false;
+    return stat.started != process->started || (stat.state == 'Z' && stat.threads == 1);
+}
+
 const once_env *once_env_real(void)
 {
     static const once_env real = {
@@ -195,6 +272,8 @@ const once_env *once_env_real(void)
         .write = real_write,
         .close = real_close,
         .who = real_who,
+        .process = real_process,
+        .is_gone = real_is_gone,
     };
     return &real;
 }

@@ -7,12 +7,19 @@
 #ifndef ONCE_BASE_ENV_H
 #define ONCE_BASE_ENV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "once/types.h"
 
 typedef struct once_env once_env;
+
+/* A process, so that others can tell whether it is still there. */
+typedef struct once_process {
+    uint64_t machine; /* which boot of which system, and which of its process numberings; 0: not known */
+    uint64_t pid, started; /* its number there, and when it was started, by that system's count; 0: not known */
+} once_process;
 
 #define ONCE_WHO_MAX 100
 
@@ -33,6 +40,8 @@ struct once_env {
     int (*close)(void *self, int fd);
 
     void (*who)(void *self, char out[ONCE_WHO_MAX + 1]); /* "user@host:pid" of this process */
+    void (*process)(void *self, once_process *out);      /* which one this is */
+    bool (*is_gone)(void *self, const once_process *process); /* it is not there any more, for certain; false also when nobody knows */
 };
 
 const once_env *once_env_real(void);
@@ -44,6 +53,13 @@ static inline int64_t once_env_mono_ns(const once_env *env) { return env->mono_n
 static inline void once_env_random(const once_env *env, void *out, size_t len) { env->random(env->self, out, len); }
 static inline void once_env_sleep_ms(const once_env *env, int64_t ms) { env->sleep_ms(env->self, ms); }
 static inline void once_env_who(const once_env *env, char out[ONCE_WHO_MAX + 1]) { env->who(env->self, out); }
+static inline once_process once_env_process(const once_env *env)
+{
+    once_process process;
+    env->process(env->self, &process);
+    return process;
+}
+static inline bool once_env_is_gone(const once_env *env, const once_process *process) { return env->is_gone(env->self, process); }
 uint64_t once_env_random_u64(const once_env *env);
 
 #endif

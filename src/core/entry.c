@@ -1004,7 +1004,7 @@ int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement 
 
 int once_entry_extend(once_entry *entry, const once_request *r, int64_t now_ms, bool *ours)
 {
-    assert(r->lease_ms > 0);
+    assert(r->lease_ms >= 0);
     *ours = entry->state == ONCE_STATE_CLAIMED && same_claim(entry, r);
     if (!*ours) return ONCE_UNCHANGED;
     entry->due_ms = later_than(now_ms, r->lease_ms);

@@ -97,7 +97,13 @@ static inline bool once_state_unfinished(once_state state)
  * after it. */
 static inline bool once_state_occupies(once_state state) { return state == ONCE_STATE_CLAIMED || state == ONCE_STATE_UNKNOWN; }
 
-typedef once_hash once_token; /* random; zero is none */
+/* Random, zero is none. The second half of those of a run counts on from its number, so that a claim says whose it is. */
+typedef once_hash once_token;
+#define ONCE_TOKENS_AT_ONCE (1u << 20) /* more than a run claims with one random first half */
+
+static inline once_token once_token_of_run(uint64_t run, uint64_t random, uint64_t i) { return (once_token){random | 1, run + i}; }
+/* A token of nobody we know, or of an older once, is so by chance once in 2^44 times. */
+static inline bool once_token_is_of_run(once_token token, uint64_t run) { return run && token.b - run < ONCE_TOKENS_AT_ONCE; }
 
 /* What is kept of the fields that a fingerprint covers (core/fields.h). */
 #define ONCE_FIELDS_MAX 16
@@ -282,6 +288,7 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *re
 /* *applied = false: fenced. A natural one that finishes where nothing is known any more is `applied`: it may be its own
  * settlement once more, and nothing would have been kept of it. */
 int once_entry_settle(once_entry *entry, once_lane *lane, const once_settlement *settlement, int64_t now_ms, bool *applied);
+/* lease_ms 0 ends it: from now on it is as any other lease that is over. */
 int once_entry_extend(once_entry *entry, const once_request *request, int64_t now_ms, bool *ours);
 
 /* Whether there is something to hand out: waiting or claimed, due, and with a message. */

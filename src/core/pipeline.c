@@ -495,11 +495,10 @@ static size_t bound_locks(once_pipe *pipe, size_t n)
 
 static void start_work(once_pipe *pipe, size_t n)
 {
-    once_token token;
-    once_env_random(pipe->o.env, &token, sizeof token);
+    const uint64_t random = once_env_random_u64(pipe->o.env);
     pipe->work_n = n;
     for (size_t i = 0; i < n; i++)
-        if (!pipe->work[i]->held && !pipe->work[i]->unsure && !pipe->work[i]->returned) pipe->work[i]->request.token = (once_token){token.a | 1, token.b + i};
+        if (!pipe->work[i]->held && !pipe->work[i]->unsure && !pipe->work[i]->returned) pipe->work[i]->request.token = once_token_of_run(pipe->o.run, random, i);
     pipe->next = NEXT_BEGIN;
 }
 
@@ -1076,8 +1075,8 @@ static once_action *begin_take(once_pipe *pipe, size_t max, int64_t now_ms)
 {
     if (!pipe->take_batch && !(pipe->take_batch = batch_get(pipe))) return NULL;
     pipe->take_next = false;
-    if (!pipe->take_again || ONCE_PLANTED(take_forgotten)) once_env_random(pipe->o.env, &pipe->take_token, sizeof pipe->take_token);
-    pipe->take_token.a |= 1;
+    if (!pipe->take_again || ONCE_PLANTED(take_forgotten))
+        pipe->take_token = once_token_of_run(pipe->o.run, once_env_random_u64(pipe->o.env), 0);
     if (!pipe->take_again) pipe->take_asked_ms = now_ms; /* the reply that was lost may have begun the leases */
     once_action *take = emit(pipe, ONCE_ACT_TAKE, 0);
     take->max = pipe->take_most = max;
@@ -1587,8 +1586,7 @@ static void add_found(once_pipe *pipe, once_batch *batch)
 static void found(once_pipe *pipe, once_action *action)
 {
     once_batch *batch = action->batch;
-    once_token token;
-    once_env_random(pipe->o.env, &token, sizeof token);
+    const uint64_t random = once_env_random_u64(pipe->o.env);
     pipe->sought = true;
     pipe->found_n = batch->open = batch->n;
     pipe->take_next |= action->more;
@@ -1601,7 +1599,7 @@ static void found(once_pipe *pipe, once_action *action)
         item->found = true;
         item->resumed = item->request.run != pipe->o.run;
         item->request.run = pipe->o.run; /* if it waits again, it is one of ours */
-        item->request.token = (once_token){token.a | 1, token.b + i};
+        item->request.token = once_token_of_run(pipe->o.run, random, i);
     }
     if (pipe->status != ONCE_OK) pipe->next = NEXT_ROLLBACK;
     if (batch->n == 0 || pipe->status != ONCE_OK) batch_put(pipe, batch);

@@ -54,7 +54,9 @@
     X(block_ignored, "a lane goes on past a dead message that should block it")                                      \
     X(maybe_replaced, "other content takes the place of one that may have had its effect")                            \
     X(takes_turns, "two contents of one key take each other's place again and again")                                 \
-    X(replaced_lost, "a body whose place other content took is not kept")
+    X(replaced_lost, "a body whose place other content took is not kept")                                             \
+    X(living_robbed, "a worker that lives is taken for gone, and its claims end")                             \
+    X(children_ignored, "claims of a worker that is gone end, although commands that it started may live on")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

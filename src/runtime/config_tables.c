@@ -816,7 +816,8 @@ static const once_config_field pipeline_fields[] = {
     {.name = "lease", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.lease_ms), .min = 1, .max = DAY_MS,
      .standard = "30s",
      .text = "How long a claim holds without news of its worker. It is extended while an effect runs. For effects outside of the store"
-             " at least 200ms, and 1s where the store is a server: in a shorter one there is no time to extend it."},
+             " at least 200ms, and 1s where the store is a server: in a shorter one there is no time to extend it."
+             " A worker that was killed on the same machine is not waited for, unless its pipeline runs commands."},
     {.name = "timeout", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.timeout_ms), .min = 1, .max = DAY_MS,
      .standard = "10s",
      .text = "How long the effect of a message may take. Then a command is killed, and its end is not known. SQL is rolled back, which counts as"

@@ -194,6 +194,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->decision = decisions[i];
         x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
+        x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
     }
     note_replaced(x, a);
     note_times(x, requests, a->n);
@@ -263,7 +264,10 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(accept_after, err);
     x->wrote = true;
-    for (size_t i = 0; i < a->n; i++) a->items[i]->decision = decisions[i];
+    for (size_t i = 0; i < a->n; i++) {
+        a->items[i]->decision = decisions[i];
+        x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
+    }
     note_replaced(x, a);
     note_times(x, requests, a->n);
     return ONCE_OK;
@@ -363,7 +367,8 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
 static int do_stats(once_executor *x, once_action *a, once_error *err)
 {
     once_stats stats;
-    const int rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
+    int rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
+    if (rc == ONCE_OK && stats.claimed && once__look_for_gone(x, true)) rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
     if (rc != ONCE_OK) return rc;
     a->waiting = stats.waiting;
     a->claimed = stats.claimed;
@@ -512,8 +517,10 @@ void once_execute_store(once_executor *x, once_action *a)
     once_error *err = &a->error;
     err->text[0] = 0;
     once_arena_reset(&x->scratch);
+    if (a->kind == ONCE_ACT_BEGIN || a->kind == ONCE_ACT_TAKE || a->kind == ONCE_ACT_RENEW) (void)once__look_for_gone(x, x->met_busy);
     switch (a->kind) {
     case ONCE_ACT_BEGIN:
+        x->waiting.n = 0;
         once_arena_reset(&x->arena);
         once_message_log_forget(&x->said);
         x->newest_ms = ONCE_NO_TIME;

@@ -10,11 +10,22 @@
 #include "runtime/message_log.h"
 #include "source/source.h"
 #include "store/store.h"
-#include "store/worker.h"
+#include "store/takeover.h"
 
 /* As once_effects_run. */
 typedef int once_run_effects(void *user, once_item *const *items, size_t n, bool careful, bool blame, once_arena *arena, bool *failed,
                              once_error *err);
+
+/* What is shown of a run that waits for claims of others. */
+enum { ONCE_WAITING_NAME = 120, ONCE_WAITING_TEXT = 320 };
+typedef struct once_waiting_for {
+    uint64_t n;         /* of them; 0: it does not wait, or nobody asked */
+    int64_t until_ns;   /* when the first of them ends, by our own clock, which decides nothing */
+    int64_t found_ns;   /* when that was looked up; 0: never */
+    bool routine;       /* its worker is alive */
+    const char *state;  /* of its worker, in words */
+    char key[ONCE_WAITING_NAME], who[ONCE_WAITING_NAME];
+} once_waiting_for;
 
 typedef struct once_executor {
     once_store *store;
@@ -35,6 +46,11 @@ typedef struct once_executor {
     int64_t rate_at_ns;   /* when the rate was taken last, and how many were done then */
     uint64_t rate_done;
     bool by_coordinates;  /* messages are known by their coordinates, so that numbers must not be taken twice */
+    once_gone gone;       /* workers that were found to be gone */
+    int64_t gone_at_ns;   /* when they were looked for; 0: never */
+    bool met_busy;        /* since then a claim of somebody else was in the way */
+    bool shows_waiting;   /* `waiting` is wanted */
+    once_waiting_for waiting;
     int64_t waiting_said_ns; /* when it was told last that others hold what is left; 0: never */
     once_message_log said; /* what became of the messages of the open transaction */
     once_arena arena;   /* lives as long as a transaction: results, reasons */
@@ -54,5 +70,11 @@ int once_newest_read(once_store *store, once_bytes consumer, int64_t *out, once_
 
 /* waiting.c: nothing is left but what others have claimed; for whom the run waits, and how long. Once in a while. */
 void once__say_waiting(once_executor *executor, const once_stats *stats);
+/* The same for a line on a terminal; empty: it does not wait. */
+void once__waiting_text(const once_waiting_for *waiting, int64_t now_ns, char out[ONCE_WAITING_TEXT]);
+/* The same file: ends the claims of workers that are gone (store/takeover.h), and says so. *ended: how many. */
+int once__take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended, once_error *err);
+/* Once in a while, and sooner when a claim is in the way; outside of a transaction. Whether there were some. */
+bool once__look_for_gone(once_executor *executor, bool in_the_way);
 
 #endif

@@ -234,7 +234,7 @@ static bool add_holder(void *user, const once_worker *worker, once_worker_state 
 static bool count_held(void *user, const once_entry *entry)
 {
     holders *all = user;
-    for (size_t i = 0; i < all->n; i++) all->at[i].holds += all->at[i].worker.run == entry->run;
+    for (size_t i = 0; i < all->n; i++) all->at[i].holds += once_token_is_of_run(entry->token, all->at[i].worker.run);
     return true;
 }
 

@@ -57,6 +57,7 @@ struct running {
     const once_run_options *options;
     int64_t begun_ns, progress_ns;
     bool stop_seen;
+    once_waiting_for waiting; /* as the store's worker found it last */
 };
 
 static int64_t now_ms(const running *r) { return once_env_mono_ns(r->pipeline->env) / 1000000; }
@@ -84,6 +85,11 @@ static void heed_stop(running *r) /* @locks: lock */
     pthread_cond_signal(&r->store.news);
     pthread_cond_signal(&r->source.news);
     if (r->hands) once_hands_wake(r->hands);
+}
+
+static bool wants_waiting(const once_run_options *options)
+{
+    return options->size >= offsetof(once_run_options, waiting) + sizeof options->waiting && options->waiting;
 }
 
 /* --- workers --- */
@@ -143,6 +149,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         w->execute(w->on, action);
         pthread_mutex_lock(&r->lock);
         const once_action done = *action; /* the machine uses it again */
+        if (w == &r->store && wants_waiting(r->options)) r->waiting = ((const once_executor *)w->on)->waiting;
         once_pipe_step(r->pipe, action, now_ms(r));
         report(w, &done);
         if (!concerns_both(done.kind)) continue;
@@ -228,8 +235,11 @@ static void look_around(running *r) /* @locks: lock */
     const int64_t now_ns = once_env_mono_ns(r->pipeline->env);
     if (r->options->progress && now_ns - r->progress_ns >= (int64_t)PROGRESS_MS * 1000000) {
         const once_counts counts = *once_pipe_counts(r->pipe);
+        char waiting[ONCE_WAITING_TEXT];
+        once__waiting_text(&r->waiting, now_ns, waiting);
         r->progress_ns = now_ns;
         pthread_mutex_unlock(&r->lock); /* a slow terminal must not hold up the work */
+        if (wants_waiting(r->options)) r->options->waiting(r->options->user, waiting);
         r->options->progress(r->options->user, &counts, r->from->ops->left(r->from), seconds(r));
         pthread_mutex_lock(&r->lock);
     }
@@ -283,6 +293,7 @@ typedef struct around {
     once_parts *parts;
     const once_run_options *options;
     once_worker worker;
+    once_gone gone;
     bool unclean;
     once_kept_names names;
     once_stats stats;
@@ -313,10 +324,13 @@ static int meet_store(around *b, once_error *err)
 static int begin(void *user, once_error *err)
 {
     around *b = user;
+    size_t ended;
     const once_scope_check how = b->options->confirm_scope_change ? ONCE_SCOPE_CONFIRM : ONCE_SCOPE_KEEP;
     int rc = once__memory_check_scope(b->pipeline, b->parts->store, how, err);
     if (rc == ONCE_OK && b->parts->source->ops->seek) rc = once__memory_take_places(b->pipeline, b->parts, &b->names, err);
     if (rc == ONCE_OK && once__keeps(b->parts->store)) rc = meet_store(b, err);
+    /* Before the records of those that are gone are dropped. */
+    if (rc == ONCE_OK) rc = once__take_over(b->parts->store, b->pipeline->spec->consumer, &b->worker, &b->gone, &ended, err);
     if (rc == ONCE_OK) rc = once__memory_run_begins(b->pipeline, b->parts->store, &b->worker, &b->unclean, err);
     return rc == ONCE_OK ? b->parts->store->ops->time(b->parts->store, &b->time, err) : rc;
 }
@@ -345,6 +359,15 @@ static int64_t longest_lease_ms(const once_spec *spec)
     for (size_t i = 0; i < spec->n_handlers; i++)
         if (spec->handlers[i].lease_ms > longest_ms) longest_ms = spec->handlers[i].lease_ms;
     return longest_ms;
+}
+
+/* Whether what a worker has begun for its messages ends with its process. A command is made to die with it, but what that has started is not; a
+ * transaction in another database is over when its connection is, or has committed already, which is for its keys to tell. */
+static bool is_contained(const once_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_handlers; i++)
+        if (spec->handlers[i].effect == ONCE_EFFECT_EXEC) return false;
+    return true;
 }
 
 /* How a run ended that did not end well. */
@@ -420,6 +443,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
 {
     around b = {.pipeline = pipeline, .parts = parts, .options = options};
     once_worker_init(&b.worker, parts->store, pipeline->spec->consumer, once_env_random_u64(pipeline->env), longest_lease_ms(pipeline->spec));
+    b.worker.contained = is_contained(pipeline->spec);
     int rc = once__persist(pipeline, begin, &b, err);
     if (rc != ONCE_OK) return explain_denied(parts->store, rc, err);
     summary->clock_doubted = b.time.doubted;
@@ -447,6 +471,9 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     once_executor_init(&executor, parts->store, pipeline->spec->consumer, run_effects, parts->effects);
     executor.keying = parts->keying;
     executor.worker = &b.worker;
+    executor.gone = b.gone;
+    executor.gone_at_ns = once_env_mono_ns(pipeline->env);
+    executor.shows_waiting = wants_waiting(options);
     executor.newest_most_ms = b.time.now_ms + DAY_MS;
     executor.cursor = pipeline->spec->source.cursor ? b.names.cursor : NULL;
     executor.files = b.names.files;

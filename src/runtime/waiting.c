@@ -1,4 +1,5 @@
-/* A run that waits for the claims of others says so: for whom, and how long. After a kill -9 it would look as if it hung. */
+/* Claims of others that are in the way. Where their worker is gone they are ended; otherwise a run that has nothing else to do waits for them, and says
+ * so: for whom, and how long. After a kill -9 it would look as if it hung. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -9,32 +10,78 @@
 #include "base/banned.h"
 
 enum { WORTH_SAYING_MS = 1000 };
-static const int64_t again_ns = 10 * INT64_C(1000000000);
+static const int64_t second_ns = INT64_C(1000000000);
+#define SAID_AGAIN_NS (10 * second_ns)
+#define GONE_SOON_NS second_ns         /* how often it is looked for workers that are gone when a claim is in the way */
+#define GONE_ANYWAY_NS (10 * second_ns) /* and otherwise: nobody may ever deliver again what they had */
+
+/* --- of those that are gone --- */
+
+static size_t say_taken_over(const once_gone *gone)
+{
+    size_t all = 0;
+    for (size_t i = 0; i < once_gone_count(gone); i++) {
+        const once_gone_worker *w = &gone->at[i];
+        all += w->ended;
+        if (w->ended)
+            once_log(ONCE_LOG_WARN, "taken_over", "%s is gone, and its lease is not waited for: the claims of %zu message%s are over", w->who, w->ended,
+                     w->ended == 1 ? "" : "s");
+    }
+    return all;
+}
+
+int once__take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended, once_error *err)
+{
+    const int rc = once_take_over(store, consumer, self, gone, err);
+    *ended = say_taken_over(gone); /* also of one that failed half-way */
+    return rc;
+}
+
+/* That it failed is found out by whatever comes next; until then leases decide. */
+bool once__look_for_gone(once_executor *x, bool in_the_way)
+{
+    const int64_t now_ns = once_env_mono_ns(x->store->env), passed_ns = now_ns - x->gone_at_ns;
+    size_t ended = 0;
+    if (!x->worker || (x->gone_at_ns && passed_ns < (in_the_way ? GONE_SOON_NS : GONE_ANYWAY_NS))) return false;
+    x->gone_at_ns = now_ns;
+    x->met_busy = false;
+    (void)once__take_over(x->store, x->consumer, x->worker, &x->gone, &ended, NULL);
+    return ended > 0;
+}
+
+/* --- of the others --- */
 
 typedef struct claim {
-    bool found, known; /* known: its worker has a record */
+    const once_executor *x;
+    bool found;
     int64_t due_ms;
-    uint64_t run;
+    once_token token;
+    bool known; /* its worker has a record */
     once_worker_state state;
-    char key[120], who[120];
+    once_waiting_for *out;
 } claim;
 
-static void copy(char out[120], once_bytes text) { (void)snprintf(out, 120, "%.*s", text.len < 119 ? (int)text.len : 119, text.data ? text.data : ""); }
+static void copy(char out[ONCE_WAITING_NAME], once_bytes text)
+{
+    (void)snprintf(out, ONCE_WAITING_NAME, "%.*s", text.len < ONCE_WAITING_NAME ? (int)text.len : ONCE_WAITING_NAME - 1, text.data ? text.data : "");
+}
 
 static bool look_at_claim(void *user, const once_entry *entry)
 {
     claim *next = user;
     if (next->found && entry->due_ms >= next->due_ms) return true;
-    *next = (claim){.found = true, .due_ms = entry->due_ms, .run = entry->run};
-    copy(next->key, entry->key);
-    copy(next->who, entry->worker.len ? entry->worker : entry->who);
+    next->found = true;
+    next->due_ms = entry->due_ms;
+    next->token = entry->token;
+    copy(next->out->key, entry->key);
+    copy(next->out->who, entry->worker.len ? entry->worker : entry->who.len ? entry->who : ONCE_BYTES("a worker"));
     return true;
 }
 
 static bool look_at_worker(void *user, const once_worker *worker, once_worker_state state)
 {
     claim *next = user;
-    if (worker->run != next->run) return true;
+    if (!once_token_is_of_run(next->token, worker->run)) return true;
     next->known = true;
     next->state = state;
     return false;
@@ -42,23 +89,61 @@ static bool look_at_worker(void *user, const once_worker *worker, once_worker_st
 
 static const char *state_of(const claim *next)
 {
-    if (!next->known) return ", which has ended or is gone";
-    return next->state == ONCE_WORKER_GONE ? ", which is gone" : next->state == ONCE_WORKER_LATE ? ", which has not been heard of for a while" : ", which is alive";
+    const once_entry entry = {.token = next->token};
+    const once_gone_worker *gone = once_gone_holder(&next->x->gone, &entry);
+    if (gone) return gone->contained ? "which is gone" : "which is gone, but its commands may still run";
+    if (!next->known) return "which has ended or is gone";
+    if (next->state == ONCE_WORKER_GONE) return "which is gone";
+    return next->state == ONCE_WORKER_LATE ? "which has not been heard of for a while" : "which is alive";
+}
+
+/* The one that ends first. */
+static bool find_next(once_executor *x, int64_t now_ns)
+{
+    once_waiting_for *w = &x->waiting;
+    claim next = {.x = x, .out = w};
+    once_store_time time;
+    if (x->store->ops->list(x->store, x->consumer, ONCE_STATE_CLAIMED, look_at_claim, &next, NULL) != ONCE_OK || !next.found) return false;
+    if (once_workers_each(x->store, x->consumer, look_at_worker, &next, NULL) != ONCE_OK) return false;
+    if (x->store->ops->time(x->store, &time, NULL) != ONCE_OK) return false;
+    w->state = state_of(&next);
+    w->routine = next.known && next.state == ONCE_WORKER_ALIVE; /* an ordinary second worker */
+    w->until_ns = now_ns + (next.due_ms > time.now_ms ? next.due_ms - time.now_ms : 0) * 1000000;
+    w->found_ns = now_ns;
+    return true;
+}
+
+/* As people say it: two units at most. */
+static const char *format_left(const once_waiting_for *w, int64_t now_ns, char out[ONCE_DURATION_TEXT])
+{
+    const int64_t s = w->until_ns > now_ns ? (w->until_ns - now_ns) / second_ns : 0;
+    if (s < 60) (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "s", s);
+    else if (s < 3600) (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "m%02" PRId64 "s", s / 60, s % 60);
+    else (void)snprintf(out, ONCE_DURATION_TEXT, "%" PRId64 "h%02" PRId64 "m", s / 3600, s / 60 % 60);
+    return out;
+}
+
+void once__waiting_text(const once_waiting_for *w, int64_t now_ns, char out[ONCE_WAITING_TEXT])
+{
+    char left[ONCE_DURATION_TEXT];
+    if (w->n == 0) out[0] = 0;
+    else (void)snprintf(out, ONCE_WAITING_TEXT, "waits %s for %s, %s", format_left(w, now_ns, left), w->who, w->state);
 }
 
 void once__say_waiting(once_executor *x, const once_stats *stats)
 {
+    once_waiting_for *w = &x->waiting;
     const int64_t now_ns = once_env_mono_ns(x->store->env);
     char left[ONCE_DURATION_TEXT];
-    claim next = {0};
-    if (stats->claimed == 0 || stats->wait_ms == ONCE_NEVER || stats->wait_ms < WORTH_SAYING_MS || !once_log_wants(ONCE_LOG_WARN)) return;
-    if (x->waiting_said_ns && now_ns - x->waiting_said_ns < again_ns) return;
-    if (x->store->ops->list(x->store, x->consumer, ONCE_STATE_CLAIMED, look_at_claim, &next, NULL) != ONCE_OK || !next.found) return;
-    (void)once_workers_each(x->store, x->consumer, look_at_worker, &next, NULL);
+    w->n = 0;
+    if (stats->claimed == 0 || stats->wait_ms == ONCE_NEVER || stats->wait_ms < WORTH_SAYING_MS) return;
+    const bool says = once_log_wants(ONCE_LOG_WARN) && (!x->waiting_said_ns || now_ns - x->waiting_said_ns >= SAID_AGAIN_NS);
+    const bool shows = x->shows_waiting && (!w->found_ns || now_ns - w->found_ns >= second_ns);
+    if ((says || shows) && !find_next(x, now_ns)) return;
+    w->n = x->shows_waiting ? stats->claimed : 0;
+    if (!says) return;
     x->waiting_said_ns = now_ns;
-    const bool routine = next.known && next.state == ONCE_WORKER_ALIVE; /* an ordinary second worker */
-    once_log(routine ? ONCE_LOG_INFO : ONCE_LOG_WARN, "waiting",
-             "waiting for %" PRIu64 " message%s that other workers have claimed; the next is key '%s' of %s%s: its claim ends in %s", stats->claimed,
-             stats->claimed == 1 ? "" : "s", next.key, next.who[0] ? next.who : "a worker", state_of(&next),
-             once_duration_format(stats->wait_ms / 1000 * 1000, left));
+    once_log(w->routine ? ONCE_LOG_INFO : ONCE_LOG_WARN, "waiting",
+             "waiting for %" PRIu64 " message%s that other workers have claimed; the next is key '%s' of %s, %s: its claim ends in %s", stats->claimed,
+             stats->claimed == 1 ? "" : "s", w->key, w->who, w->state, format_left(w, now_ns, left));
 }

@@ -2,7 +2,7 @@
  *
  *   claim (requests[n])    -> decisions[n]   atomic per key; the caller's order is kept for equal keys in a batch
  *   settle(settlements[n]) -> applied[n]     false: fenced, the claim is somebody else's (once_entry_settle)
- *   extend(requests[n])    -> ours[n]
+ *   extend(requests[n])    -> ours[n]        with a lease of 0 the claim ends now
  *   accept(requests[n])    -> decisions[n]   the body is the store's now; attaches it to a busy entry
  *   take  (n)              -> up to n due entries, claimed, with bodies
  *

@@ -1,66 +1,27 @@
 #include "store/worker.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/hash.h"
+#include "core/plant.h"
 
 #include "base/banned.h"
 
 #define DROP_AFTER_MS INT64_C(86400000)
 
-/* --- processes --- */
-
-static size_t read_small(const char *path, char *out, size_t size)
+static bool is_gone(const once_store *store, const once_worker *worker)
 {
-    FILE *file = fopen(path, "re");
-    const size_t n = file ? fread(out, 1, size - 1, file) : 0;
-    if (file) fclose(file);
-    out[n] = 0;
-    return n;
-}
-
-/* When a process was started, in ticks since the system was: with its number, that is one process. 0: there is none, or nobody says. */
-static uint64_t started_at(uint64_t pid)
-{
-    char path[64], text[1024];
-    (void)snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
-    if (!read_small(path, text, sizeof text)) return 0;
-    const char *at = strrchr(text, ')'); /* the name in front may have blanks */
-    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
-}
-
-/* Where process numbers and the times of their starts mean the same: one boot of one system, one namespace of each. */
-static uint64_t machine(void)
-{
-    char text[256];
-    size_t n = read_small("/proc/sys/kernel/random/boot_id", text, 64);
-    const ssize_t space = n ? readlink("/proc/self/ns/pid", text + n, 64) : 0;
-    if (space <= 0) return 0;
-    n += (size_t)space;
-    const ssize_t time = readlink("/proc/self/ns/time", text + n, 64);
-    return once_xxh128(0, text, n + (size_t)(time > 0 ? time : 0)).a;
-}
-
-static bool is_gone(const once_worker *worker)
-{
-    if (!worker->machine || !worker->started || worker->machine != machine()) return false;
-    if (kill((pid_t)worker->pid, 0) != 0 && errno == ESRCH) return true;
-    const uint64_t started = started_at(worker->pid); /* 0: those of others may be hidden from us */
-    return started && started != worker->started;
+    const once_process process = {worker->machine, worker->pid, worker->started};
+    return once_env_is_gone(store->env, &process);
 }
 
 void once_worker_init(once_worker *worker, const once_store *store, once_bytes consumer, uint64_t run, int64_t lease_ms)
 {
     const once_scope scope = {.consumer = consumer, .operation = ONCE_BYTES("worker")};
     const once_hash hash = once_key_id(store->secret, &scope, (once_bytes){0});
-    const uint64_t pid = (uint64_t)getpid();
-    *worker = (once_worker){.run = run, .machine = machine(), .pid = pid, .started = started_at(pid),
+    const once_process process = once_env_process(store->env);
+    *worker = (once_worker){.run = run, .machine = process.machine, .pid = process.pid, .started = process.started,
                             .lease_ms = lease_ms > ONCE_WORKER_LEASE_MS ? lease_ms : ONCE_WORKER_LEASE_MS};
     (void)snprintf(worker->who, sizeof worker->who, "%s", store->who);
     (void)snprintf(worker->name, sizeof worker->name, "worker/%016llx%016llx/%016llx", (unsigned long long)hash.a, (unsigned long long)hash.b,
@@ -75,7 +36,10 @@ enum {
     NUMBERS(COUNT) N_NUMBERS
 #undef COUNT
 };
-enum { RECORD_MAX = N_NUMBERS * ONCE_NUMBER_SIZE + ONCE_WHO_MAX };
+/* Behind the numbers is who it is. Behind that, a zero and a byte of bits: programs from before that take it for a part of the text, which
+ * ends for them at the zero, and it must not be longer than theirs was. */
+enum { RECORD_MAX = N_NUMBERS * ONCE_NUMBER_SIZE + ONCE_WHO_MAX, WHO_KEPT = ONCE_WHO_MAX - 2 };
+enum { BIT_CONTAINED = 1 };
 _Static_assert(NUMBER_tried == 0, "a fact that counts begins with its number");
 
 static size_t record_write(const once_worker *worker, unsigned char out[RECORD_MAX])
@@ -83,9 +47,12 @@ static size_t record_write(const once_worker *worker, unsigned char out[RECORD_M
 #define PUT(field) once__number_put(out + NUMBER_##field * ONCE_NUMBER_SIZE, (uint64_t)worker->field);
     NUMBERS(PUT)
 #undef PUT
-    const size_t who = strlen(worker->who);
-    memcpy(out + N_NUMBERS * ONCE_NUMBER_SIZE, worker->who, who);
-    return N_NUMBERS * ONCE_NUMBER_SIZE + who;
+    unsigned char *text = out + N_NUMBERS * ONCE_NUMBER_SIZE;
+    const size_t who = strnlen(worker->who, WHO_KEPT);
+    memcpy(text, worker->who, who);
+    text[who] = 0;
+    text[who + 1] = worker->contained ? BIT_CONTAINED : 0;
+    return N_NUMBERS * ONCE_NUMBER_SIZE + who + 2;
 }
 
 static bool record_read(once_bytes name, once_bytes value, once_worker *out)
@@ -95,7 +62,10 @@ static bool record_read(once_bytes name, once_bytes value, once_worker *out)
 #define GET(field) out->field = (__typeof__(out->field))once__number_get(value.data + NUMBER_##field * ONCE_NUMBER_SIZE);
     NUMBERS(GET)
 #undef GET
-    memcpy(out->who, value.data + N_NUMBERS * ONCE_NUMBER_SIZE, value.len - N_NUMBERS * ONCE_NUMBER_SIZE);
+    const once_bytes text = {value.data + N_NUMBERS * ONCE_NUMBER_SIZE, value.len - N_NUMBERS * ONCE_NUMBER_SIZE};
+    memcpy(out->who, text.data, text.len);
+    const size_t who = strlen(out->who);
+    out->contained = text.len >= who + 2 && (text.data[who + 1] & BIT_CONTAINED);
     memcpy(out->name, name.data, name.len);
     out->number = out->tried;
     return out->lease_ms > 0 && out->lease_ms < ONCE_NEVER / 2 && out->seen_ms >= 0 && out->seen_ms < ONCE_NEVER / 2;
@@ -152,7 +122,7 @@ static int find_gone(once_store *store, const once_worker *self, workers *all, o
     workers again;
     size_t n = 0;
     bool any = false;
-    for (size_t i = 0; i < all->n; i++) any |= all->at[i].gone = is_gone(&all->at[i]);
+    for (size_t i = 0; i < all->n; i++) any |= all->at[i].gone = is_gone(store, &all->at[i]);
     if (!any) return ONCE_OK;
     const int rc = read_records(store, self, &again, err);
     for (size_t i = 0; rc == ONCE_OK && i < all->n; i++)
@@ -188,6 +158,19 @@ int once_workers_each(once_store *store, once_bytes consumer, once_worker_visit 
     const int rc = read_all(store, &self, &all, &now_ms, err);
     for (size_t i = 0; rc == ONCE_OK && i < all.n; i++)
         if (!visit(user, &all.at[i], state_at(&all.at[i], now_ms))) break;
+    free(all.at);
+    return rc;
+}
+
+int once_workers_gone(once_store *store, const once_worker *self, once_worker_visit *visit, void *user, once_error *err)
+{
+    workers all;
+    int rc = read_records(store, self, &all, err);
+    if (rc == ONCE_OK) rc = find_gone(store, self, &all, err);
+    for (size_t i = 0; rc == ONCE_OK && i < all.n; i++) {
+        const bool gone = all.at[i].gone || ONCE_PLANTED(living_robbed);
+        if (gone && all.at[i].run != self->run && !visit(user, &all.at[i], ONCE_WORKER_GONE)) break;
+    }
     free(all.at);
     return rc;
 }

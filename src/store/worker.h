@@ -20,8 +20,9 @@
 typedef struct once_worker {
     uint64_t run; /* as in the requests of its messages */
     char who[ONCE_WHO_MAX + 1];
-    uint64_t machine;        /* which system, and which of its process numberings; 0: not known */
-    uint64_t pid, started;   /* the process there, and when it was started, by that system's count */
+    uint64_t machine, pid, started; /* as once_process */
+    bool contained;          /* what it does for its messages ends with its process: no command that it started can live on. Not said by
+                              * programs from before that was known */
     uint64_t done;           /* messages that it decided: not those that it put back */
     uint64_t rate;           /* of these, in a second, lately */
     int64_t lease_ms;
@@ -53,5 +54,7 @@ int once_worker_end(const once_worker *worker, once_store *store, once_error *er
 /* Those that have records, by their begin. */
 typedef bool once_worker_visit(void *user, const once_worker *worker, once_worker_state state);
 int once_workers_each(once_store *store, once_bytes consumer, once_worker_visit *visit, void *user, once_error *err);
+/* Those but `self` of which it is certain that their process is gone; the clock is not asked. */
+int once_workers_gone(once_store *store, const once_worker *self, once_worker_visit *visit, void *user, once_error *err);
 
 #endif

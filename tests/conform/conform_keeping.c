@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "conform.h"
-#include "store/worker.h"
+#include "store/takeover.h"
 
 /* --- transactions --- */
 
@@ -389,6 +389,176 @@ static void f100_a_process_that_is_not_there_is_dead_at_once(fixture *f)
     assert_int_equal(workers_of(f, "c").n, 3);
     assert_ok(f, renew(f, &gone));
     assert_ok(f, renew(f, &next));
+}
+
+/* --- taking over from workers that are gone --- */
+
+enum { LONG_LEASE = 10 * 60 * 1000 };
+#define RUN(n) ((uint64_t)(n) << 40)
+
+/* A record of a process that is not there any more. */
+static once_worker leave_gone(fixture *f, uint64_t run, bool contained)
+{
+    bool died = false;
+    once_worker gone;
+    once_worker_init(&gone, f->store, text("c"), run, LONG_LEASE);
+    gone.started++;
+    gone.contained = contained;
+    assert_ok(f, once_worker_begin(&gone, f->store, &died, &f->err));
+    return gone;
+}
+
+static once_request ask_as(fixture *f, const char *key, uint64_t run)
+{
+    once_request r = ask(f, key);
+    r.token = once_token_of_run(run, 1000 + f->tokens++, 3);
+    r.lease_ms = LONG_LEASE;
+    r.run = run;
+    return r;
+}
+
+static size_t take_over(fixture *f, const once_worker *self, once_gone *gone)
+{
+    size_t ended = 0;
+    assert_ok(f, once_take_over(f->store, f->scope.consumer, self, gone, &f->err));
+    for (size_t i = 0; i < once_gone_count(gone); i++) ended += gone->at[i].ended;
+    return ended;
+}
+
+static void f99_claims_of_a_worker_that_is_gone_end_at_once(fixture *f)
+{
+    bool died;
+    once_gone gone = {0};
+    (void)leave_gone(f, RUN(1), true);
+    once_worker self = new_worker(f, RUN(2), &died);
+    const once_request runs = ask_as(f, "runs", RUN(1)), own = ask_as(f, "own", RUN(2)), done = ask_as(f, "done", RUN(1));
+    once_request held = ask_as(f, "held", RUN(1));
+    held.hold = true;
+    assert_true(died);
+    (void)leave_gone(f, RUN(1), true); /* the one that began has dropped it */
+    assert_answer(do_claim(f, &runs), RUN);
+    assert_answer(do_claim(f, &held), RUN);
+    assert_answer(do_claim(f, &own), RUN);
+    assert_answer(do_claim(f, &done), RUN);
+    assert_true(do_settle(f, &done, ONCE_DONE));
+    assert_int_equal(take_over(f, &self, &gone), 2);
+    assert_state(f, runs, WAITING); /* as after the end of its lease: for whoever looks, too */
+    assert_state(f, held, UNKNOWN);
+    assert_state(f, own, CLAIMED);
+    assert_state(f, done, DONE);
+    assert_int_equal(do_stats(f).unknown, 1);
+    assert_int_equal(take_over(f, &self, &gone), 0);
+
+    const once_request again = ask_as(f, "runs", RUN(2)), asked = ask_as(f, "held", RUN(2));
+    const once_decision d = do_claim(f, &again);
+    assert_answer(d, RUN);
+    assert_true(d.orphan && d.silent && d.maybe && d.attempt == 2 && d.failures == 1); /* the attempt counts, and may have happened */
+    assert_answer(do_claim(f, &asked), UNKNOWN);
+    assert_false(do_settle(f, &runs, ONCE_DONE)); /* fenced */
+    assert_false(do_extend(f, &runs));
+    assert_true(do_settle(f, &again, ONCE_DONE));
+}
+
+static void f99_what_was_taken_says_whose_it_is(fixture *f)
+{
+    bool died;
+    once_gone gone = {0};
+    once_taken taken;
+    size_t n;
+    once_worker self = new_worker(f, RUN(2), &died);
+    const once_request r = ask_as(f, "k", RUN(2)); /* received by one that lives, taken by the one that is gone */
+    assert_answer(do_accept(f, &r), WAITING);
+    const once_token token = once_token_of_run(RUN(1), 77, 0);
+    assert_ok(f, f->store->ops->take(f->store, f->scope.consumer, token, false, LONG_LEASE, 1, &taken, &n, &f->arena, &f->err));
+    assert_int_equal(n, 1);
+    (void)leave_gone(f, RUN(1), true);
+    assert_int_equal(take_over(f, &self, &gone), 1);
+    taken = take_one(f);
+    assert_true(taken.decision.orphan && taken.decision.attempt == 2);
+}
+
+static void f99_whoever_may_live_keeps_its_claims(fixture *f)
+{
+    bool died;
+    once_gone gone = {0};
+    once_worker self = new_worker(f, RUN(9), &died);
+    (void)leave_gone(f, RUN(1), false); /* its commands may go on */
+    once_worker alive = new_worker(f, RUN(2), &died), elsewhere;
+    alive.contained = true;
+    assert_ok(f, renew(f, &alive));
+    once_worker_init(&elsewhere, f->store, text("c"), RUN(3), LONG_LEASE);
+    elsewhere.started++;
+    elsewhere.machine++; /* another container has other process numbers */
+    elsewhere.contained = true;
+    died = false;
+    assert_ok(f, once_worker_begin(&elsewhere, f->store, &died, &f->err));
+    const char *const keys[] = {"commands", "alive", "elsewhere", "no record"};
+    once_request claims[4];
+    for (size_t i = 0; i < 4; i++) {
+        claims[i] = ask_as(f, keys[i], RUN(1 + i));
+        assert_answer(do_claim(f, &claims[i]), RUN);
+    }
+    (void)leave_gone(f, RUN(1), false); /* those that began have dropped it */
+    assert_int_equal(take_over(f, &self, &gone), 0);
+    for (size_t i = 0; i < 4; i++) {
+        const once_request asked = ask_as(f, keys[i], RUN(9));
+        assert_answer(do_claim(f, &asked), BUSY);
+        assert_true(do_extend(f, &claims[i]));
+    }
+    const once_entry entry = do_get(f, claims[0].id);
+    assert_ptr_equal(once_gone_holder(&gone, &entry), &gone.at[0]);
+}
+
+/* A commit of the dead one was on its way when others looked, and its record was dropped meanwhile. */
+static void f99_a_claim_that_comes_after_its_worker_is_ended_too(fixture *f)
+{
+    bool died;
+    once_gone gone = {0};
+    once_worker self = new_worker(f, RUN(2), &died);
+    const once_worker dead = leave_gone(f, RUN(1), true);
+    const once_request r = ask_as(f, "k", RUN(1));
+    assert_int_equal(take_over(f, &self, &gone), 0);
+    assert_ok(f, once_worker_end(&dead, f->store, &f->err));
+    assert_answer(do_claim(f, &r), RUN);
+    assert_int_equal(take_over(f, &self, &gone), 1);
+}
+
+static void f99_many_claims_are_ended(fixture *f)
+{
+    enum { MANY = 600 };
+    bool died;
+    char keys[MANY][16];
+    once_gone gone = {0};
+    once_worker self = new_worker(f, RUN(2), &died);
+    (void)leave_gone(f, RUN(1), true);
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(keys[i], sizeof keys[i], "k%d", i);
+        const once_request r = ask_as(f, keys[i], RUN(1));
+        assert_answer(do_claim(f, &r), RUN);
+    }
+    assert_int_equal(take_over(f, &self, &gone), MANY);
+    assert_int_equal(do_stats(f).claimed, 0);
+}
+
+/* Older programs wrote who they are at the end, and nothing behind it; newer ones may write more. */
+static void f99_a_record_that_does_not_say_it_is_not_contained(fixture *f)
+{
+    bool died;
+    once_bytes record;
+    once_gone gone = {0};
+    once_worker self = new_worker(f, RUN(2), &died);
+    const once_worker old = leave_gone(f, RUN(1), true);
+    const once_request r = ask_as(f, "k", RUN(1));
+    assert_answer(do_claim(f, &r), RUN);
+    assert_ok(f, f->store->ops->fact_get(f->store, old.name, &record, &f->arena, &f->err));
+    assert_int_equal(record.data[record.len - 2], 0);
+    assert_ok(f, f->store->ops->fact_set(f->store, old.name, (once_bytes){record.data, record.len - 2}, &f->err));
+    assert_int_equal(take_over(f, &self, &gone), 0);
+    assert_int_equal(gone.n, 1);
+    assert_string_equal(gone.at[0].who, f->store->who);
+    gone = (once_gone){0};
+    assert_ok(f, f->store->ops->fact_set(f->store, old.name, record, &f->err));
+    assert_int_equal(take_over(f, &self, &gone), 1);
 }
 
 static void f89_a_worker_whose_record_went_back_stops(fixture *f)
@@ -1142,6 +1312,12 @@ const conform_test conform_keeping[] = {
     CONFORM(facts_are_found_by_the_beginning_of_their_names),
     CONFORM(f100_workers_are_alive_as_long_as_they_renew),
     CONFORM(f100_a_process_that_is_not_there_is_dead_at_once),
+    CONFORM(f99_claims_of_a_worker_that_is_gone_end_at_once),
+    CONFORM(f99_what_was_taken_says_whose_it_is),
+    CONFORM(f99_whoever_may_live_keeps_its_claims),
+    CONFORM(f99_a_claim_that_comes_after_its_worker_is_ended_too),
+    CONFORM(f99_many_claims_are_ended),
+    CONFORM(f99_a_record_that_does_not_say_it_is_not_contained),
     CONFORM(f89_a_worker_whose_record_went_back_stops),
     CONFORM(f89_nothing_is_committed_beside_a_record_that_went_back),
     CONFORM(f100_each_death_is_noticed_whoever_lives),

@@ -216,7 +216,7 @@ static bool see_worker(void *user, const once_worker *worker, once_worker_state 
 static void worker(once_bytes value, int64_t beside)
 {
     static const once_store_ops ops = {.facts = one_fact, .time = what_time};
-    once_store store = {.ops = &ops};
+    once_store store = {.ops = &ops, .env = once_env_real()};
     once_error err = {0};
     int seen = 0;
     worker_fact = value;

@@ -148,7 +148,7 @@ static bool same_claim(const sim_key *k, const sim_note *note) { return once_has
 /* A store's clock may run a tenth faster than the world's. */
 static bool may_be_over(const sim_world *world, const sim_key *k, int64_t now_ms)
 {
-    return (now_ms - k->granted_ms) * 11 >= (world->lease_ms - 2) * 10;
+    return k->lapsed || (now_ms - k->granted_ms) * 11 >= (world->lease_ms - 2) * 10;
 }
 
 /* A claim of an external effect is told whether the one before may have had its effect. No more and no less: so repeats are
@@ -218,7 +218,7 @@ static void grant(sim_world *world, sim_worker *w, const sim_note *note)
     k->granted = true;
     k->open = true;
     k->asked_ms = note->at_ms;
-    k->excused = k->dropped = false;
+    k->excused = k->dropped = k->lapsed = false;
     k->taken = note->taken;
     if (has_gap(world, k) && !k->behind_gap) {
         if (!again) gap_is_over(world, k, note->key);
@@ -239,7 +239,7 @@ static void extended(sim_world *world, const sim_note *note)
         sim_violation(world, "key %d: a claim was extended that is somebody else's", note->key);
         return;
     }
-    k->excused = false;
+    k->excused = k->lapsed = false;
     k->granted_ms = note->at_ms;
     k->paused_ms = note->paused_ms;
 }
@@ -781,6 +781,21 @@ void sim_record_dropped(sim_worker *w, const once_request *request)
 {
     sim_key *k = &w->world->keys[sim_key_of(w->world, request)];
     if (once_hash_equal(k->token, request->token)) k->dropped = true;
+}
+
+void sim_record_ended(sim_worker *w, const once_request *request)
+{
+    sim_world *world = w->world;
+    const int key = sim_key_of(world, request);
+    sim_key *k = &world->keys[key];
+    if (!k->open || !once_hash_equal(k->token, request->token)) {
+        sim_violation(world, "key %d: a claim was ended that is not there", key);
+        return;
+    }
+    if (!sim_worker_gone(world, k->holder)) sim_violation(world, "key %d: the claim of a worker that lives was ended by another", key);
+    if (!world->contained) sim_violation(world, "key %d: its claim was ended, but its effect may live on", key);
+    k->lapsed = true;
+    sim_fired(world, SIM_taken_over);
 }
 
 void sim_record_excuse(sim_worker *worker)

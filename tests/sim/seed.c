@@ -152,10 +152,9 @@ static void begin_workers(sim_world *world)
 {
     for (int i = 0; i < world->workers_n; i++) {
         sim_worker *w = &world->workers[i];
-        *w = (sim_worker){.world = world, .index = i, .state = DOWN, .until_ms = world->now_ms};
+        sim_worker_init(w, world, i);
         w->until_ms += (int64_t)sim_random(world, 50);
         w->unclean = sim_chance(world, 15);
-        test_env_init(&w->env, test_random(&world->random));
         if (!sim_chance(world, 30)) continue;
         w->wall_off_ms = (int64_t)sim_random(world, 1200000) - 600000;
         sim_fired(world, SIM_skewed);

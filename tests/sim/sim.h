@@ -88,6 +88,7 @@
     X(twin_differs, "a version comes under a second key, with other content")                                         \
     X(blocked, "a dead message blocks its lane")                                                                      \
     X(retry_for, "the time for tries is over")                                                                         \
+    X(taken_over, "the claims of a worker that is known to be gone are ended")                                        \
     X(gap_over, "a missing version is given up")                                                                      \
     X(gave_up, "a worker ends because the store or the source failed too often")
 
@@ -154,6 +155,7 @@ typedef struct sim_key {
     once_token token;
     once_outcome settled; /* when not open: how that claim was settled */
     int64_t granted_ms;   /* or extended */
+    bool lapsed;          /* ended by somebody else, because its worker is gone */
     int64_t paused_ms;    /* worker.paused_ms at that moment */
     bool excused;    /* the holder died or paused */
     bool dropped;    /* the holder was told that it is not his any more */
@@ -321,6 +323,8 @@ struct sim_world {
     bool sqlite, fifo, finite, mild, tenants, ordered, versioned, gap, gap_dead, timed;
     bool first, block, twins; /* lanes begin with version 1; wait behind a dead one; have versions under two keys */
     bool resolves; /* in the end a person looks at every unknown */
+    bool gone_known; /* whoever is gone is known to be */
+    bool contained;  /* and so is what it had begun */
     bool presumes; /* effects of an optimistic pass are taken for done */
     sim_handler handlers[SIM_HANDLERS];
     int handlers_n;
@@ -416,6 +420,7 @@ void sim_record_replay(sim_world *world, int key);
 void sim_record_discard(sim_world *world, int key);
 void sim_record_resolve(sim_world *world, int key, once_outcome outcome);
 void sim_record_excuse(sim_worker *worker); /* its open claims may end without a word */
+void sim_record_ended(sim_worker *worker, const once_request *request); /* somebody else's claim was */
 void sim_record_dropped(sim_worker *worker, const once_request *request); /* it was told that its claim is gone */
 void sim_record_start(sim_world *world, sim_flight *flight);
 void sim_record_effect(sim_world *world, sim_flight *flight); /* it happens, really */
@@ -448,6 +453,8 @@ void sim_worker_watch(sim_worker *worker); /* whether it has given up or ended *
 void sim_worker_step(sim_worker *worker, once_action *action);
 bool sim_worker_carried_out(sim_worker *worker, const once_action *action); /* true: it died before it knew */
 void sim_worker_free(sim_worker *worker);
+bool sim_worker_gone(const sim_world *world, uint64_t incarnation); /* it is not there any more */
+void sim_worker_init(sim_worker *worker, sim_world *world, int index);
 
 /* flight.c */
 bool sim_flights_act(sim_worker *worker);

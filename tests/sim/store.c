@@ -155,8 +155,11 @@ static int sim_extend(once_store *store, const once_request *const *requests, si
     rc = w->real->ops->extend(w->real, requests, n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < n; i++) {
         const int key = sim_key_of(w->world, requests[i]);
-        sim_trace(w->world, w->index, ours[i] ? "  still has key" : "  has lost key", NULL, key, -1, ONCE_OK);
-        if (ours[i])
+        const bool ends = requests[i]->lease_ms == 0;
+        sim_trace(w->world, w->index, ends ? "  ends the claim of key" : ours[i] ? "  still has key" : "  has lost key", NULL, key, ours[i], ONCE_OK);
+        if (ends) {
+            if (ours[i]) sim_record_ended(w, requests[i]);
+        } else if (ours[i])
             sim_note_add(w, (sim_note){.what = NOTE_EXTENDED, .key = key, .message = -1, .token = requests[i]->token});
         else sim_record_dropped(w, requests[i]);
     }
@@ -288,6 +291,20 @@ static int sim_fact_count(once_store *store, const char *name, uint64_t least, o
     return rc == ONCE_OK ? w->real->ops->fact_count(w->real, name, least, value, err) : rc;
 }
 
+static int sim_facts(once_store *store, const char *prefix, once_fact_visit *visit, void *user, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    return rc == ONCE_OK ? w->real->ops->facts(w->real, prefix, visit, user, err) : rc;
+}
+
+static int sim_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    return rc == ONCE_OK ? w->real->ops->list(w->real, consumer, state, visit, user, err) : rc;
+}
+
 static int sim_time(once_store *store, once_store_time *out, once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -367,6 +384,8 @@ static const once_store_ops store_ops = {
     .fact_set = sim_fact_set,
     .fact_count = sim_fact_count,
     .time = sim_time,
+    .facts = sim_facts,
+    .list = sim_list,
 };
 
 /* --- life --- */

@@ -1,5 +1,6 @@
 /* One worker process: the machine, its executors, its atomic effects. */
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +105,37 @@ static void tell_time(sim_worker *w)
     w->env.wall_ms = TEST_EPOCH_MS + (w->world->now_ms - w->world->start_ms) + w->wall_off_ms;
 }
 
+/* Numbers of runs, each with room for the tokens that count on from it. */
+static uint64_t run_of(uint64_t incarnation) { return incarnation << 32; }
+
+bool sim_worker_gone(const sim_world *world, uint64_t incarnation)
+{
+    for (int i = 0; i < world->workers_n; i++)
+        if (world->workers[i].incarnation == incarnation) return world->workers[i].state == DOWN;
+    return true;
+}
+
+static sim_worker *worker_in(void *env) { return (sim_worker *)((char *)env - offsetof(sim_worker, env)); }
+
+static void process(void *env, once_process *out)
+{
+    const sim_worker *w = worker_in(env);
+    *out = (once_process){.machine = w->world->gone_known, .pid = (uint64_t)w->index + 1, .started = w->incarnation};
+}
+
+static bool is_gone(void *env, const once_process *process)
+{
+    return process->machine && sim_worker_gone(worker_in(env)->world, process->started);
+}
+
+void sim_worker_init(sim_worker *w, sim_world *world, int index)
+{
+    *w = (sim_worker){.world = world, .index = index, .state = DOWN, .until_ms = world->now_ms};
+    test_env_init(&w->env, test_random(&world->random));
+    w->env.env.process = process;
+    w->env.env.is_gone = is_gone;
+}
+
 void sim_worker_start(sim_worker *w)
 {
     sim_world *world = w->world;
@@ -131,7 +163,7 @@ void sim_worker_start(sim_worker *w)
         .spec = world->spec,
         .env = &w->env.env,
         .secret = w->real->secret,
-        .run = w->incarnation,
+        .run = run_of(w->incarnation),
         .prepare = prepare,
         .unclean = w->unclean,
         .finite = world->finite,
@@ -141,7 +173,8 @@ void sim_worker_start(sim_worker *w)
     once_error err = {0};
     if (once_pipe_new(&options, &w->pipe, &err) != ONCE_OK) abort();
     once_executor_init(&w->executor, &w->store.store, world->spec->consumer, run_effects, w);
-    once_worker_init(&w->record, w->real, world->spec->consumer, w->incarnation, 0);
+    once_worker_init(&w->record, &w->store.store, world->spec->consumer, run_of(w->incarnation), 0);
+    w->record.contained = world->contained;
     w->executor.worker = &w->record;
     w->state = UP;
     sim_trace(world, w->index, w->unclean ? "starts after an unclean end" : "starts", NULL, (int64_t)w->incarnation, -1,

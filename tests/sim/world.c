@@ -373,6 +373,13 @@ static void choose_handlers(sim_world *world)
     }
 }
 
+static bool is_contained(const sim_world *world)
+{
+    for (int i = 0; i < world->handlers_n; i++)
+        if (world->handlers[i].external && world->handlers[i].killable) return false; /* a command */
+    return true;
+}
+
 static void choose(sim_world *world)
 {
     world->mild = sim_chance(world, 35);
@@ -401,6 +408,8 @@ static void choose(sim_world *world)
     choose_handlers(world);
     world->resolves = world->ordered || sim_chance(world, 70);
     world->presumes = sim_chance(world, 50);
+    world->gone_known = sim_chance(world, 60);
+    world->contained = is_contained(world);
     world->keys_n = 2 + (int)sim_random(world, 24);
     if (world->tenants) world->keys_n += world->keys_n % 2;
 }
@@ -451,7 +460,7 @@ static void print_script(const sim_world *world)
         {world->versioned, "versions"},  {world->gap && world->gap_dead, "gap: dead"},
         {world->gap && !world->gap_dead, "gap: run"},                 {world->timed, "times"},
         {world->presumes, "presumes"},   {world->first, "first: 1"},  {world->block, "on_dead: block"},
-        {world->twins, "versions under two keys"},
+        {world->twins, "versions under two keys"},                    {world->gone_known, "who is gone is known"},
     };
     for (size_t i = 0; i < sizeof traits / sizeof *traits; i++)
         if (traits[i].yes) printf("%s, ", traits[i].text);

@@ -76,7 +76,7 @@ static bool count(void *user, const once_worker *worker, once_worker_state state
 static int workers_seen_at(int64_t seen_ms)
 {
     static const once_store_ops ops = {.facts = one_fact, .time = what_time};
-    once_store store = {.ops = &ops};
+    once_store store = {.ops = &ops, .env = once_env_real()};
     once_error err = {0};
     int seen = 0;
     once__number_put(fact + 2 * ONCE_NUMBER_SIZE, 30000); /* the lease */

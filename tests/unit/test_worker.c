@@ -1,5 +1,7 @@
 /* Whether a worker of this machine is gone, as another user sees it. */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -133,9 +135,179 @@ static void f100_one_that_ends_well_meanwhile_did_not_die(void **state)
     once__store_close(store);
 }
 
+/* --- what is certain of a process --- */
+
+/* A child that runs `life`; *out is which process it is, as it says itself. */
+static pid_t beget(void (*life)(void), once_process *out)
+{
+    int pipe_ends[2];
+    assert_int_equal(pipe(pipe_ends), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const once_process self = once_env_process(once_env_real());
+        if (write(pipe_ends[1], &self, sizeof self) != sizeof self) _exit(1);
+        close(pipe_ends[1]);
+        life();
+        _exit(0);
+    }
+    close(pipe_ends[1]);
+    assert_int_equal(read(pipe_ends[0], out, sizeof *out), sizeof *out);
+    close(pipe_ends[0]);
+    assert_int_equal(out->pid, child);
+    assert_true(out->machine && out->started);
+    return child;
+}
+
+static bool is_gone(const once_process *process) { return once_env_is_gone(once_env_real(), process); }
+
+static void live_on(void)
+{
+    for (;;) pause();
+}
+
+static void *live_on_in_a_thread(void *arg)
+{
+    (void)arg;
+    live_on();
+    return NULL;
+}
+
+/* The process goes on with another thread, and looks like a zombie. */
+static void end_first_thread(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, live_on_in_a_thread, NULL) != 0) _exit(1);
+    pthread_exit(NULL);
+}
+
+static void end_at_once(void) {}
+
+/* The state letter of /proc. */
+static char state_letter(pid_t pid)
+{
+    char path[64], text[512] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    const size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    const char *at = n ? strrchr(text, ')') : NULL;
+    return at && at[1] ? at[2] : 0;
+}
+
+static void await_state(pid_t pid, char letter)
+{
+    for (int i = 0; i < 20000 && state_letter(pid) != letter; i++) usleep(1000);
+    assert_int_equal(state_letter(pid), letter);
+}
+
+static void end_child(pid_t child)
+{
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void f99_a_process_that_lives_is_not_gone(void **state)
+{
+    (void)state;
+    once_process process;
+    pid_t child = beget(live_on, &process);
+    assert_false(is_gone(&process));
+    kill(child, SIGSTOP);
+    await_state(child, 'T');
+    assert_false(is_gone(&process));
+    once_process other = process;
+    other.machine++; /* of another container, another boot, another host: nothing is known */
+    assert_false(is_gone(&other));
+    other = process;
+    other.started = 0;
+    assert_false(is_gone(&other));
+    end_child(child);
+    assert_true(is_gone(&process));
+    other = process;
+    other.machine++;
+    assert_false(is_gone(&other));
+    other.machine = 0;
+    assert_false(is_gone(&other));
+    const once_process self = once_env_process(once_env_real());
+    assert_false(is_gone(&self));
+}
+
+static void f99_a_number_that_is_used_again_is_another_process(void **state)
+{
+    (void)state;
+    once_process process;
+    const pid_t child = beget(live_on, &process);
+    process.started--;
+    assert_true(is_gone(&process));
+    end_child(child);
+}
+
+static void f99_a_zombie_is_gone_when_all_of_it_is(void **state)
+{
+    (void)state;
+    once_process process;
+    pid_t child = beget(end_at_once, &process);
+    await_state(child, 'Z');
+    assert_true(is_gone(&process));
+    end_child(child);
+    child = beget(end_first_thread, &process);
+    await_state(child, 'Z');
+    assert_false(is_gone(&process)); /* it still works, in another thread */
+    end_child(child);
+}
+
+static void f99_an_impossible_number_is_nobody(void **state)
+{
+    (void)state;
+    once_process process = once_env_process(once_env_real());
+    process.pid = 0; /* would be our own group */
+    assert_false(is_gone(&process));
+    process.pid = UINT64_MAX; /* would be everybody */
+    assert_false(is_gone(&process));
+    process.pid = (uint64_t)INT32_MAX + 1;
+    assert_false(is_gone(&process));
+}
+
+/* In a namespace of process numbers of its own, but with the /proc of ours: what it says there is of others. */
+static int look_from_inside(void)
+{
+    int status;
+    if (unshare(CLONE_NEWPID) != 0) return NOT_FOREIGN;
+    const pid_t child = fork();
+    if (child < 0) return BROKEN;
+    if (child == 0) _exit(once_env_process(once_env_real()).machine ? IS_ALIVE : IS_GONE);
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return BROKEN;
+    return WEXITSTATUS(status);
+}
+
+static void f99_a_foreign_proc_proves_nothing(void **state)
+{
+    (void)state;
+    int status;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(look_from_inside());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NOT_FOREIGN) {
+        print_message("missing: the right to make a namespace\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), IS_GONE); /* of the machine nothing is said */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(f100_a_live_worker_of_another_user_is_alive),
-        cmocka_unit_test(f100_one_that_ends_well_meanwhile_did_not_die)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f100_a_live_worker_of_another_user_is_alive),
+        cmocka_unit_test(f100_one_that_ends_well_meanwhile_did_not_die),
+        cmocka_unit_test(f99_a_process_that_lives_is_not_gone),
+        cmocka_unit_test(f99_a_number_that_is_used_again_is_another_process),
+        cmocka_unit_test(f99_a_zombie_is_gone_when_all_of_it_is),
+        cmocka_unit_test(f99_an_impossible_number_is_nobody),
+        cmocka_unit_test(f99_a_foreign_proc_proves_nothing),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

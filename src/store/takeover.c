@@ -1,0 +1,100 @@
+#include "store/takeover.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/plant.h"
+#include "store/engine.h"
+
+#include "base/banned.h"
+
+enum { AT_ONCE = 256 }; /* claims that are ended in one transaction */
+
+const once_gone_worker *once_gone_holder(const once_gone *gone, const once_entry *entry)
+{
+    for (size_t i = 0; i < once_gone_count(gone); i++)
+        if (once_token_is_of_run(entry->token, gone->at[i].run)) return &gone->at[i];
+    return NULL;
+}
+
+static bool note_gone(void *user, const once_worker *worker, once_worker_state state)
+{
+    once_gone *gone = user;
+    (void)state;
+    for (size_t i = 0; i < once_gone_count(gone); i++)
+        if (gone->at[i].run == worker->run) return true;
+    once_gone_worker *at = &gone->at[gone->n++ % ONCE_GONE_MAX];
+    *at = (once_gone_worker){.run = worker->run, .contained = worker->contained};
+    (void)snprintf(at->who, sizeof at->who, "%s", worker->who);
+    return true;
+}
+
+static bool is_over(const once_gone_worker *gone) { return gone->contained || ONCE_PLANTED(children_ignored); }
+
+/* Claims that are to be ended, as many as one transaction has. */
+typedef struct claims {
+    once_gone *gone;
+    once_arena arena;
+    once_scope scopes[AT_ONCE];
+    once_request requests[AT_ONCE];
+    once_gone_worker *of[AT_ONCE];
+    size_t n;
+    bool more, no_memory;
+} claims;
+
+static bool find_claim(void *user, const once_entry *entry)
+{
+    claims *c = user;
+    once_gone_worker *holder = (once_gone_worker *)once_gone_holder(c->gone, entry);
+    if (!holder || !is_over(holder)) return true;
+    c->more = c->n == AT_ONCE;
+    if (c->more) return false;
+    once_entry copy = {.scope = entry->scope, .key = entry->key};
+    c->no_memory = !once__entry_copy(&c->arena, &copy, &copy);
+    if (c->no_memory) return false;
+    c->scopes[c->n] = copy.scope;
+    c->requests[c->n] = (once_request){.scope = &c->scopes[c->n], .key = copy.key, .id = entry->id, .token = entry->token};
+    c->of[c->n++] = holder;
+    return true;
+}
+
+/* *more: there are some left, and it is worth looking again. */
+static int end_claims(once_store *store, claims *c, bool *more, once_error *err)
+{
+    const once_request *requests[AT_ONCE];
+    bool ours[AT_ONCE];
+    for (size_t i = 0; i < c->n; i++) requests[i] = &c->requests[i];
+    const int rc = c->n ? store->ops->extend(store, requests, c->n, ours, err) : ONCE_OK;
+    *more = false;
+    for (size_t i = 0; rc == ONCE_OK && i < c->n; i++) {
+        c->of[i]->ended += ours[i];
+        *more |= ours[i] && c->more;
+    }
+    return rc;
+}
+
+static bool any_over(const once_gone *gone)
+{
+    bool any = false;
+    for (size_t i = 0; i < once_gone_count(gone); i++) any |= is_over(&gone->at[i]);
+    return any;
+}
+
+int once_take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, once_error *err)
+{
+    for (size_t i = 0; i < once_gone_count(gone); i++) gone->at[i].ended = 0;
+    int rc = once_workers_gone(store, self, note_gone, gone, err);
+    if (rc != ONCE_OK || !any_over(gone)) return rc;
+    bool more = false;
+    claims *c = malloc(sizeof *c);
+    if (!c) return once_fail(err, ONCE_E_NOMEM, "out of memory for claims of workers that are gone");
+    do {
+        *c = (claims){.gone = gone};
+        rc = store->ops->list(store, consumer, ONCE_STATE_CLAIMED, find_claim, c, err);
+        if (rc == ONCE_OK && c->no_memory) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for claims of workers that are gone");
+        if (rc == ONCE_OK) rc = end_claims(store, c, &more, err);
+        once_arena_release(&c->arena);
+    } while (rc == ONCE_OK && more);
+    free(c);
+    return rc;
+}

@@ -24,7 +24,9 @@ const cli_verb cli_verbs[] = {
      "recorded with time and user. TIME is RFC 3339, epoch milliseconds, or a duration: that long ago.\n"
      "Exit status: 0, or 1 when a letter stayed.", cli_replay},
     {"discard", "FILE [ID...]", "give dead letters up: they are dropped, and their keys count as rejected", NULL, cli_discard},
-    {"resolve", "FILE [KEY] done|retry|dead", "decide about an unknown message, or all that fit the options", NULL, cli_resolve},
+    {"resolve", "FILE [KEY] done|retry|dead", "decide about an unknown message, or all that fit the options",
+     "done: its effect happened. dead: it becomes a dead letter. retry: it runs again, at least once, with failures 0 as after a replay,\n"
+     "and with the same idempotency key; it is told that an attempt before may have had its effect.", cli_resolve},
     {"forget", "FILE KEY", "know nothing about a key any more: its next message runs", NULL, cli_forget},
     {"sweep", "FILE", "drop what has expired now", NULL, cli_sweep},
     {"schema", "URL", "the SQL that a store needs", NULL, cli_schema},

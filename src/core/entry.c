@@ -456,6 +456,7 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
         out->silent = entry->silent;
         out->maybe = entry->maybe;
         out->gap_over = entry->gap;
+        if (entry->silent && !entry->gap) out->before = entry->reason;
         break;
     case ONCE_ANSWER_DUPLICATE:
         out->outcome = once_state_finished(entry->state) ? outcome_of(entry->state) : ONCE_DONE;
@@ -1129,7 +1130,7 @@ int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome,
     entry->token = (once_token){0}; /* whoever left it unknown has no say any more */
     if (outcome == ONCE_RETRY) {
         entry_move(entry, ONCE_STATE_WAITING, now_ms, now_ms);
-        if (!ONCE_PLANTED(unknown_free)) count_failure(entry, now_ms); /* an unknown that is tried again counts, so nothing loops for ever */
+        if (!ONCE_PLANTED(resolve_spent)) reset_failures(entry); /* a person asks for it: it is tried however often it was, as after a replay */
         entry->run = 0;
         return ONCE_ENTRY_CHANGED | lane_freed(entry);
     }

@@ -169,6 +169,7 @@ typedef struct once_decision {
                            * lost. A natural one that has finished left no trace and is simply RUN */
     once_bytes result;    /* DUPLICATE: what it left */
     once_bytes reason;    /* STALE, gap_over, and what `lane` says: in words; otherwise empty */
+    once_bytes before;    /* RUN and silent: the last that was said of it, of an earlier attempt perhaps; empty: nothing was */
     once_first first;     /* CONFLICT: the message with the other content; set by the store */
     once_fields fields;   /* CONFLICT with its key: of that message */
     bool replaced;        /* RUN, WAITING: other content waited here, had had no effect, and gave way to this. Not said once more when the
@@ -310,7 +311,7 @@ int once_entry_correct(once_entry *entry, once_lane *lane, const once_request *r
 int once_entry_discard(once_entry *entry, once_lane *lane, int64_t sent_ms, int64_t now_ms);
 /* A letter without an entry is given up: what it was (its identity is the id of this entry, which no key has) is rejected, and remembered. */
 int once_entry_give_up(once_entry *entry, const once_request *request, int64_t now_ms);
-/* An unknown one was looked up by a person: DONE, or, unless its body is missing, RETRY (back to work, one failure more) or DEAD. The
+/* An unknown one was looked up by a person: DONE, or, unless its body is missing, RETRY (back to work, failures 0) or DEAD. The
  * next attempt after RETRY or DEAD is `silent`. One that is claimed by whoever did not come back in time is unknown, too. */
 int once_entry_resolve(once_entry *entry, once_lane *lane, once_outcome outcome, once_bytes reason, int64_t now_ms);
 /* A finished one is made to run once more, with this message: waiting, failures 0, the attempt goes on. It is never forgotten

@@ -614,7 +614,7 @@ static void decide_run(once_pipe *pipe, once_item *item)
     } else if (!item->handler || !item->input) {
         die(item, item->reason);
     } else if (once_retry_is_spent_in_silence(&item->handler->retry, &item->decision) && !ONCE_PLANTED(no_budget)) {
-        die(item, ONCE_BYTES("every attempt ended without a word: the process or its handler was killed"));
+        die(item, once_retry_silence(&item->decision, &item->batch->arena));
     } else if (item->decision.gap_over && pipe->spec->gap_dead) {
         die(item, item->decision.reason);
     } else if (item->verdict) {
@@ -1429,6 +1429,8 @@ static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
     else pipe->next = !has_work(pipe) ? NEXT_CHOOSE : preclaim ? NEXT_PRECLAIM : NEXT_BEGIN;
 }
 
+static bool own(once_item *item, once_bytes *words) { return words->len == 0 || once_arena_copy(&item->batch->arena, *words, words); }
+
 static void preclaimed(once_pipe *pipe, once_item *item)
 {
     pipe->preclaim = false;
@@ -1439,6 +1441,8 @@ static void preclaimed(once_pipe *pipe, once_item *item)
         item->decision.left_by = 0;
     }
     item->first = item->decision;
+    /* What the executor owns ends with the next transaction. */
+    if (!own(item, &item->first.reason) || !own(item, &item->first.before)) item->first.reason = item->first.before = (once_bytes){0};
     pipe->next = NEXT_BEGIN;
 }
 

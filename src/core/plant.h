@@ -56,7 +56,8 @@
     X(takes_turns, "two contents of one key take each other's place again and again")                                 \
     X(replaced_lost, "a body whose place other content took is not kept")                                             \
     X(living_robbed, "a worker that lives is taken for gone, and its claims end")                             \
-    X(children_ignored, "claims of a worker that is gone end, although commands that it started may live on")
+    X(children_ignored, "claims of a worker that is gone end, although commands that it started may live on") \
+    X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

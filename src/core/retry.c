@@ -1,6 +1,7 @@
 #include "core/retry.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "base/banned.h"
 
@@ -51,4 +52,18 @@ bool once_retry_is_spent(const once_retry *retry, uint32_t failures, int64_t fai
 bool once_retry_is_spent_in_silence(const once_retry *retry, const once_decision *d)
 {
     return d->silent && (d->failures >= retry->attempts || (d->orphan && once_retry_is_spent(retry, d->failures, d->failing_for_ms)));
+}
+
+/* Only what is known is said: of a claim whose reply was lost, and of one under a smaller budget than before, not how the last attempt ended. */
+once_bytes once_retry_silence(const once_decision *d, once_arena *arena)
+{
+    enum { SHOWN = 600, ROOM = SHOWN + 160 };
+    const once_bytes spent = ONCE_BYTES("not run again: its attempts are spent");
+    if (d->before.len == 0) return d->orphan ? ONCE_BYTES("every attempt ended without a word: the process or its handler was killed") : spent;
+    char *text = once_arena_alloc(arena, ROOM);
+    if (!text) return spent;
+    const int n = snprintf(text, ROOM, "not run again: %s; said before: %.*s",
+                           d->orphan ? "its last attempt ended without a word, the process or its handler was killed" : "its attempts are spent",
+                           d->before.len < SHOWN ? (int)d->before.len : SHOWN, d->before.data);
+    return (once_bytes){text, n < 0 ? 0 : (size_t)n < ROOM ? (size_t)n : ROOM - 1};
 }

@@ -22,5 +22,7 @@ bool once_retry_is_spent(const once_retry *retry, uint32_t failures, int64_t fai
  * of those that never do, the claim that finds the last of them learns it: by their number, or, where this very claim has counted one, by
  * the time since the first. */
 bool once_retry_is_spent_in_silence(const once_retry *retry, const once_decision *decision);
+/* Why it is not run again then, with the last that was said of it. */
+once_bytes once_retry_silence(const once_decision *decision, once_arena *arena);
 
 #endif

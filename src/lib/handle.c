@@ -88,7 +88,7 @@ void once__work_call(once_work *work, once_callback *callback, void *user, struc
         work->settlement = (once_settlement){
             .request = &work->plan.request,
             .outcome = ONCE_DEAD,
-            .reason = ONCE_BYTES("every attempt ended without a word: the process or its handler was killed"),
+            .reason = once_retry_silence(&work->decision, &work->arena),
             .message = &work->plan.message,
             .maybe = true, /* a replay is told what this attempt was told */
         };

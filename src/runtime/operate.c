@@ -932,10 +932,12 @@ static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_
     if (outcome != ONCE_DONE && !entry->has_message)
         return once_fail(err, ONCE_E_USAGE, "key '%.*s' has no message in the store to %s; its source has it: resolve it when it was brought again,"
                          " or 'forget' the key, then its next delivery runs", show(key), key.data, outcome == ONCE_RETRY ? "try again with" : "keep as a letter");
-    char note[60];
+    char note[60], reason[700];
     bool done;
     snprintf(note, sizeof note, "resolved as %s by an operator", once_outcome_name(outcome));
-    const int rc = store->ops->resolve(store, entry->id, outcome, text_of(note), &done, err);
+    const int said = outcome == ONCE_DONE ? 0 : entry->reason.len < 600 ? (int)entry->reason.len : 600; /* why it is unknown stays known */
+    snprintf(reason, sizeof reason, "%s%s%.*s", note, said ? "; said before: " : "", said, said ? entry->reason.data : "");
+    const int rc = store->ops->resolve(store, entry->id, outcome, text_of(reason), &done, err);
     assert(rc != ONCE_OK || done);
     return rc == ONCE_OK ? audit(pipeline, store, "resolve", key, 0, note, (once_bytes){0}, err) : rc;
 }

@@ -321,7 +321,7 @@ static int own_words(const once_entry *entry, once_decision *decision, once_aren
 {
     once_first *first = &decision->first;
     if (decision->answer == ONCE_ANSWER_CONFLICT && !decision->lane) *first = (once_first){entry->at, entry->seen_ms, entry->who, entry->message.body};
-    once_bytes *const owned[] = {&decision->result, &decision->reason, &first->at.place, &first->at.point, &first->who, &first->body};
+    once_bytes *const owned[] = {&decision->result, &decision->reason, &decision->before, &first->at.place, &first->at.point, &first->who, &first->body};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
         if (owned[i]->len == 0) *owned[i] = (once_bytes){0};
         else if (!once_arena_copy(arena, *owned[i], owned[i])) return once_fail(err, ONCE_E_NOMEM, "out of memory for what is answered");
@@ -468,6 +468,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
                                             .failing_for_ms = entry->failures && entry->failing_ms ? shelf->now_ms - entry->failing_ms : -1,
                                             .silent = entry->silent, .maybe = entry->maybe, .old_key = entry->old_key, .gap_over = entry->gap,
                                             .reason = entry->gap ? entry->reason : (once_bytes){0},
+                                            .before = entry->silent && !entry->gap ? entry->reason : (once_bytes){0},
                                             .given_up = entry->gap ? once_lane_given_up_again(at.lane, entry) : 0};
             if (entry->token.b >= next) next = entry->token.b + 1;
             if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");

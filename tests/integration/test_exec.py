@@ -420,3 +420,50 @@ def test_a_cursor_never_passes_an_effect_that_is_not_settled(tmp_path):
     assert summary["received"] == 8 and summary["done"] >= 1, summary
     with open(ran) as file:
         assert sorted(map(int, file))[:2] == [0, 1], "the first one ran"
+
+
+# ---- an operator orders another attempt ----
+
+EXIT_70 = '#!/bin/sh\nread -r body\necho "$ONCE_KEY $ONCE_ATTEMPT $ONCE_FAILURES" >> runs\n[ -f good ] && exit 0\necho "gateway said $ONCE_ATTEMPT" >&2\nexit 70\n'
+
+
+def runs(folder):
+    return (folder / "runs").read_text().splitlines()
+
+
+@pytest.mark.parametrize("budget", ["{attempts: 1}", "{attempts: 3, for: 1ms, backoff: 1ms..5ms}"])
+def test_f77_resolved_as_retry_runs_whatever_the_budget(tmp_path, budget):
+    """An order of a person is at least one more attempt, with failures 0 as after a replay; what ended how is told as it was."""
+    script(tmp_path, "effect", EXIT_70)
+    p = Pipeline(tmp_path, f'key: "${{/id}}"\nretry: {budget}\nhandler: {{exec: [./effect]}}\n')
+    p.write({"id": "a"}, {"id": "b"})
+    counts(p.run(status=1), received=2, unknown=2, attempts=2)
+    p.write()
+    for n in (2, 3):
+        assert p.once("resolve", "--all", p.name, "retry").out.endswith("2 messages resolved as retry\n")
+        assert "gateway said" in p.explain("a")[0]["reason"], "why it was unknown"
+        counts(p.run(status=1), resumed=2, unknown=2, attempts=2)
+        assert runs(tmp_path)[-2:] == [f"a {n} 0", f"b {n} 0"] or runs(tmp_path)[-2:] == [f"b {n} 0", f"a {n} 0"], runs(tmp_path)
+        assert [attempt["outcome"] for attempt in p.explain("a")[0]["attempts"]] == ["unknown"] * n
+        assert p.explain("a")[0]["reason"].endswith(f"gateway said {n}")
+    assert p.once("resolve", p.name, "a", "dead").status == 0
+    ((_, reason),) = p.letters()
+    assert reason.startswith("resolved as dead by an operator; said before: ") and reason.endswith("gateway said 3"), reason
+    assert p.once("resolve", p.name, "b", "retry").status == 0
+    (tmp_path / "good").touch()
+    counts(p.run(status=1), resumed=1, done=1, attempts=1)
+
+
+def test_f80_a_death_in_silence_says_what_was_said_before(tmp_path):
+    """The first attempt gave a reason, the second was killed with us: the letter does not say that every one ended without a word."""
+    script(tmp_path, "effect", '#!/bin/sh\nread -r body\n[ "$ONCE_ATTEMPT" = 1 ] && { echo "gateway is busy" >&2; exit 75; }\ntouch begun; sleep 60\n')
+    p = Pipeline(tmp_path, 'key: "${/id}"\nlease: 300ms\nunknown: retry\nretry: {attempts: 2, backoff: 1ms..5ms}\nhandler: {exec: [./effect]}\n')
+    p.write({"id": "a"})
+    with p.start() as running:
+        until(lambda: os.path.exists(tmp_path / "begun"), what="the second attempt")
+        running.send(signal.SIGKILL)
+        running.process.wait()
+    p.write()
+    counts(p.run(status=1), resumed=1, dead=1, attempts=0)
+    ((_, reason),) = p.letters()
+    assert reason.startswith("not run again: its last attempt ended without a word") and reason.endswith("gateway is busy"), reason

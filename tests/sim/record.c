@@ -720,8 +720,8 @@ void sim_record_resolve(sim_world *world, int key, once_outcome verdict)
     if (verdict == ONCE_DONE) {
         advance_by_hand(world, k);
     } else {
-        k->failures++;
-        count_failure(k, world->now_ms);
+        k->failures = k->silent = 0;
+        k->failing_ms = 0;
         k->pardons++;
     }
 }

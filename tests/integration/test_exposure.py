@@ -1,10 +1,12 @@
 """Files that others may change or read, text of messages among arguments, and passwords in what is said."""
 
 import os
+import sqlite3
 
 import pytest
 
 from harness import Pipeline
+from redisserver import RedisServer, needs_redis
 
 
 def findings(p):
@@ -61,6 +63,45 @@ def test_the_salt_is_a_secret(tmp_path):
     assert "'salt' (mode 0644) may be read by others" in said(p, "secret")[0]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="missing: root")
+def test_a_pipeline_file_of_another_user(tmp_path):
+    p = commands(tmp_path)
+    p.write()
+    os.chown(os.path.join(p.folder, p.name), 65534, 65534)
+    assert "belongs to another user, who decides what runs here" in said(p, "pipeline")[0]
+
+
+def test_secrets_are_looked_at_wherever_they_stand(tmp_path):
+    """Of each handler, of URLs that are in files, with short names, and in their folders."""
+    for name in ("s", "url", "folder/t"):
+        os.makedirs(os.path.dirname(tmp_path / name), exist_ok=True)
+        (tmp_path / name).write_text("sqlite:other.db" if name == "url" else "0123456789abcdef\n")
+        os.chmod(tmp_path / name, 0o600 if "/" in name else 0o640)
+    os.chmod(tmp_path / "folder", 0o777)
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE t(n)").connection.close()
+    p = commands(tmp_path)
+    p.configure('key: "${/id}"\ntype: "${/type}"\nhandlers:\n  a: {exec: [cat]}\n  b: {exec: [cat], env: {X: "plain", Y: "file:s", Z: "file:folder/t"}}\n'
+                '  c: {sql: {url: "file:url", do: ["SELECT 1"]}}\n')
+    p.write()
+    texts = said(p, "secret")
+    assert sorted(text.split(" ")[0] for text in texts) == ["'folder'", "'s'", "'url'"], texts
+
+
+@needs_redis
+def test_a_password_in_a_url_or_in_a_file_that_it_names(tmp_path):
+    with RedisServer(tmp_path, "--requirepass", "0123456789abcdef") as redis:
+        (tmp_path / "secret").write_text("0123456789abcdef\n")
+        os.chmod(tmp_path / "secret", 0o640)
+        p = commands(tmp_path)
+        p.write()
+        p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store=f"redis://127.0.0.1:{redis.port}/0?password=file:secret&name=x")
+        assert [text.partition(";")[0] for text in said(p, "secret")] == ["'secret' (mode 0640) may be read by others"]
+        p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store=f"redis://:0123456789abcdef@127.0.0.1:{redis.port}/0?name=x")
+        for mode in (0o600, 0o640, 0o604):
+            os.chmod(os.path.join(p.folder, p.name), mode)
+            assert ["there is a password in it" in text for text in said(p, "pipeline")] == [True] * (mode != 0o600), oct(mode)
+
+
 def test_text_of_a_message_among_the_arguments(tmp_path):
     p = commands(tmp_path, arguments=', "--id=${/id}", plain, "${/to}"')
     p.write()
@@ -78,6 +119,8 @@ def test_a_store_that_others_may_read(tmp_path):
     p.execute("CREATE TABLE was_here(n)")
     os.chmod(p.database, 0o644)
     assert "'store.db' (mode 0644) may be read or changed by others" in said(p, "store")[0]
+    os.chmod(p.database, 0o620)
+    assert "'store.db' (mode 0620) may be read or changed by others" in said(p, "store")[0]
     os.chmod(p.database, 0o600)
     assert said(p, "store") == []
 

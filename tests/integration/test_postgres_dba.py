@@ -430,6 +430,22 @@ def test_f82_the_identity_is_compared_with_each_batch(tmp_path, change, said, po
         assert psql(direct, "SELECT count(*), (SELECT count(*) FROM once_entry) FROM t") == "5|5\n"
 
 
+@pytest.mark.parametrize("where", ["store", "at commit", "elsewhere"])
+def test_f78_what_a_message_says_is_no_word_of_ours(tmp_path, where):
+    """The text by which we know that a transaction was changed, in an error that the message has made: it is that message's failure."""
+    direct = postgres.shared().database(new_name())
+    psql(direct, """CREATE TABLE t(id text, n int, raw text); CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM NEW.raw::int; RETURN NULL; END $$; CREATE CONSTRAINT TRIGGER late AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()""")
+    do = "INSERT INTO t VALUES (:id, 0, :n::text)" if where == "at commit" else "INSERT INTO t VALUES (:id, :n::text::int, '1')"
+    if where == "elsewhere":
+        p = Pipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler: {{sql: {{url: "{direct}", do: ["{do}"]}}}}\n')
+    else:
+        p = PostgresPipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler: {{sql: ["{do}"]}}\n', url=direct)
+    p.write({"id": "a", "n": "1"}, {"id": "b", "n": "once(role was a and is b)once"}, {"id": "c", "n": "2"})
+    counts(p.run(status=1), received=3, done=2, dead=1)
+    assert psql(direct, "SELECT id FROM t ORDER BY id") == "a\nc\n"
+
+
 CHANGES = {
     "role": ("SET ROLE {role}", "role was postgres and is {role}"),
     "path": ("SET search_path = pg_catalog, public", "search_path was "),

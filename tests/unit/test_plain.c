@@ -26,7 +26,7 @@ static bool steers(uint32_t c)
     return false;
 }
 
-static void f97_these_characters_steer_and_no_others(void **state)
+static void these_characters_steer_and_no_others(void **state)
 {
     (void)state;
     for (uint32_t c = 0; c < 0x110000; c++) {
@@ -37,7 +37,7 @@ static void f97_these_characters_steer_and_no_others(void **state)
     }
 }
 
-static void f97_what_steers_or_is_no_text_is_replaced(void **state)
+static void what_steers_or_is_no_text_is_replaced(void **state)
 {
     (void)state;
     static const struct {
@@ -58,8 +58,8 @@ static void f97_what_steers_or_is_no_text_is_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(f97_these_characters_steer_and_no_others),
-        cmocka_unit_test(f97_what_steers_or_is_no_text_is_replaced),
+        cmocka_unit_test(these_characters_steer_and_no_others),
+        cmocka_unit_test(what_steers_or_is_no_text_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -922,6 +922,22 @@ static void f03_what_is_owed_to_the_commit_is_found_by_it(void **state)
     assert_int_equal(rows_of("once_entry"), 0);
 }
 
+/* Somebody has ended the transaction in between, and begun another one: what was claimed in the first is not settled by the second. */
+static void f78_effects_that_are_in_another_transaction_are_not_committed(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_error err;
+    assert_int_equal(claim_batch("a"), ONCE_OK);
+    assert_int_equal(once__pg_exec(many.pg, "ROLLBACK; BEGIN", NULL, &err), ONCE_OK);
+    send_batch(0, BATCH);
+    settle_batch(ONCE_DONE);
+    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_E_SCHEMA);
+    assert_non_null(strstr(err.text, "it is another transaction"));
+    assert_int_equal(rows_of("t"), 0);
+}
+
 /* A thousand letters in one statement; of equal ones the first is new. */
 static void letters_of_a_batch_share_a_round_trip(void **state)
 {
@@ -1075,6 +1091,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_batch_costs_two_round_trips, with_many, without_many),
         cmocka_unit_test_setup_teardown(f10_what_was_presumed_and_failed_is_not_committed, with_many, without_many),
         cmocka_unit_test_setup_teardown(f03_what_is_owed_to_the_commit_is_found_by_it, with_many, without_many),
+        cmocka_unit_test_setup_teardown(f78_effects_that_are_in_another_transaction_are_not_committed, with_many, without_many),
         cmocka_unit_test_setup_teardown(letters_of_a_batch_share_a_round_trip, with_many, without_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -133,7 +134,7 @@ def kept_in(folder):
     return {name: (folder / name).read_text() for name in os.listdir(folder)}
 
 
-@pytest.mark.parametrize("how", ["empty", "damaged", "a folder", "a link"])
+@pytest.mark.parametrize("how", ["empty", "damaged", "too long", "a folder", "a link", "a link to another"])
 def test_f82_a_state_file_that_cannot_be_understood_is_refused(tmp_path, how):
     p = pipeline(tmp_path)
     state = tmp_path / "state"
@@ -142,8 +143,12 @@ def test_f82_a_state_file_that_cannot_be_understood_is_refused(tmp_path, how):
     for name, text in kept_in(state).items():
         assert oct(os.stat(state / name).st_mode & 0o777) == "0o600"
         assert "\nconsumer c\n" in text and "\nurl sqlite:" in text, text
-        if how in ("empty", "damaged"):
-            (state / name).write_text("" if how == "empty" else "store 12\n")
+        if how in ("empty", "damaged", "too long"):
+            id, = re.findall("\nstore ([0-9a-f]{16})\n", text)
+            (state / name).write_text({"empty": "", "damaged": "store 12\n", "too long": f"store {id}0\n"}[how])
+        elif how == "a link to another":  # whoever may write there chooses what is read
+            os.rename(state / name, tmp_path / name)
+            os.symlink(tmp_path / name, state / name)
         else:
             os.unlink(state / name)
             os.mkdir(state / name) if how == "a folder" else os.symlink("/dev/null", state / name)
@@ -224,6 +229,45 @@ def test_f82_one_consumer_on_two_stores(tmp_path):
     counts(both[1].run(status=0, env=env), received=10, duplicates=10)
 
 
+def test_f82_consumers_whose_names_look_alike_are_two(tmp_path):
+    """They are told apart by more than what a file's name shows of them."""
+    env = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    p = pipeline(tmp_path)
+    for consumer in ("a.b", "a-b", "a_b"):
+        database = tmp_path / f"{consumer}.db"
+        p.execute(f"ATTACH '{database}' AS other; CREATE TABLE other.t(id)")
+        p.configure(CONFIG, consumer=consumer, store=f"sqlite:{database.name}")
+        counts(p.run(status=0, env=env), received=10, done=10)
+    assert len(os.listdir(tmp_path / "state")) == 6
+
+
+@pytest.mark.parametrize("path", ["sqlite:./store.db", "sqlite:.//store.db", "sqlite:FOLDER/store.db", "sqlite:FOLDER/.//./store.db"])
+def test_f82_the_path_of_a_store_may_be_written_in_many_ways(tmp_path, path):
+    p = pipeline(tmp_path)
+    p.run(status=0)
+    lose(p)
+    copy = (tmp_path / p.name).read_text().replace("sqlite:store.db", path.replace("FOLDER", str(tmp_path)))
+    (tmp_path / "copy.yaml").write_text(copy)
+    assert "sqlite:store.db" not in copy
+    ended = p.once("run", "copy.yaml")
+    assert ended.status == OTHER and not os.path.exists(p.database), ended
+
+
+def test_f82_by_a_link_nothing_more_is_remembered(tmp_path):
+    """What was kept by the real path counts, and is kept up to date; it is not made."""
+    p = pipeline(tmp_path / "work")
+    env = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    os.symlink(tmp_path / "work" / p.name, tmp_path / "work" / "link.yaml")
+    assert p.once("run", "link.yaml", env=env).status == 0
+    assert len(os.listdir(tmp_path / "state")) == 2
+    p.run(status=0, env=env)  # by its real path, too
+    assert len(os.listdir(tmp_path / "state")) == 3
+    for name in os.listdir(tmp_path / "state"):
+        (tmp_path / "state" / name).write_text("")  # damaged
+    assert p.once("run", "--new-store", "link.yaml", env=env).status == 0
+    assert all("\nstore " in text for text in kept_in(tmp_path / "state").values())
+
+
 def test_f82_what_was_remembered_by_the_file_without_links_counts(tmp_path):
     """So it was before: one state file, by the real path alone."""
     p = pipeline(tmp_path / "work")
@@ -272,6 +316,33 @@ def test_f82_check_lets_the_next_run_make_one(tmp_path):
     assert audited["what"] == "new-store" and "instead of " in audited["note"], audited
     lose(p)
     refused(p)  # it was allowed once
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_f82_another_store_is_allowed_once_also_when_the_old_one_comes_back(tmp_path, damaged):
+    p = pipeline(tmp_path)
+    env = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    p.run(status=0, env=env)
+    if damaged:
+        for name in os.listdir(tmp_path / "state"):
+            (tmp_path / "state" / name).write_text("store 12\n")
+    lose(p)
+    assert p.once("check", "--new-store", p.name, env=env).status == 0
+    assert all(" or another\n" in text for text in kept_in(tmp_path / "state").values())
+    for end in ("", "-wal", "-shm"):
+        if os.path.exists(p.database + ".lost" + end):
+            os.rename(p.database + ".lost" + end, p.database + end)
+    counts(p.run(status=0, env=env), received=10, duplicates=10)
+    lose(p)
+    p.execute(TABLES)
+    refused(p, env=env)
+
+
+def test_f82_store_id_is_not_overruled_by_check(tmp_path):
+    p = pipeline(tmp_path)
+    p.configure(CONFIG + 'store_id: "0123456789abcdef"\n')
+    ended = p.once("check", "--new-store", p.name)
+    assert ended.status == 2 and "says 'store_id' itself; change it there" in ended.err, ended
 
 
 def command_in(ended):
@@ -337,6 +408,19 @@ def test_f82_another_file_where_the_store_was(tmp_path, what):
 
 
 # ---- Redis ----
+
+@pytest.mark.skipif(not has_redis(), reason="missing: redis-server, or hiredis in the build")
+def test_f82_a_redis_that_was_flushed_is_noticed_by_who_remembers_nothing(tmp_path):
+    with RedisServer(tmp_path) as redis:
+        p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: [sh, -c, "echo $ONCE_KEY >> ran"]}\n', store=redis.url(), source=FOLLOW)
+        p.write(*some(5))
+        with p.start(env={"XDG_STATE_HOME": "", "HOME": ""}) as worker:
+            until(lambda: os.path.exists(tmp_path / "ran") and (tmp_path / "ran").read_text().count("\n") == 5, what="the first ones")
+            redis.call("FLUSHALL")
+            p.append(*some(5, 5))
+            ended = worker.end(60)
+        assert ended.status == OTHER and "there is no store here" in ended.err and "this run has worked with store " in ended.err, ended
+
 
 @pytest.mark.skipif(not has_redis(), reason="missing: redis-server, or hiredis in the build")
 def test_f82_a_redis_that_was_flushed_is_noticed_across_restarts(tmp_path):
@@ -432,6 +516,17 @@ def test_f82_a_store_without_its_head_is_no_strangers(tmp_path):
 
 
 @needs_postgres
+def test_f82_stores_in_two_schemas_are_two(tmp_path):
+    env = {"STATE_DIRECTORY": str(tmp_path / "state")}
+    first = PostgresPipeline(tmp_path / "a", CONFIG, PG_TABLES + "; CREATE SCHEMA a; CREATE SCHEMA b")
+    both = [first, PostgresPipeline(tmp_path / "b", CONFIG, url=first.url, server=first.server)]
+    for p, schema in zip(both, "ab"):
+        p.configure(CONFIG, store=f"{first.url}&schema={schema}")
+        p.write(*some(10))
+        counts(p.run(status=0, env=env), received=10, done=10)
+
+
+@needs_postgres
 def test_f82_the_url_is_known_without_its_password(tmp_path):
     p = PostgresPipeline(tmp_path, CONFIG, PG_TABLES)
     p.write(*some(10))
@@ -439,6 +534,8 @@ def test_f82_the_url_is_known_without_its_password(tmp_path):
     p.execute("ALTER SCHEMA public RENAME TO gone; CREATE SCHEMA public; ALTER TABLE gone.t SET SCHEMA public")
     copy = tmp_path / "copy.yaml"
     copy.write_text((tmp_path / p.name).read_text().replace(p.url, p.url + "&password=x&application_name=y"))
+    refused(p, name="copy.yaml")
+    copy.write_text((tmp_path / p.name).read_text().replace("postgres@", "postgres:x@"))
     refused(p, name="copy.yaml")
     assert ids(p) == list(range(10))
 

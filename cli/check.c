@@ -45,10 +45,11 @@ static int take_store(once_pipeline *pipeline, checking *c, bool *there, once_er
 static int repair(once_pipeline *pipeline, checking *c, once_error *err)
 {
     uint64_t n;
-    char text[160];
+    char text[260];
     const int rc = once_pipeline_repair(pipeline, &n, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(text, sizeof text, "%llu entries had lost names that they refer to; they count as before, and show '(lost)'", (unsigned long long)n);
+    snprintf(text, sizeof text, "%llu entries or lanes were mended; they count as before: names that were lost show as '(lost)', and a lane whose row was gone does not know"
+             " its last version", (unsigned long long)n);
     on_finding(c, "repair", n ? text : "nothing had to be repaired", false);
     return ONCE_OK;
 }
@@ -61,8 +62,8 @@ int cli_check(int argc, char **argv)
         {"--json", NULL, "one object on standard output", &c.json, NULL},
         {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited", &confirm, NULL},
         {"--new-store", NULL, "take the store that is here, or the next one that is made, for the one that was known; audited", &new_store, NULL},
-        {"--repair", NULL, "mend entries of a PostgreSQL store whose names were lost to a restore; audited", &mend, NULL},
-        {"--deep", NULL, "read the whole store and compare it with its checksums", &deep, NULL},
+        {"--repair", NULL, "mend what was lost in a PostgreSQL store: names of entries, rows of lanes, times; audited", &mend, NULL},
+        {"--deep", NULL, "read the whole store, and compare it with its checksums where it has some", &deep, NULL},
         {0},
     };
     char *args[1];

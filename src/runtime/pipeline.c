@@ -360,6 +360,7 @@ static void find_store(const once_pipeline *pipeline, const once_parts *parts, o
         store->ops->describe(store, settings, sizeof settings);
         report(user, "store", settings, false);
     }
+    if (store->ops->doubt && store->ops->doubt(store, settings, sizeof settings)) report(user, "store", settings, true);
     if (store_db(store)) find_database(store_db(store), "database", report, user);
     once_buf_release(&text);
 }
@@ -577,7 +578,7 @@ static void on_damage(void *user, const char *text)
 /* What may be said when nothing was found. */
 static const char *verified(const once_store_ops *ops)
 {
-    if (ops->verify) return "all of it was read and is whole";
+    if (ops->verify) return ops->verified ? ops->verified : "all of it was read and is whole";
     if (strcmp(ops->scheme, "memory") == 0) return "is in memory; there is nothing to read";
     return "was not read: it has no checksums of ours, its server checks its own pages";
 }
@@ -592,7 +593,8 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
     if (ops->verify) rc = ops->verify(store, on_damage, &v, err);
     once__store_close(store);
     if (rc == ONCE_OK && v.n)
-        return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %zu place%s; restore it from a backup", v.n, v.n == 1 ? "" : "s");
+        return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %zu place%s; restore it from a backup%s", v.n, v.n == 1 ? "" : "s",
+                         ops->repair ? ", or let 'once check --repair' mend what it can" : "");
     if (rc == ONCE_OK) report(user, "store", verified(ops), false);
     return rc;
 }

@@ -12,7 +12,7 @@
 static int note_repair(once_pipeline *pipeline, once_store *store, uint64_t n, once_error *err)
 {
     char note[120];
-    snprintf(note, sizeof note, "%" PRIu64 " entries had lost the names that they refer to", n);
+    snprintf(note, sizeof note, "%" PRIu64 " entries or lanes: names or times that were lost, rows of lanes that were gone", n);
     const once_audit record = {.consumer = pipeline->spec->consumer,
                                .who = {store->who, strlen(store->who)},
                                .what = ONCE_BYTES("repair"),

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/conflict.h"
@@ -96,14 +97,20 @@ typedef struct seat {
     once_entry waited;                 /* what it was, when it waited: other content may take its place */
 } seat;
 
-/* An error that names the key, whatever bytes it has. */
+const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY])
+{
+    const size_t len = key.len < ONCE_SHOWN_KEY ? key.len : ONCE_SHOWN_KEY - 1;
+    for (size_t i = 0; i < len; i++) out[i] = key.data[i] < 0x20 || key.data[i] > 0x7e ? '?' : key.data[i];
+    out[len] = '\0';
+    return out;
+}
+
 static int flawed(const once_entry *e, const char *flaw, once_error *err)
 {
-    char key[80];
-    const size_t len = e->key.len < sizeof key ? e->key.len : sizeof key;
-    for (size_t i = 0; i < len; i++) key[i] = e->key.data[i] < 0x20 || e->key.data[i] > 0x7e ? '?' : e->key.data[i];
-    return once_fail(err, ONCE_E_CORRUPT, "the entry of key '%.*s' (id %016llx%016llx) cannot be used: %s; somebody else wrote it, or it is damaged", (int)len,
-                     key, (unsigned long long)e->id.a, (unsigned long long)e->id.b, flaw);
+    char key[ONCE_SHOWN_KEY], whose[ONCE_SHOWN_KEY + 16] = "";
+    if (e->key.len) snprintf(whose, sizeof whose, "of key '%s' ", once__shown_key(e->key, key));
+    return once_fail(err, ONCE_E_CORRUPT, "the entry %s(id %016llx%016llx) cannot be used: %s; somebody else wrote it, or it is damaged", whose,
+                     (unsigned long long)e->id.a, (unsigned long long)e->id.b, flaw);
 }
 
 static int load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)

@@ -83,6 +83,10 @@ struct once_shelf {
     bool broken;      /* an engine verb failed inside the caller's transaction: commit is refused */
 };
 
+/* A key in an error, whatever bytes it has. */
+#define ONCE_SHOWN_KEY 81
+const char *once__shown_key(once_bytes key, char out[ONCE_SHOWN_KEY]);
+
 int once__engine_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
                        once_arena *arena, once_error *err);
 int once__engine_settle(once_store *store, const once_settlement *settlements, size_t n, bool *applied, once_error *err);

@@ -30,15 +30,6 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
     "id, token, fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt,"    \
     " failures, state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history,"  \
     " failing_ms, fields"
-/* Of a table that was empty when it was last vacuumed every plan seems to cost the same, and one that is made then is kept while the table
- * grows. So a body is looked for by its id alone, row by row, and only where there is one; and an order by the id decides for the index that
- * begins with it. */
-#define LIVE_FULL                                                                                                     \
-    "l.id, l.token, l.fingerprint, l.lane, l.ord, l.gap_ms, l.remember_ms, l.run, l.seen_ms, l.changed_ms, l.due_ms,"   \
-    " l.expires_ms, l.attempt, l.failures, l.state, l.marks, l.owned, l.tenant, l.consumer, l.operation, l.key, l.place," \
-    " l.point, l.reason, l.who, l.worker, l.history, l.failing_ms, l.fields, b.sent_ms, b.type, b.headers, b.body, b.place,"          \
-    " b.point"                                                                                                        \
-    " FROM once_live l LEFT JOIN LATERAL (SELECT * FROM once_body WHERE once_body.id = l.id AND l.owned OFFSET 0) b ON true"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
     " headers, body, place, point, history, count, last_ms, same"
@@ -99,7 +90,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_ENTRY_UPDATE] = "UPDATE once_entry e SET expires_ms = k, token = t, fingerprint = f, detail = d"
                         " FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[]) AS u(i, k, t, f, d) WHERE e.id = i",
     [PG_ENTRY_DELETE] = "DELETE FROM once_entry WHERE id = ANY($1::uuid[])",
-    [PG_LIVE_READ] = "SELECT " LIVE_FULL " WHERE l.id = ANY($1::uuid[]) ORDER BY l.id",
+    [PG_LIVE_READ] = "SELECT " ONCE_PG_LIVE_FULL " WHERE l.id = ANY($1::uuid[]) ORDER BY l.id",
     [PG_LIVE_LANES] = "SELECT lane FROM once_live WHERE id = ANY($1::uuid[]) AND lane IS NOT NULL ORDER BY id",
     [PG_LIVE_PUT] = "INSERT INTO once_live(" LIVE_COLUMNS ") SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[],"
                     " $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],"
@@ -122,7 +113,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_BODY_DELETE] = "DELETE FROM once_body WHERE id = ANY($1::uuid[])",
     /* The row of a lane without a version is there for the lock alone, and may go when nothing has happened for an hour. */
     [PG_LANE_AHEAD] = "INSERT INTO once_lane(id, expires_ms) SELECT i, " NOW("$2") " + 3600000 FROM unnest($1::uuid[]) AS u(i)"
-                      " ORDER BY i ON CONFLICT (id) DO NOTHING",
+                      " ORDER BY i ON CONFLICT (id) DO NOTHING RETURNING id",
     [PG_LANE_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE",
     [PG_LANE_LOCK_FREE] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE SKIP LOCKED",
     /* Among those with the lowest order the one that was seen first. What is settled is only judged: there some of them will do. */
@@ -149,11 +140,12 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                       " JOIN once_name k ON k.id = u.i AND k.name = u.n",
     [PG_NAME_GET] = "SELECT id, name FROM once_name WHERE id = ANY($1::integer[])",
     /* One by one, a lane before its entry, until there are enough. So many may be locked by others that it looks further than it wants. */
-    [PG_DUE] = "SELECT w.id, w.lane FROM (SELECT l.id, l.lane FROM once_live l WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
+    /* A lane that is not there at all cannot be locked, and is damage; one that somebody else has is passed over. */
+    [PG_DUE] = "SELECT w.id, w.lane, w.lane IS NOT NULL AND a.id IS NULL FROM (SELECT l.id, l.lane FROM once_live l WHERE l.consumer = $1::bytea AND l.owned AND l.state < 3"
                " AND l.due_ms <= $2::bigint ORDER BY l.due_ms, l.id LIMIT 8 * $3::bigint) w"
                " LEFT JOIN LATERAL (SELECT a.id FROM once_lane a WHERE a.id = w.lane FOR UPDATE SKIP LOCKED) a ON true"
-               " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS NOT NULL)"
-               " FOR UPDATE SKIP LOCKED) e LIMIT $3::bigint",
+               " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS NOT NULL"
+               " OR (SELECT x.id FROM once_lane x WHERE x.id = w.lane) IS NULL) FOR UPDATE SKIP LOCKED) e LIMIT $3::bigint",
     /* Of lanes that are locked, and that nobody else occupies: the head is the caller's claim, or due. */
     [PG_LANE_WAITING] = "SELECT w.id FROM unnest($1::uuid[]) WITH ORDINALITY AS u(lane, n)"
                         " CROSS JOIN LATERAL (SELECT h.state, h.due_ms FROM once_live h WHERE h.lane = u.lane AND h.state < 4"
@@ -183,8 +175,8 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                  " min(CASE WHEN owned OR (state = 1 AND due_ms > $2::bigint) THEN due_ms END) FROM once_live WHERE consumer = $1::bytea"
                  " AND state < 4 AND NOT (" EXPIRES " AND expires_ms <= $2::bigint) GROUP BY is_now",
     [PG_STATS_LETTERS] = "SELECT count(*) FROM once_letter WHERE consumer = $1::bytea",
-    [PG_LIST_LIVE] = "(SELECT " LIVE_FULL " WHERE l.consumer = $1::bytea AND l.state = $2::bigint AND NOT (l.state = 1 AND l.due_ms <= $5::bigint)"
-                     " AND NOT (" EXPIRES " AND expires_ms <= $5::bigint) AND l.id > $3::uuid ORDER BY l.id LIMIT $4::bigint) UNION ALL (SELECT " LIVE_FULL " WHERE l.consumer = $1::bytea"
+    [PG_LIST_LIVE] = "(SELECT " ONCE_PG_LIVE_FULL " WHERE l.consumer = $1::bytea AND l.state = $2::bigint AND NOT (l.state = 1 AND l.due_ms <= $5::bigint)"
+                     " AND NOT (" EXPIRES " AND expires_ms <= $5::bigint) AND l.id > $3::uuid ORDER BY l.id LIMIT $4::bigint) UNION ALL (SELECT " ONCE_PG_LIVE_FULL " WHERE l.consumer = $1::bytea"
                      " AND l.state = 1 AND l.due_ms <= $5::bigint AND " LOST_STATE " = $2::bigint AND l.id > $3::uuid ORDER BY l.id"
                      " LIMIT $4::bigint) ORDER BY 1 LIMIT $4::bigint",
     [PG_LIST_FINISHED] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id > $1::uuid AND expires_ms > $2::bigint"
@@ -202,15 +194,15 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     /* Where sessions are shared: of a step. */
     [PG_SWEEP_LOCK_TX] = "SELECT pg_try_advisory_xact_lock($1::bigint::integer, (SELECT c.relnamespace FROM pg_class c JOIN once_meta m ON m.tableoid = c.oid LIMIT 1)::integer)",
     [PG_SWEEP_UNLOCK] = "SELECT pg_advisory_unlock($1::bigint::integer, (SELECT c.relnamespace FROM pg_class c JOIN once_meta m ON m.tableoid = c.oid LIMIT 1)::integer)",
-    /* The index knows minutes, not milliseconds: equal keys of it share their space, and it needs a third less. */
-    [PG_SWEEP_LOOK] = "SELECT ctid, expires_ms >> 16 FROM once_entry WHERE expires_ms >> 16 >= $1::bigint AND expires_ms >> 16 <= $2::bigint >> 16"
+    /* What has a time before 1970 is damaged, and not over. The index knows minutes, not milliseconds: equal keys of it share their space, and it needs a third less. */
+    [PG_SWEEP_LOOK] = "SELECT ctid, expires_ms >> 16 FROM once_entry WHERE expires_ms >> 16 >= greatest($1::bigint, 0) AND expires_ms >> 16 <= $2::bigint >> 16"
                       " AND expires_ms <= $2::bigint AND expires_ms < 4611686018427387904 ORDER BY expires_ms >> 16 LIMIT $3::bigint",
     /* Another row may be there by now. If it has expired too, it may go as well. */
     [PG_SWEEP] = "DELETE FROM once_entry WHERE ctid = ANY(ARRAY(SELECT ctid FROM once_entry WHERE ctid = ANY($1::tid[])"
                  " AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED))",
     [PG_SWEEP_WAITING] = "SELECT l.id, l.lane FROM once_live l JOIN once_entry e ON e.id = l.id WHERE l.state = 2 AND NOT l.owned AND l.lane IS NULL"
                          " AND l.marks & 40 = 0 AND l.expires_ms <= $1::bigint ORDER BY l.expires_ms LIMIT $2::bigint FOR UPDATE OF e SKIP LOCKED",
-    [PG_SWEEP_LANES_LOOK] = "SELECT id, expires_ms <= $3::bigint FROM once_lane WHERE id > $1::uuid ORDER BY id LIMIT $2::bigint",
+    [PG_SWEEP_LANES_LOOK] = "SELECT id, expires_ms BETWEEN 0 AND $3::bigint FROM once_lane WHERE id > $1::uuid ORDER BY id LIMIT $2::bigint",
     [PG_SWEEP_LANES_LOCK] = "SELECT id FROM once_lane WHERE id = ANY($1::uuid[]) AND expires_ms <= $2::bigint FOR UPDATE SKIP LOCKED",
     [PG_SWEEP_LANES] = "DELETE FROM once_lane l WHERE l.id = ANY($1::uuid[]) AND NOT EXISTS"
                        " (SELECT 1 FROM once_live e WHERE e.lane = l.id AND e.state < 4)",
@@ -642,7 +634,9 @@ static int collect_ids(once_postgres *q, unsigned statement, const once_pg_param
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__pg_load_found(q, results[1], locked, out, n, err);
+    for (int i = 0; statement == PG_DUE && i < PQntuples(results[1]) && rc == ONCE_OK; i++)
+        if (once__pg_int(results[1], i, 2)) rc = once__pg_lane_gone(q, once__pg_id(results[1], i, 1), err);
+    if (rc == ONCE_OK) rc = once__pg_load_found(q, results[1], locked, out, n, err);
     once__pg_clear(results, 3);
     return rc;
 }
@@ -1490,6 +1484,14 @@ static void pg_describe(once_store *store, char *out, size_t size)
                      " effects; synchronous_standby_names prevents that");
 }
 
+static int pg_verify(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err)
+{
+    once_postgres *q = (once_postgres *)store;
+    int rc = ask_begin(q, false, err);
+    if (rc != ONCE_OK) return rc;
+    return ask_end(q, once__pg_verify(q, damage, user, err), err);
+}
+
 static int pg_inspect(once_store *store, once_error *err) { return once__pg_inspect(((once_postgres *)store)->pg, err); }
 
 const once_store_ops once__store_postgres = {
@@ -1534,6 +1536,9 @@ const once_store_ops once__store_postgres = {
     .letter_heads = pg_letter_heads,
     .letters_of_key = pg_letters_of_key,
     .stats = pg_stats,
+    .verify = pg_verify,
+    .verified = "every row was read and fits to the others; there are no checksums of ours, so a value that was changed into another possible one is not noticed,"
+                " and its server checks its own pages",
     .repair = once__pg_repair,
     .time = once__engine_time,
     .fact_get = pg_fact_get,

@@ -1,6 +1,7 @@
 /* Entries of the open transaction and their lanes: locked and loaded in rounds, changed in memory, written at commit. The head
  * of postgres_store.h says in which order locks are taken, and why rows are inserted ahead. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,27 @@ static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out
 static int damaged(const once_postgres *q, const char *table, once_error *err)
 {
     return once_fail(err, ONCE_E_CORRUPT, "%s: table %s is damaged; restore it from a backup", q->pg->where, table);
+}
+
+/* A lane that cannot be used, by the key of the first one in it. */
+static int bad_lane(once_postgres *q, once_hash lane, const char *flaw, once_error *err)
+{
+    char sql[200], key[ONCE_SHOWN_KEY] = "";
+    PGresult *rows;
+    snprintf(sql, sizeof sql, "SELECT key FROM once_live WHERE lane = '%016llx%016llx'::uuid AND state < 4 ORDER BY ord, id LIMIT 1", (unsigned long long)lane.a,
+             (unsigned long long)lane.b);
+    int rc = once__pg_send_text(q->pg, sql, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &rows, 1, err);
+    if (rc != ONCE_OK) return rc;
+    if (PQntuples(rows)) once__shown_key(once__pg_bytes(rows, 0, 0), key);
+    PQclear(rows);
+    return once_fail(err, ONCE_E_CORRUPT, "%s: table once_lane, id %016llx%016llx, the lane of key '%s': %s; somebody else wrote there, or it is damaged:"
+                     " restore it from a backup, or 'once check --repair'", q->pg->where, (unsigned long long)lane.a, (unsigned long long)lane.b, key, flaw);
+}
+
+int once__pg_lane_gone(once_postgres *q, once_hash lane, once_error *err)
+{
+    return bad_lane(q, lane, "its row is gone, and with it which version was the last", err);
 }
 
 static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
@@ -317,6 +339,7 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
         once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(result, i, 0));
         if (!lane) return damaged(q, "once_lane", err);
         lane->known = true;
+        if (once__pg_int(result, i, 2) < 0) return bad_lane(q, lane->id, "its time is before 1970", err);
         if (!lane->dirty) {
             const bool empty = once__pg_null(result, i, 1) && once__pg_bytes(result, i, 7).len == 0; /* there for the lock alone */
             lane->version = once__pg_null(result, i, 1) ? ONCE_LANE_NO_VERSION : once__pg_int(result, i, 1);
@@ -331,6 +354,28 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
         lane->head_ms = once__pg_int(result, i, 8);
     }
     return ONCE_OK;
+}
+
+/* Who stands in a lane has locked its row before: rows that had to be made are of lanes in which nobody is. Behind that the flags say nothing,
+ * because there may be somebody soon. */
+static int look_at_made(once_postgres *q, const round_of *round, const PGresult *made, once_error *err)
+{
+    const once_pg_lane *gone = NULL;
+    for (int i = 0; i < PQntuples(made); i++) {
+        once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(made, i, 0));
+        if (lane) lane->made = true;
+        if (lane && (lane->others || lane->claimed)) gone = lane;
+    }
+    for (size_t i = 0; PQntuples(made) && i < round->n; i++) {
+        const once_pg_slot *slot = round->slots[i];
+        const once_pg_lane *lane = slot->live && slot->entry.state < ONCE_STATE_DEAD ? once__ids_get(&q->lanes, slot->entry.lane) : NULL;
+        if (lane && lane->made) gone = lane;
+    }
+    for (int i = 0; i < PQntuples(made); i++) {
+        once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(made, i, 0));
+        if (lane) lane->made = false;
+    }
+    return gone ? once__pg_lane_gone(q, gone->id, err) : ONCE_OK;
 }
 
 static void mark_locked(once_postgres *q, const PGresult *result)
@@ -368,7 +413,7 @@ static int run_round(once_postgres *q, round_of *round, once_error *err)
 {
     PGresult *results[ROUND_MAX];
     size_t sent = 0;
-    int ahead = -1, entries = -1, live = -1, locks = -1, lanes = -1, rc = once__pg_begin_send(q, &sent, err);
+    int ahead = -1, entries = -1, live = -1, made = -1, locks = -1, lanes = -1, rc = once__pg_begin_send(q, &sent, err);
     const size_t begin = sent;
     const bool plan = round->n > 0 || round->n_lanes > 0;
     bool lock_lanes = false;
@@ -376,6 +421,7 @@ static int run_round(once_postgres *q, round_of *round, once_error *err)
     if (plan) SEND(once__pg_plan_send(q, err));
     if (rc == ONCE_OK) rc = once__pg_names_check_send(q, &sent, err);
     if (lock_lanes && q->write) { /* whoever only looks needs no lock, and a lane that nobody locked yet has nothing to show */
+        made = (int)sent;
         SEND(send_lane_ids(q, PG_LANE_AHEAD, round, err));
         locks = (int)sent;
         SEND(send_lane_ids(q, PG_LANE_LOCK, round, err));
@@ -404,6 +450,7 @@ static int run_round(once_postgres *q, round_of *round, once_error *err)
     if (rc == ONCE_OK && entries >= 0) rc = read_entries(q, round, results[entries], err);
     if (rc == ONCE_OK && live >= 0) rc = read_live(q, results[live], err);
     if (rc == ONCE_OK && lanes >= 0) rc = read_lanes(q, results[lanes], err);
+    if (rc == ONCE_OK && made >= 0) rc = look_at_made(q, round, results[made], err);
     once__pg_clear(results, sent);
     return rc;
 }

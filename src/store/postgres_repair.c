@@ -4,7 +4,12 @@
  * lost its last commits to a failover: once_name then has no such number, or has given it to something else. What is lost is what
  * an entry shows: tenant, consumer and operation, its place, run, and who saw it first. Its key, outcome, token and times are its own,
  * so it suppresses as before. Here it gets names that say that they were lost. A number that now stands for another name of the same
- * kind cannot be told from a right one. */
+ * kind cannot be told from a right one.
+ *
+ * And lanes in which somebody waits, and whose row is gone: they get one, as if nothing had settled there yet. Which version was the last
+ * is lost; what had settled is known by its key. Times before 1970 become times from now on: longer than they were is never wrong. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "store/postgres_store.h"
@@ -96,6 +101,47 @@ static int mend(once_postgres *q, const mending *list, size_t n, uint64_t *repai
     return ONCE_OK;
 }
 
+static int change(once_postgres *q, const char *sql, uint64_t *repaired, once_error *err)
+{
+    PGresult *result;
+    int rc = once__pg_send_text(q->pg, sql, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, &result, 1, err);
+    if (rc != ONCE_OK) return rc;
+    *repaired += strtoull(PQcmdTuples(result), NULL, 10);
+    PQclear(result);
+    return ONCE_OK;
+}
+
+static int mend_lanes(once_postgres *q, uint64_t *repaired, once_error *err)
+{
+    static const int64_t hour_ms = 3600000, year_ms = INT64_C(365) * 86400000;
+    char sql[500];
+    snprintf(sql, sizeof sql, "INSERT INTO once_lane(id, expires_ms) SELECT DISTINCT l.lane, %" PRId64 " FROM once_live l WHERE l.lane IS NOT NULL AND l.state < 4"
+             " AND NOT EXISTS (SELECT FROM once_lane a WHERE a.id = l.lane) ORDER BY 1 ON CONFLICT (id) DO NOTHING", q->shelf.now_ms + hour_ms);
+    const int rc = change(q, sql, repaired, err);
+    if (rc != ONCE_OK) return rc;
+    snprintf(sql, sizeof sql, "UPDATE once_lane SET expires_ms = %" PRId64 " WHERE expires_ms < 0", q->shelf.now_ms + year_ms);
+    return change(q, sql, repaired, err);
+}
+
+/* A finished entry whose time is none is remembered as if it had just finished. */
+static int mend_times(once_postgres *q, const PGresult *rows, const mending *list, uint64_t *repaired, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (int i = 0; i < PQntuples(rows) && rc == ONCE_OK; i++) {
+        const once_entry *e = &list[i].entry;
+        const int64_t expires_ms = once__pg_int(rows, i, 1);
+        int64_t kept_ms, until_ms;
+        char sql[300];
+        if (expires_ms >= 0 || !list[i].readable) continue;
+        if (__builtin_sub_overflow(expires_ms, e->changed_ms, &kept_ms) || __builtin_add_overflow(q->shelf.now_ms, kept_ms, &until_ms)) continue;
+        snprintf(sql, sizeof sql, "UPDATE once_entry SET expires_ms = %" PRId64 " WHERE id = '%016llx%016llx'::uuid AND expires_ms = %" PRId64, until_ms,
+                 (unsigned long long)e->id.a, (unsigned long long)e->id.b, expires_ms);
+        rc = change(q, sql, repaired, err);
+    }
+    return rc;
+}
+
 static int step(once_postgres *q, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
 {
     once_pg_params params = {0};
@@ -110,6 +156,7 @@ static int step(once_postgres *q, once_hash *after, uint64_t *repaired, bool *mo
     const int n = PQntuples(rows);
     rc = read_rows(q, rows, list, err);
     if (rc == ONCE_OK) rc = mend(q, list, (size_t)n, repaired, err);
+    if (rc == ONCE_OK) rc = mend_times(q, rows, list, repaired, err);
     *more = n == STEP;
     if (n > 0) *after = once__pg_id(rows, n - 1, 0);
     PQclear(rows);
@@ -121,6 +168,7 @@ int once__pg_repair(once_store *store, once_hash *after, uint64_t *repaired, boo
     once_postgres *q = (once_postgres *)store;
     if (!q->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
     int rc = once__pg_prefetch(&q->shelf, NULL, 0, ONCE_FOR_OTHERS, err); /* BEGIN */
+    if (rc == ONCE_OK && once_hash_is_zero(*after)) rc = mend_lanes(q, repaired, err);
     if (rc == ONCE_OK) rc = step(q, after, repaired, more, err);
     if (rc != ONCE_OK) q->shelf.broken = true;
     return rc;

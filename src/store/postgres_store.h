@@ -54,6 +54,7 @@ struct once_pg_slot {
 struct once_pg_lane {
     once_hash id;
     bool asked;                /* in the round that is under way */
+    bool made;                 /* and its row was made by it */
     bool locked, known, dirty; /* known: the fields below are as in the tables, but for the entries that have slots */
     int64_t version, expires_ms; /* ONCE_LANE_NO_VERSION; 0: nothing is kept */
     once_bytes record;           /* lane_record.h */
@@ -181,6 +182,16 @@ typedef struct once_postgres {
     once_buf detail;
 } once_postgres;
 
+/* Of a table that was empty when it was last vacuumed every plan seems to cost the same, and one that is made then is kept while the table
+ * grows. So a body is looked for by its id alone, row by row, and only where there is one; and an order by the id decides for the index that
+ * begins with it. */
+#define ONCE_PG_LIVE_FULL                                                                                                     \
+    "l.id, l.token, l.fingerprint, l.lane, l.ord, l.gap_ms, l.remember_ms, l.run, l.seen_ms, l.changed_ms, l.due_ms,"   \
+    " l.expires_ms, l.attempt, l.failures, l.state, l.marks, l.owned, l.tenant, l.consumer, l.operation, l.key, l.place," \
+    " l.point, l.reason, l.who, l.worker, l.history, l.failing_ms, l.fields, b.sent_ms, b.type, b.headers, b.body, b.place,"          \
+    " b.point"                                                                                                        \
+    " FROM once_live l LEFT JOIN LATERAL (SELECT * FROM once_body WHERE once_body.id = l.id AND l.owned OFFSET 0) b ON true"
+
 static inline once_postgres *once__pg_of(once_shelf *shelf) { return (once_postgres *)shelf; }
 
 /* BEGIN and what belongs to it, as the first statements of a round; *sent counts them, and `once__pg_begun` reads their
@@ -207,6 +218,8 @@ int once__pg_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64
 /* Loads what was found (rows of an id and its lane, NULL: none), whose rows in once_entry and once_lane are `locked` already or are locked
  * now. What is in another lane by then, and that cannot be locked at once, is left out of ids. */
 int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, once_hash *ids, size_t *n, once_error *err);
+/* Somebody is in the lane, and it has no row: ONCE_E_CORRUPT, by whose key. */
+int once__pg_lane_gone(once_postgres *q, once_hash lane, once_error *err);
 /* Sends everything that commit has to write; *sent counts the statements. */
 int once__pg_write_send(once_postgres *q, size_t *sent, once_error *err);
 void once__pg_live_clear(once_postgres *q); /* forgets the slots */
@@ -247,6 +260,7 @@ void once__pg_names_clear(once_pg_names *names);
 
 /* Whether each number stands for a name of its kind; all of them were fetched. (postgres_repair.c) */
 bool once__pg_names_whole(const once_postgres *q, const once_pg_names_of *names);
+int once__pg_verify(once_postgres *q, void (*damage)(void *user, const char *text), void *user, once_error *err); /* postgres_verify.c */
 int once__pg_repair(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
 /* A store on a connection of the caller, outside of any transaction of it; makes the tables that are missing. Closing it leaves

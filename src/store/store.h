@@ -184,6 +184,8 @@ typedef struct once_store_ops {
     once_db *(*db)(once_store *store); /* TX: the connection that atomic SQL effects use */
     /* One plain sentence for `once check`: what this server keeps, and what can be lost nevertheless. May be NULL. */
     void (*describe)(once_store *store, char *out, size_t size);
+    /* The same for what may keep work from being done now, and what to do about it. False: nothing does. May be NULL. */
+    bool (*doubt)(once_store *store, char *out, size_t size);
     /* Outside of a transaction: why no work can be done here although it could be opened, and what to do. May be NULL. */
     int (*inspect)(once_store *store, once_error *err);
 
@@ -232,9 +234,10 @@ typedef struct once_store_ops {
     /* Reads everything and compares it with its sums; `damage` (in words) is told for each part that is not whole. NULL: nothing of
      * its own to compare. */
     int (*verify)(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
+    const char *verified; /* what may be said when it found nothing, and what it did not look at; NULL: all of it was compared with sums */
 
-    /* Mends a bounded number of entries behind *after, in the order of their ids, whose names were lost to a restore under a worker; they
-     * suppress as before, and show that. In a transaction, together with `audit`. NULL: this cannot happen there. */
+    /* Mends a bounded number of entries behind *after, in the order of their ids, whose names were lost to a restore under a worker, or whose
+     * times are none, and with the first ones all lanes that lost their row; they suppress as before, and show that. In a transaction, together with `audit`. NULL: this cannot happen there. */
     int (*repair)(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
     int (*time)(once_store *store, once_store_time *out, once_error *err); /* that of the open transaction, if one is; writes nothing */

@@ -246,13 +246,6 @@ def test_a_script_that_would_commit_is_refused(tmp_path):
     assert not p.has_table("x") and p.has_table("total")
 
 
-def test_check_deep_says_that_it_read_nothing(tmp_path):
-    p = PostgresPipeline(tmp_path, CONFIG, TABLES)
-    p.run(status=0)
-    ended = p.once("check", "--deep", p.name)
-    assert ended.status == 0 and "was not read" in ended.out and "its server checks its own pages" in ended.out and "whole" not in ended.out, ended
-
-
 def test_a_missing_table_is_said_by_check_and_stops_a_run(tmp_path):
     p = PostgresPipeline(tmp_path, CONFIG)
     ended = p.once("check", p.name)

@@ -143,6 +143,45 @@ def test_f77_f90_a_move_that_takes_longer_than_a_verb_waits(tmp_path):
         load.check()
 
 
+def warned(work):
+    ended = work.p.once("check", "--json", work.p.name)
+    assert ended.status == 0, ended
+    return [finding["text"] for finding in ended.json["findings"] if finding["warning"] and finding["topic"] == "store"]
+
+
+@pytest.mark.parametrize("may_ask", [True, False])
+def test_f90_check_says_that_a_move_is_stuck(tmp_path, may_ask):
+    """Somebody began to move the slot and did not go on: commits are refused without end, and `check` said ok."""
+    with Cluster(tmp_path) as cluster:
+        source, target = cluster.owner(), cluster.others()[0]
+        for node in cluster.nodes:
+            node.cli("ACL", "SETUSER", "worker", "on", ">w0rd", "~*", "+@all", *([] if may_ask else ["-cluster|nodes"]))
+        work = Fenced(tmp_path, n=5, store=source.url(cluster.name, user="worker:w0rd@", more="&timeout=1"), lease="30s")
+        counts(work.p.run(status=0), received=5, done=5)
+        assert not warned(work)
+        cluster.begin_move(source, target)
+        for moved in (0, 3):
+            if moved:
+                cluster.move_some(source, target, moved)
+            (text,) = warned(work)
+            assert "is being moved" in text and f"--cluster fix 127.0.0.1:{source.port}" in text, text
+            assert not may_ask or (f"slot {cluster.slot} " in text and f"to '127.0.0.1:{target.port}'" in text), text
+        work.p.append({"id": "later"})
+        with work.p.start() as running:
+            said = b""
+            while b"moves the keys of the store" not in said:
+                part = running.process.stderr.readline()
+                assert part, said
+                said += part
+            assert b"--cluster fix" in said, said
+            while cluster.move_some(source, target, 50):
+                pass
+            cluster.end_move(source, target)
+            ended = running.end()
+        assert ended.status == 0 and ended.json["done"] == 1, ended
+        until(lambda: not warned(work), what="no warning")
+
+
 # ---- nodes that are killed ----
 
 def test_f46_f90_either_node_is_killed_while_the_slot_moves(tmp_path):

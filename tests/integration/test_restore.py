@@ -31,9 +31,15 @@ def dump(url):
 
 
 def load(url, text):
-    """All at once; whoever works there waits."""
-    subprocess.run(["psql", "-XAtq1", "-v", "ON_ERROR_STOP=1", url.replace("postgres://", "postgresql://", 1)], input=text, text=True, check=True,
-                   stdout=subprocess.DEVNULL)
+    """All at once; whoever works there waits. A worker in the middle of a batch has locked some tables and wants others, as we do: when that is
+    a deadlock, the server chooses who may go on, and nothing of the other's transaction has happened."""
+    for _ in range(50):
+        ran = subprocess.run(["psql", "-XAtq1", "-v", "ON_ERROR_STOP=1", url.replace("postgres://", "postgresql://", 1)], input=text, text=True,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        if ran.returncode == 0:
+            return
+        assert "deadlock detected" in ran.stderr, ran.stderr
+    assert False, "a deadlock each time"
 
 
 def under_it(server, url, backup):
@@ -110,7 +116,7 @@ def test_f82_a_store_that_lost_its_names_is_repaired(tmp_path, damage):
     ended = p.try_run()
     assert ended.status == 3 and "once check --repair" in ended.err, ended
     said = p.once("check", "--repair", p.name)
-    assert said.status == 0 and "1500 entries had lost names" in said.out, said
+    assert said.status == 0 and "1500 entries or lanes were mended" in said.out, said
     counts(p.run(status=0), received=1500, duplicates=1500, attempts=0)
     assert p.value("SELECT count(*) FROM t") == 1500
     (entry,) = p.explain("a7")

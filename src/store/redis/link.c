@@ -445,7 +445,8 @@ static int refused_by(once_redis_link *link, const once_redis_pipe *pipe, const 
     }
     if (is_moving(reply)) {
         link->silent = true;
-        return once_fail(err, ONCE_E_UNAVAILABLE, "redis at '%s:%u' moves the keys of the store to another node of its cluster", link->at.host, link->at.port);
+        return once_fail(err, ONCE_E_UNAVAILABLE, "redis at '%s:%u' moves the keys of the store to another node of its cluster; if nobody does that now,"
+                         " 'redis-cli --cluster fix %s:%u' ends it", link->at.host, link->at.port, link->at.host, link->at.port);
     }
     return once_fail(err, status, "redis at '%s:%u' says: %.200s%s", link->at.host, link->at.port, text,
                      status == ONCE_E_FULL ? "; give it more memory or disk space, or free some" : "");
@@ -681,6 +682,7 @@ void once__redis_link_close(once_redis_link *link)
 
 bool once__redis_clustered(const once_redis_link *link) { return link->clustered; }
 const char *once__redis_host(const once_redis_link *link) { return link->at.host; }
+unsigned once__redis_port(const once_redis_link *link) { return link->at.port; }
 bool once__redis_same(const once_redis_link *link, unsigned connections) { return link->fd >= 0 && link->connections == connections; }
 bool once__redis_saw_move(const once_redis_link *link) { return link->saw_move; }
 void once__redis_move_is_over(once_redis_link *link) { link->saw_move = false; }

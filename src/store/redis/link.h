@@ -62,6 +62,7 @@ const char *once__redis_quote(once_bytes key, char out[ONCE_REDIS_QUOTED]);
 /* It is a node of a cluster. */
 bool once__redis_clustered(const once_redis_link *link);
 const char *once__redis_host(const once_redis_link *link);
+unsigned once__redis_port(const once_redis_link *link);
 /* The very connection of that number is open. */
 bool once__redis_same(const once_redis_link *link, unsigned connections);
 /* Keys were found to be moving, until somebody finds that they are not. */

@@ -306,6 +306,7 @@ int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, on
 
 /* In a cluster: refused when another node has some of our keys. Called when we are connected anew, or keys were moving. */
 int once__redis_look_for_strays(once_redis *r, once_error *err);
+bool once__redis_doubt(once_store *store, char *out, size_t size); /* whether our slot moves now, or was left in the middle of it */
 
 /* --- what need not be read (kept.c) --- */
 

@@ -483,7 +483,7 @@ static void redis_describe(once_store *store, char *out, size_t size)
         .scheme = name, .batch_max = 8192, .bits = (granted) | ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,  \
         .summary = text, .open = open_it, .close = redis_close, .claim = redis_claim, .settle = redis_settle, .extend = redis_extend,    \
         .accept = redis_accept, .take = redis_take, .begin = once__engine_begin, .commit = once__engine_commit,       \
-        .rollback = once__engine_rollback, .describe = redis_describe, .bury = redis_bury, .exhume = redis_exhume,    \
+        .rollback = once__engine_rollback, .describe = redis_describe, .doubt = once__redis_doubt, .bury = redis_bury, .exhume = redis_exhume,    \
         .forget = redis_forget, .letters_ahead = once__engine_letters_ahead, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
         .discard = redis_discard, .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
         .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \

@@ -195,3 +195,65 @@ int once__redis_look_for_strays(once_redis *r, once_error *err)
     if (!about.moving) once__redis_move_is_over(r->link);
     return ONCE_OK;
 }
+
+/* ---- for `once check` ---- */
+
+#define STUCK "commits that need a new key are refused until that has ended, and a run waits; if nobody moves it now, the move was left unfinished, and" \
+              " 'redis-cli --cluster fix %s:%u' ends it"
+
+/* "[93->-ID]" in the line of the node that has the slot: who gets it. */
+static bool gets_slot(const looking *about, once_redis_node *out, const char *own_host)
+{
+    char mark[32];
+    once_bytes rest = about->nodes, id = {0};
+    const int len = snprintf(mark, sizeof mark, "[%lld->-", about->slot);
+    for (line l; next_line(&rest, &l);) {
+        const char *at = has_flag(&l, "myself") ? memmem(l.all.data, l.all.len, mark, (size_t)len) : NULL;
+        if (!at) continue;
+        id.data = at + len;
+        while (id.data + id.len < l.all.data + l.all.len && id.data[id.len] != ']') id.len++;
+    }
+    rest = about->nodes;
+    for (line l; id.len && next_line(&rest, &l);)
+        if (l.all.len > id.len && memcmp(l.all.data, id.data, id.len) == 0) return read_address(l.address, own_host, out);
+    return false;
+}
+
+/* Who may not ask the cluster tries it: a key that is there and one that is not, in one command. */
+static bool is_refused(once_redis *r)
+{
+    char refused[24], key[ONCE_REDIS_KEY];
+    once_error why;
+    once_redis_pipe pipe;
+    once__redis_pipe_init(&pipe);
+    once__redis_command(&pipe, ONCE_REPLY_COUNT, 3);
+    once__redis_text(&pipe, "EXISTS");
+    once__redis_arg(&pipe, key, once__redis_key(r, "head", NULL, 0, key));
+    once__redis_arg(&pipe, key, once__redis_key(r, "none", NULL, 0, key));
+    const int rc = once__redis_exchange(r->link, &pipe, refused, &why);
+    once__redis_pipe_release(&pipe);
+    return rc != ONCE_OK && strcmp(refused, "TRYAGAIN") == 0;
+}
+
+bool once__redis_doubt(once_store *store, char *out, size_t size)
+{
+    once_redis *r = (once_redis *)store;
+    looking about;
+    once_error why;
+    once_redis_node to;
+    if (!once__redis_clustered(r->link)) return false;
+    if (look(r, &about, &why) != ONCE_OK) {
+        (void)snprintf(out, size, "whether its slot is being moved could not be asked: %.300s", why.text);
+        return true;
+    }
+    const char *host = once__redis_host(r->link);
+    if (about.allowed && about.moving) {
+        const bool known = gets_slot(&about, &to, host);
+        (void)snprintf(out, size, "slot %lld of the cluster, which has the store, is being moved to '%s:%u'; " STUCK, about.slot, known ? to.host : "?", known ? to.port : 0,
+                       host, once__redis_port(r->link));
+        return true;
+    }
+    if (about.allowed || !is_refused(r)) return false;
+    (void)snprintf(out, size, "the slot of the cluster which has the store is being moved; " STUCK, host, once__redis_port(r->link));
+    return true;
+}

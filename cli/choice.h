@@ -1,4 +1,4 @@
-/* Which messages a verb of operators means: those that were named, or all that fit. */
+/* Which messages a verb of operators means: those that were named, or all that fit. And how each is told. */
 #ifndef ONCE_CLI_CHOICE_H
 #define ONCE_CLI_CHOICE_H
 
@@ -6,19 +6,32 @@
 
 typedef struct cli_choice {
     bool all;
-    const char *reason, *type, *since, *until;
-    int64_t since_ms, until_ms;
+    const char *tenant, *operation, *reason, *group, *type, *since, *until;
 } cli_choice;
 
 #define CLI_CHOICE(c, things, began)                                                                                  \
-    {"--all", NULL, "every " things, &(c).all, NULL},                                                                 \
+    {"--all", NULL, "every " things ", or every one that fits the filters", &(c).all, NULL},                          \
+    {"--tenant", "NAME", things "s of this tenant", NULL, &(c).tenant},                                               \
+    {"--operation", "NAME", things "s of this operation", NULL, &(c).operation},                                      \
     {"--reason", "TEXT", things "s with this text in their reason", NULL, &(c).reason},                               \
+    {"--group", "GROUP", things "s of this group of reasons, as 'once list --by reason' prints it", NULL, &(c).group}, \
     {"--type", "TYPE", things "s of this type", NULL, &(c).type},                                                     \
     {"--since", "TIME", things "s that " began " then or later", NULL, &(c).since},                                   \
     {"--until", "TIME", things "s that " began " before", NULL, &(c).until}
 
-/* Exactly one of: names, --all, filters. False: it was said what is wrong. `things`: "letters: ids". */
-bool cli_choice_read(cli_choice *choice, bool named, const char *things);
-bool cli_choice_fits(const cli_choice *choice, const once_listed *item);
+/* What names are to a verb: ids say everything, a key may need its tenant and its operation. */
+typedef enum cli_named { CLI_NAMED_NOT, CLI_NAMED_IDS, CLI_NAMED_KEY } cli_named;
+
+/* Names, or --all, or filters, and nothing that would be ignored. False: it was said what is wrong. `things`: "letters: ids". */
+bool cli_choice_read(const cli_choice *given, cli_named named, const char *things, once_choice *out);
+
+/* "key 'p7' of tenant 'berlin', operation 'charge'"; nothing without a key. The operation of the only handler is not worth a word. */
+void cli_print_key(once_bytes key, const once_scope *scope);
+/* "  in.ndjson:17", and the reason in brackets, as far as they are there */
+void cli_print_origin(once_bytes place, once_bytes point, once_bytes reason);
+/* ,"tenant":...,"operation":...,"key":..., and the idempotency key when there is one */
+void cli_json_key(once_bytes key, const once_scope *scope, const char *idempotency_key);
+/* ,"type":...,"place":...,"point":...,"reason":... */
+void cli_json_origin(once_bytes type, once_bytes place, once_bytes point, once_bytes reason);
 
 #endif

@@ -6,7 +6,7 @@
 int cli_forget(int argc, char **argv)
 {
     bool json = false;
-    const char *tenant = NULL, *operation = "";
+    const char *tenant = NULL, *operation = NULL;
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &json, NULL},
         {"--tenant", "NAME", "the tenant of the key", NULL, &tenant},
@@ -16,12 +16,16 @@ int cli_forget(int argc, char **argv)
     char *args[2];
     int status;
     if (cli_parse(argc, argv, options, 2, 2, args, &status) < 0) return status;
+    if (operation && !*operation) {
+        fprintf(stderr, "once forget: --operation has an empty value; say what is meant, or leave it out\n");
+        return CLI_USAGE;
+    }
     once_pipeline *pipeline;
     status = cli_load(args[0], json, &pipeline);
     if (status != CLI_OK) return status;
     once_error err = {0};
     const char *was = "absent";
-    const int rc = once_pipeline_forget(pipeline, tenant ? cli_bytes(tenant) : (once_bytes){0}, cli_bytes(operation), cli_bytes(args[1]), &was, &err);
+    const int rc = once_pipeline_forget(pipeline, tenant ? cli_bytes(tenant) : (once_bytes){0}, cli_bytes(operation ? operation : ""), cli_bytes(args[1]), &was, &err);
     const bool known = strcmp(was, "absent") != 0;
     if (json && rc == ONCE_OK) {
         printf("{\"key\":");

@@ -4,15 +4,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli.h"
+#include "choice.h"
 
-enum { NAME_MAX_BYTES = 200, GROUPS_MAX = 1000 };
+enum { NAME_MAX_BYTES = ONCE_REASON_GROUP_MAX, GROUPS_MAX = 1000 };
 
 typedef struct group {
     char name[NAME_MAX_BYTES + 1];
     const char *state;
     uint64_t count, letter; /* the id of an example; 0: it is no letter */
-    char key[NAME_MAX_BYTES + 1];
+    char key[NAME_MAX_BYTES + 1], tenant[NAME_MAX_BYTES + 1], operation[NAME_MAX_BYTES + 1]; /* of the example */
     int64_t first_ms, last_ms;
 } group;
 
@@ -38,26 +38,6 @@ static void copy(char out[NAME_MAX_BYTES + 1], once_bytes text)
     out[len] = 0;
 }
 
-/* What differs from message to message is left out: numbers, and what stands in quotes. */
-static void without_details(char *text)
-{
-    char *to = text;
-    for (const char *from = text; *from;) {
-        const char quote = *from;
-        const char *end = quote == '\'' || quote == '"' ? strchr(from + 1, quote) : NULL;
-        if (end) {
-            to = mempcpy(to, "...", (size_t)(end + 1 - from) < 3 ? (size_t)(end + 1 - from) : 3);
-            from = end + 1;
-        } else if (*from >= '0' && *from <= '9') {
-            while (*from >= '0' && *from <= '9') from++;
-            *to++ = '#';
-        } else {
-            *to++ = *from++;
-        }
-    }
-    *to = 0;
-}
-
 static void name_of(const grouping *g, const once_listed *item, char out[NAME_MAX_BYTES + 1])
 {
     if (strcmp(g->by, "type") == 0) {
@@ -70,10 +50,7 @@ static void name_of(const grouping *g, const once_listed *item, char out[NAME_MA
         out[0] = 0;
         if (gmtime_r(&s, &parts)) strftime(out, NAME_MAX_BYTES, "%Y-%m-%d %H:00 UTC", &parts);
     } else {
-        copy(out, item->reason);
-        char *where = strstr(out, "; the first one came from "); /* of a conflict: another one each time */
-        if (where) *where = 0;
-        without_details(out);
+        once_reason_group(item->own_reason, out);
     }
     if (!out[0]) copy(out, cli_bytes("(none)"));
 }
@@ -92,6 +69,8 @@ static bool on_item(void *user, const once_listed *item)
         *found = (group){.state = others ? "any" : item->state, .letter = item->letter, .first_ms = item->changed_ms, .last_ms = item->changed_ms};
         memcpy(found->name, name, sizeof name);
         copy(found->key, item->key);
+        copy(found->tenant, item->scope.tenant);
+        copy(found->operation, item->scope.operation);
         g->n++;
     }
     found->count++;
@@ -106,20 +85,86 @@ static int more_first(const void *a, const void *b)
     return x->count != y->count ? (x->count > y->count ? -1 : 1) : strcmp(x->name, y->name);
 }
 
+/* The options that choose this group, one behind the other: at most two with a value each. 0: nothing does. */
+static int filter_of(const grouping *g, size_t at, const char *options[4], char times[2][24])
+{
+    const group *of = &g->at[at];
+    const bool none = strcmp(of->name, "(none)") == 0;
+    const bool cut = strcmp(g->by, "reason") != 0 && strlen(of->name) > NAME_MAX_BYTES - 4; /* it may be longer than that */
+    if (cut || strcmp(of->name, "(others)") == 0) return 0;
+    if (strcmp(g->by, "hour") == 0) {
+        for (int i = 0; i < 2; i++) {
+            const time_t s = of->first_ms / 3600000 * 3600 + 3600 * i;
+            struct tm parts;
+            if (!gmtime_r(&s, &parts)) return 0;
+            strftime(times[i], sizeof times[i], "%Y-%m-%dT%H:%M:%SZ", &parts);
+        }
+        options[0] = "--since", options[1] = times[0], options[2] = "--until", options[3] = times[1];
+        return 4;
+    }
+    options[0] = strcmp(g->by, "type") == 0 ? "--type" : strcmp(g->by, "handler") == 0 ? "--operation" : "--group";
+    options[1] = of->name;
+    return none && options[0][2] != 'g' ? 0 : 2;
+}
+
+static void json_example(const group *at)
+{
+    printf(",\"example\":{");
+    if (at->letter) printf("\"letter\":%" PRIu64 ",", at->letter);
+    printf("\"tenant\":");
+    cli_json_cstring(stdout, at->tenant);
+    printf(",\"operation\":");
+    cli_json_cstring(stdout, at->operation);
+    printf(",\"key\":");
+    cli_json_cstring(stdout, at->key);
+    printf("}");
+}
+
 static void as_json(const grouping *g)
 {
     printf("{\"by\":\"%s\",\"groups\":[", g->by);
     for (size_t i = 0; i < g->n; i++) {
         const group *at = &g->at[i];
+        const char *options[4];
+        char times[2][24];
+        const int n = filter_of(g, i, options, times);
         printf("%s{\"state\":\"%s\",\"%s\":", i ? "," : "", at->state, g->by);
         cli_json_cstring(stdout, at->name);
-        printf(",\"count\":%" PRIu64 ",\"first_ms\":%" PRId64 ",\"last_ms\":%" PRId64 ",\"example\":{", at->count, at->first_ms, at->last_ms);
-        if (at->letter) printf("\"letter\":%" PRIu64 ",", at->letter);
-        printf("\"key\":");
-        cli_json_cstring(stdout, at->key);
-        printf("}}");
+        printf(",\"filter\":[");
+        for (int o = 0; o < n; o++) {
+            if (o) putchar(',');
+            cli_json_cstring(stdout, options[o]);
+        }
+        printf("],\"count\":%" PRIu64 ",\"first_ms\":%" PRId64 ",\"last_ms\":%" PRId64, at->count, at->first_ms, at->last_ms);
+        json_example(at);
+        printf("}");
     }
     printf("]");
+}
+
+/* For a shell. */
+static void print_quoted(const char *text)
+{
+    putchar('\'');
+    for (; *text; text++) {
+        if (*text == '\'') fputs("'\\''", stdout);
+        else putchar(*text);
+    }
+    putchar('\'');
+}
+
+/* Under the group, what to give to replay, discard or resolve. */
+static void print_filter(const grouping *g, size_t at)
+{
+    const char *options[4];
+    char times[2][24];
+    const int n = filter_of(g, at, options, times);
+    if (n) printf("         ");
+    for (int i = 0; i < n; i += 2) {
+        printf(" %s ", options[i]);
+        print_quoted(options[i + 1]);
+    }
+    if (n) putchar('\n');
 }
 
 static void as_text(const grouping *g)
@@ -127,16 +172,15 @@ static void as_text(const grouping *g)
     char time[40];
     for (size_t i = 0; i < g->n; i++) {
         const group *at = &g->at[i];
+        const once_scope scope = {.tenant = cli_bytes(at->tenant), .operation = cli_bytes(at->operation)};
         printf("%8" PRIu64 "  %-7s  ", at->count, at->state);
         cli_print_safe(cli_bytes(at->name));
         printf("  since %s, for example", cli_when(at->first_ms, time));
         if (at->letter) printf(" letter %" PRIu64, at->letter);
-        if (at->key[0]) {
-            printf(" key '");
-            cli_print_safe(cli_bytes(at->key));
-            putchar('\'');
-        }
+        if (at->key[0]) putchar(' ');
+        cli_print_key(cli_bytes(at->key), &scope);
         putchar('\n');
+        print_filter(g, i);
     }
 }
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli.h"
+#include "choice.h"
 
 typedef struct listing {
     bool json, body, first;
@@ -52,22 +52,24 @@ static bool was_replaced(const once_listed *e)
     return false;
 }
 
+/* Whose attempt it is that never reported; its reason says that. */
+static void print_silent(const once_listed *e)
+{
+    const once_attempt *last = e->n_attempts && e->state[0] != 'b' && !e->letter ? &e->attempts[e->n_attempts - 1] : NULL;
+    if (!last || strcmp(last->outcome, "silent") != 0 || !last->who.len) return;
+    printf("  (attempt %u, by ", last->attempt);
+    cli_print_safe(last->who);
+    putchar(')');
+}
+
 static void as_text(const listing *l, const once_listed *e)
 {
     char time[40];
     printf("%s", e->letter ? e->kind : e->state);
     if (e->letter) printf(" %" PRIu64, e->letter);
-    if (e->key.len) {
-        printf("  key '");
-        cli_print_safe(e->key);
-        printf("'");
-    }
+    if (e->key.len) printf("  ");
+    cli_print_key(e->key, &e->scope);
     if (e->idempotency_key[0]) printf(" (%s)", e->idempotency_key);
-    if (e->scope.tenant.len) {
-        printf(" of tenant '");
-        cli_print_safe(e->scope.tenant);
-        printf("'");
-    }
     if (e->place.len) {
         printf("  ");
         cli_print_safe(e->place);
@@ -79,8 +81,8 @@ static void as_text(const listing *l, const once_listed *e)
     printf("%s", cli_when(e->changed_ms, time));
     if (e->letter && e->count > 1) printf("  %" PRIu64 " times, the last %s", e->count, cli_when(e->last_ms, time));
     if (e->due_ms != ONCE_NO_TIME) printf("  %s %s", e->state[0] == 'b' ? "until" : "not before", cli_when(e->due_ms, time));
-    if (e->worker.len) {
-        printf(e->state[0] == 'b' ? "  by " : "  attempt %u never reported, by ", e->attempt);
+    if (e->worker.len && e->state[0] == 'b') {
+        printf("  by ");
         cli_print_safe(e->worker);
     }
     if (e->state[0] == 'w' && !e->has_body) printf("  its source must bring it again");
@@ -89,6 +91,7 @@ static void as_text(const listing *l, const once_listed *e)
         printf("  ");
         cli_print_safe(e->reason);
     }
+    print_silent(e);
     putchar('\n');
     if (!l->body) cli_print_line(e->line, e->column);
     if (!l->body || !e->has_body) return;
@@ -114,7 +117,10 @@ static bool on_audit(void *user, const once_audited *a)
         printf("%s{\"time_ms\":%" PRId64, l->first ? "" : ",", a->time_ms);
         json_field("who", a->who);
         json_field("what", a->what);
+        json_field("tenant", a->tenant);
+        json_field("operation", a->operation);
         json_field("key", a->key);
+        json_field("idempotency_key", a->idempotency_key);
         printf(",\"letter\":%" PRIu64, a->letter);
         json_field("note", a->note);
         if (l->body && a->body.len) json_field("body", a->body);
@@ -125,12 +131,14 @@ static bool on_audit(void *user, const once_audited *a)
         printf("  ");
         cli_print_safe(a->what);
         if (a->letter) printf("  letter %" PRIu64, a->letter);
-        if (a->key.len) {
-            printf("  key '");
-            cli_print_safe(a->key);
-            printf("'");
+        if (a->key.len) printf("  ");
+        cli_print_key(a->key, &(once_scope){.tenant = a->tenant, .operation = a->operation});
+        if (a->idempotency_key.len) {
+            printf(" (");
+            cli_print_safe(a->idempotency_key);
+            putchar(')');
         }
-        printf("  ");
+        if (a->note.len) printf("  ");
         cli_print_safe(a->note);
         putchar('\n');
         if (l->body && a->body.len) {

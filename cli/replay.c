@@ -25,34 +25,20 @@ static void on_letter(void *user, const once_replayed *l)
     const bool leaves = once_replay_verdict_leaves(l->verdict);
     if (!r->dry_run && leaves && !r->json) return;
     if (r->json) {
-        printf("%s{\"letter\":%" PRIu64 ",\"verdict\":\"%s\",\"leaves\":%s,\"key\":", r->first ? "" : ",", l->letter,
-               once_replay_verdict_name(l->verdict), leaves ? "true" : "false");
-        cli_json_string(stdout, l->key);
-        if (l->idempotency_key[0]) printf(",\"idempotency_key\":\"%s\"", l->idempotency_key);
-        printf(",\"type\":");
-        cli_json_string(stdout, l->type);
-        printf(",\"place\":");
-        cli_json_string(stdout, l->place);
-        printf(",\"point\":");
-        cli_json_string(stdout, l->point);
-        printf(",\"reason\":");
-        cli_json_string(stdout, l->reason);
+        printf("%s{\"letter\":%" PRIu64, r->first ? "" : ",", l->letter);
+        printf(",\"verdict\":\"%s\",\"leaves\":%s", once_replay_verdict_name(l->verdict), leaves ? "true" : "false");
+        cli_json_key(l->key, &l->scope, l->idempotency_key);
+        cli_json_origin(l->type, l->place, l->point, l->reason);
         printf("}");
     } else {
         clear_line(r);
-        printf("letter %" PRIu64 "  %s: %s", l->letter, once_replay_verdict_name(l->verdict), once_replay_verdict_text(l->verdict));
-        if (l->place.len) {
-            printf("  ");
-            cli_print_safe(l->place);
-            putchar(':');
-            cli_print_safe(l->point);
-        }
+        printf("letter %" PRIu64, l->letter);
+        if (l->key.len) printf("  ");
+        cli_print_key(l->key, &l->scope);
+        printf("  %s: %s", once_replay_verdict_name(l->verdict), once_replay_verdict_text(l->verdict));
+        cli_print_origin(l->place, l->point, (once_bytes){0});
         if (l->idempotency_key[0]) printf("  idempotency key %s", l->idempotency_key);
-        if (l->reason.len) {
-            printf("  (");
-            cli_print_safe(l->reason);
-            putchar(')');
-        }
+        cli_print_origin((once_bytes){0}, (once_bytes){0}, l->reason);
         putchar('\n');
     }
     r->first = false;
@@ -75,6 +61,10 @@ static void print_counts(const replaying *r, const once_replay_counts *counts)
     for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++) {
         total += counts->verdicts[i];
         if (once_replay_verdict_leaves((once_replay_verdict)i)) left += counts->verdicts[i];
+    }
+    if (total == 0 && !counts->stopped) {
+        printf("no letter fits\n");
+        return;
     }
     printf("%" PRIu64 " letter%s%s, %" PRIu64 " %s%s\n", total, total == 1 ? "" : "s", r->dry_run ? " in a dry run" : "", left,
            r->dry_run ? "would leave the dead letters" : "left the dead letters", counts->stopped ? "; stopped before the end" : "");
@@ -188,7 +178,7 @@ static char *read_body(const char *path, size_t *len)
 int cli_replay(int argc, char **argv)
 {
     replaying r = {.first = true};
-    once_replay_options how = {.size = sizeof how, .since_ms = ONCE_NO_TIME, .until_ms = ONCE_NO_TIME, .visit = on_letter, .progress = on_progress, .user = &r};
+    once_replay_options how = {.size = sizeof how, .visit = on_letter, .progress = on_progress, .user = &r};
     const char *rate = NULL, *body_file = NULL;
     cli_choice choice = {0};
     char *body = NULL;
@@ -206,7 +196,7 @@ int cli_replay(int argc, char **argv)
     uint64_t *ids = calloc((size_t)argc, sizeof *ids);
     int status = CLI_FAILED, n = -1;
     if (args && ids) n = cli_parse(argc, argv, options, 1, argc, args, &status);
-    if (n > 0 && !cli_choice_read(&choice, n > 1, "letters: ids")) {
+    if (n > 0 && !cli_choice_read(&choice, n > 1 ? CLI_NAMED_IDS : CLI_NAMED_NOT, "letters: ids", &how.choice)) {
         status = CLI_USAGE;
     } else if (n > 0 && body_file && n != 2) {
         fprintf(stderr, "once replay: --body goes with the id of one letter\n");
@@ -218,10 +208,6 @@ int cli_replay(int argc, char **argv)
         if (body_file) how.body = &given;
         how.ids = n > 1 ? ids : NULL;
         how.n_ids = (size_t)n - 1;
-        how.reason = cli_bytes(choice.reason ? choice.reason : "");
-        how.type = cli_bytes(choice.type ? choice.type : "");
-        how.since_ms = choice.since_ms;
-        how.until_ms = choice.until_ms;
         how.dry_run = r.dry_run;
         status = CLI_USAGE;
         if (cli_letter_ids(args + 1, n - 1, ids) && read_rate(rate, &how.rate)) status = replay(args[0], &r, &how);

@@ -1,22 +1,13 @@
 /* once resolve: a person has found out what became of unknown messages. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "choice.h"
 
 typedef struct resolving {
-    bool json, dry_run;
-    const char *tenant, *operation, *how;
-    once_outcome outcome;
-    cli_choice choice;
-    struct found {
-        char *text; /* tenant, operation and key, one behind the other */
-        size_t tenant, operation, key;
-        char idempotency_key[33];
-    } *found;
-    size_t n, room;
-    bool failed;
+    bool json, dry_run, named, first;
+    const char *how;
+    uint64_t left;
 } resolving;
 
 static bool read_outcome(const char *text, once_outcome *out)
@@ -31,103 +22,64 @@ static bool read_outcome(const char *text, once_outcome *out)
     return false;
 }
 
-static void append(char **to, once_bytes text)
+static void as_json(const resolving *r, const once_resolved *m)
 {
-    if (text.len) memcpy(*to, text.data, text.len);
-    *to += text.len;
+    printf("%s{", r->first ? "" : ",");
+    if (r->named) printf("\"dry_run\":%s,", r->dry_run ? "true" : "false");
+    if (m->refused) printf("\"resolved\":null,\"refused\":");
+    else printf("\"resolved\":\"%s\"", r->how);
+    if (m->refused) cli_json_cstring(stdout, m->refused);
+    cli_json_key(m->key, &m->scope, m->idempotency_key);
+    cli_json_origin(m->type, m->place, m->point, m->reason);
+    printf("}");
 }
 
-static bool add(resolving *r, const once_listed *item)
-{
-    if (r->n == r->room) {
-        const size_t room = r->room ? 2 * r->room : 64;
-        struct found *found = realloc(r->found, room * sizeof *found);
-        if (!found) return false;
-        r->found = found;
-        r->room = room;
-    }
-    char *text = malloc(item->scope.tenant.len + item->scope.operation.len + item->key.len + 1), *at = text;
-    if (!text) return false;
-    append(&at, item->scope.tenant);
-    append(&at, item->scope.operation);
-    append(&at, item->key);
-    struct found *f = &r->found[r->n++];
-    *f = (struct found){.text = text, .tenant = item->scope.tenant.len, .operation = item->scope.operation.len, .key = item->key.len};
-    memcpy(f->idempotency_key, item->idempotency_key, sizeof f->idempotency_key);
-    return true;
-}
-
-static bool on_unknown(void *user, const once_listed *item)
+static void on_message(void *user, const once_resolved *m)
 {
     resolving *r = user;
-    if (strcmp(item->state, "unknown") != 0 || !cli_choice_fits(&r->choice, item)) return true;
-    r->failed = !add(r, item);
-    return !r->failed;
-}
-
-static void tell(const resolving *r, bool first, once_bytes key, const char *idempotency_key)
-{
+    r->left += m->refused != NULL;
+    if (m->refused) fprintf(stderr, "once resolve: not resolved: %s\n", m->refused);
     if (r->json) {
-        printf("%s{\"key\":", first ? "" : ",");
-        cli_json_string(stdout, key);
-        printf(",\"idempotency_key\":\"%s\",\"resolved\":\"%s\"}", idempotency_key, r->how);
-        return;
+        as_json(r, m);
+    } else if (!m->refused) {
+        cli_print_key(m->key, &m->scope);
+        printf(": %s as %s; its idempotency key is %s", r->dry_run ? "would be resolved" : "resolved", r->how, m->idempotency_key);
+        cli_print_origin(m->place, m->point, m->reason);
+        putchar('\n');
     }
-    printf("key '");
-    cli_print_safe(key);
-    printf("': %s as %s; its idempotency key is %s\n", r->dry_run ? "would be resolved" : "resolved", r->how, idempotency_key);
+    r->first = false;
 }
 
-static int resolve_one(resolving *r, once_pipeline *pipeline, const char *key)
+/* A key is one object, all that fit are a list. */
+static int resolve(resolving *r, once_pipeline *pipeline, const once_resolve_options *options)
 {
     once_error err = {0};
-    char idempotency_key[33] = "";
-    const once_bytes tenant = r->tenant ? cli_bytes(r->tenant) : (once_bytes){0};
-    const int rc = once_pipeline_resolve(pipeline, tenant, cli_bytes(r->operation), cli_bytes(key), r->outcome, idempotency_key, &err);
-    if (rc == ONCE_OK) tell(r, true, cli_bytes(key), idempotency_key);
-    if (rc == ONCE_OK && r->json) putchar('\n');
-    if (rc != ONCE_OK && r->json) cli_json_failure(&err);
-    return rc == ONCE_OK ? CLI_OK : cli_fail(&err);
-}
-
-/* One transaction each: what somebody else has decided meanwhile is left out. */
-static int resolve_found(resolving *r, once_pipeline *pipeline)
-{
-    once_error err = {0};
-    size_t done = 0, left = 0;
-    int rc = once_pipeline_list(pipeline, ONCE_LIST_UNKNOWN, on_unknown, r, &err);
-    if (rc == ONCE_OK && r->failed) rc = once_fail(&err, ONCE_E_NOMEM, "out of memory for the messages");
-    if (r->json) printf("{\"dry_run\":%s,\"messages\":[", r->dry_run ? "true" : "false");
-    for (size_t i = 0; i < r->n && rc == ONCE_OK; i++) {
-        struct found *f = &r->found[i];
-        const once_bytes tenant = {f->text, f->tenant}, operation = {f->text + f->tenant, f->operation}, key = {f->text + f->tenant + f->operation, f->key};
-        if (!r->dry_run) rc = once_pipeline_resolve(pipeline, tenant, operation, key, r->outcome, f->idempotency_key, &err);
-        if (rc == ONCE_E_USAGE) { /* no longer unknown, or it has no body to retry with */
-            fprintf(stderr, "once resolve: not resolved: %s\n", err.text);
-            left++;
-            rc = ONCE_OK;
-        } else if (rc == ONCE_OK) {
-            tell(r, done++ == 0, key, f->idempotency_key);
-        }
-    }
-    if (r->json) {
-        printf("],\"count\":%zu", done);
+    uint64_t done = 0;
+    const bool named = r->named;
+    if (r->json && !named) printf("{\"dry_run\":%s,\"messages\":[", r->dry_run ? "true" : "false");
+    const int rc = once_pipeline_resolve(pipeline, options, &done, &err);
+    if (r->json && named) {
+        if (rc == ONCE_OK) putchar('\n');
+        else cli_json_failure(&err);
+    } else if (r->json) {
+        printf("],\"count\":%" PRIu64, done);
         cli_json_error(rc, &err);
         printf("}\n");
-    } else if (rc == ONCE_OK) {
-        printf("%zu message%s %s as %s\n", done, done == 1 ? "" : "s", r->dry_run ? "would be resolved" : "resolved", r->how);
+    } else if (rc == ONCE_OK && !named && done + r->left == 0) {
+        printf("no unknown message fits\n");
+    } else if (rc == ONCE_OK && !named) {
+        printf("%" PRIu64 " message%s %s as %s\n", done, done == 1 ? "" : "s", r->dry_run ? "would be resolved" : "resolved", r->how);
     }
-    return rc != ONCE_OK ? cli_fail(&err) : left ? CLI_DEAD : CLI_OK;
+    return rc != ONCE_OK ? cli_fail(&err) : r->left ? CLI_DEAD : CLI_OK;
 }
 
 int cli_resolve(int argc, char **argv)
 {
-    resolving r = {.operation = ""};
+    resolving r = {.first = true};
+    cli_choice choice = {0};
     const cli_option options[] = {
         {"--json", NULL, "one object on standard output", &r.json, NULL},
-        {"--tenant", "NAME", "the tenant of the key", NULL, &r.tenant},
-        {"--operation", "NAME", "the operation of the key, when several know it", NULL, &r.operation},
-        CLI_CHOICE(r.choice, "unknown message", "became so"),
+        CLI_CHOICE(choice, "unknown message", "became so"),
         {"--dry-run", NULL, "say which messages it would be, and change nothing", &r.dry_run, NULL},
         {0},
     };
@@ -135,19 +87,15 @@ int cli_resolve(int argc, char **argv)
     int status;
     const int n = cli_parse(argc, argv, options, 2, 3, args, &status);
     if (n < 0) return status;
-    const bool named = n == 3;
+    const bool named = r.named = n == 3;
+    const once_bytes key = named ? cli_bytes(args[1]) : (once_bytes){0};
+    once_resolve_options how = {.size = sizeof how, .key = named ? &key : NULL, .dry_run = r.dry_run, .visit = on_message, .user = &r};
     r.how = args[n - 1];
-    if (!read_outcome(r.how, &r.outcome) || !cli_choice_read(&r.choice, named, "messages: a key")) return CLI_USAGE;
-    if (named && r.dry_run) {
-        fprintf(stderr, "once resolve: --dry-run goes with --all or filters; 'once explain' tells of one key\n");
-        return CLI_USAGE;
-    }
+    if (!read_outcome(r.how, &how.outcome) || !cli_choice_read(&choice, named ? CLI_NAMED_KEY : CLI_NAMED_NOT, "messages: a key", &how.choice)) return CLI_USAGE;
     once_pipeline *pipeline;
     status = cli_load(args[0], r.json, &pipeline);
     if (status != CLI_OK) return status;
-    status = named ? resolve_one(&r, pipeline, args[1]) : resolve_found(&r, pipeline);
-    for (size_t i = 0; i < r.n; i++) free(r.found[i].text);
-    free(r.found);
+    status = resolve(&r, pipeline, &how);
     once_pipeline_free(pipeline);
     return status;
 }

@@ -83,6 +83,7 @@ typedef struct once_listed {
     char idempotency_key[33]; /* that its effects are given; empty: it has no key */
     once_bytes line; /* malformed, and not only without a handler: the message, which has nothing else to be known by; otherwise empty */
     uint64_t column; /* of that: the byte, from 1, at which it is no JSON any more; 0: it is */
+    once_bytes own_reason; /* the reason without what its lane says: the one that once_choice looks at */
 } once_listed;
 
 typedef bool once_list_visit(void *user, const once_listed *item); /* false ends the listing */
@@ -96,6 +97,7 @@ typedef struct once_audited {
     once_bytes what, key, note;
     uint64_t letter; /* 0: none */
     once_bytes body; /* that was replaced; may be empty */
+    once_bytes tenant, operation, idempotency_key; /* of the key; may be empty, and are in records of older versions */
 } once_audited;
 
 typedef bool once_audited_visit(void *user, const once_audited *record);
@@ -126,6 +128,23 @@ typedef struct once_fate {
 typedef void once_fate_visit(void *user, const once_fate *fate);
 ONCE_API int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point, once_fate_visit *fate,
                                            once_explain_visit *visit, void *user, once_error *err);
+
+/* --- choosing --- */
+
+/* The kind of a reason: without what differs from message to message, which is numbers of four digits and more, addresses, times and long hexadecimal
+ * ids ("#"), and what stands in quotes ("..."). Exit statuses, HTTP codes and SQLSTATEs stay. Plain text of one line; "(none)" of no reason. */
+enum { ONCE_REASON_GROUP_MAX = 200 };
+ONCE_API void once_reason_group(once_bytes reason, char out[ONCE_REASON_GROUP_MAX + 1]);
+
+/* Messages that fit all of it. */
+typedef struct once_choice {
+    once_bytes tenant;    /* exactly; data NULL: any */
+    once_bytes operation; /* exactly; empty: any */
+    once_bytes type;      /* exactly; empty: any */
+    once_bytes reason;    /* a part of the reason; empty: any */
+    once_bytes group;     /* exactly what once_reason_group makes of the reason; empty: any */
+    int64_t since_ms, until_ms; /* buried, or unknown, since [since, until); ONCE_NO_TIME: no bound */
+} once_choice;
 
 /* --- dead letters --- */
 
@@ -160,6 +179,7 @@ typedef struct once_replayed {
     once_bytes key, type, place, point; /* may be empty */
     once_bytes reason; /* no_handler, still_dead, and what its lane says (stale, conflict, duplicate): why; otherwise why it had died */
     char idempotency_key[33]; /* that its effects are given; empty: it has no key */
+    once_scope scope; /* of its key; may be empty */
 } once_replayed;
 
 /* How far it is: letters looked at, out of how many. */
@@ -167,11 +187,9 @@ typedef void once_replay_progress(void *user, uint64_t looked_at, uint64_t total
 
 typedef struct once_replay_options {
     size_t size; /* sizeof(once_replay_options) */
-    const uint64_t *ids; /* only these; NULL: all that fit the rest */
+    const uint64_t *ids; /* only these; NULL: all that fit `choice` */
     size_t n_ids;
-    once_bytes reason; /* a part of the reason; empty: any */
-    once_bytes type;   /* the type; empty: any */
-    int64_t since_ms, until_ms; /* buried in [since, until); ONCE_NO_TIME: no bound */
+    once_choice choice;
     /* Instead of the letter's own body; of one letter. It goes the way of a delivery, and must have the same key, if the letter has one.
      * The body that it replaces is kept in the audit, and a letter without an entry is given up as by once_pipeline_discard. NULL: none. */
     const once_bytes *body;
@@ -193,21 +211,56 @@ typedef struct once_replay_counts {
  * number of letters; a dry run of more than one transaction keeps 32 to 64 bytes of each in a temporary file. */
 ONCE_API int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err);
 
+typedef struct once_discarded {
+    uint64_t letter;
+    bool found; /* false: there is no such letter, and the rest is empty */
+    const char *kind; /* as in once_listed */
+    once_scope scope; /* of its key; may be empty */
+    once_bytes key, type, place, point, reason; /* may be empty */
+    char idempotency_key[33]; /* empty: it has no key */
+} once_discarded;
+
+typedef struct once_discard_options {
+    size_t size; /* sizeof(once_discard_options) */
+    const uint64_t *ids; /* only these; NULL: all that fit `choice` */
+    size_t n_ids;
+    once_choice choice;
+    bool dry_run; /* do it and take it back */
+    void (*visit)(void *user, const once_discarded *letter); /* each one, after it is durable; may be NULL */
+    void *user;
+} once_discard_options;
+
 /* The letters are given up: their bodies are dropped, and the keys that died with them are rejected. Those without such a key (malformed,
  * too old, cut, conflict) are remembered as long as a message of their handler is: the same message at the same place, and the same
- * conflict anywhere, is a duplicate then. `found[i]`: there was such a letter. All or nothing. */
-ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size_t n, bool *found, once_error *err);
+ * conflict anywhere, is a duplicate then. In transactions of some hundred letters; `discarded`: how many were found. */
+ONCE_API int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *options, uint64_t *discarded, once_error *err);
 
 /* --- keys --- */
 
 /* A pipeline with tenants wants one: ONCE_E_USAGE when `tenant.data` is NULL; an empty one has an address.
  * `operation` may be empty when only one operation of the pipeline knows the key; otherwise ONCE_E_USAGE says which do. */
 
-/* An unknown one: ONCE_DONE, ONCE_RETRY or ONCE_DEAD. `idempotency_key` (may be NULL) gets the one that its effect was given.
- * ONCE_E_USAGE: it is not unknown, or there is no body to retry with or to keep in a letter: then its source has it, and brings it again. An
- * attempt whose lease is over is unknown where its end matters, and a late report of it changes nothing any more after this. */
-ONCE_API int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key,
-                                   once_outcome outcome, char idempotency_key[33], once_error *err);
+typedef struct once_resolved {
+    once_scope scope;
+    once_bytes key, type, place, point, reason; /* may be empty, but for the key; the reason: why it was unknown */
+    char idempotency_key[33]; /* that its effect was given */
+    const char *refused; /* of all that fit: why this one stays; NULL: it was resolved */
+} once_resolved;
+
+typedef struct once_resolve_options {
+    size_t size; /* sizeof(once_resolve_options) */
+    once_outcome outcome; /* ONCE_DONE, ONCE_RETRY or ONCE_DEAD */
+    const once_bytes *key; /* this one, of choice.tenant and choice.operation; NULL: all unknown ones that fit `choice` */
+    once_choice choice;
+    bool dry_run; /* do it and take it back */
+    void (*visit)(void *user, const once_resolved *message); /* each one, after it is durable; may be NULL */
+    void *user;
+} once_resolve_options;
+
+/* Unknown ones, each in a transaction; `resolved`: how many. Of a key, ONCE_E_USAGE: it is not unknown, or there is no body to retry with or to keep
+ * in a letter: then its source has it, and brings it again. An attempt whose lease is over is unknown where its end matters, and a late report of
+ * it changes nothing any more after this. */
+ONCE_API int once_pipeline_resolve(once_pipeline *pipeline, const once_resolve_options *options, uint64_t *resolved, once_error *err);
 
 /* Nothing is known of the key any more: the next message with it runs. `was` gets the state it had; "absent" when nothing was
  * known. A body that the store owned for it is dropped. */

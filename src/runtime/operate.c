@@ -13,6 +13,8 @@
 #include "base/failpoint.h"
 #include "core/intake.h"
 #include "once/operate.h"
+#include "runtime/audit.h"
+#include "runtime/choice.h"
 #include "runtime/executor.h"
 #include "runtime/known.h"
 #include "runtime/runtime.h"
@@ -61,21 +63,6 @@ static int open_keyed(once_pipeline *pipeline, once_store **out, once_error *err
     if (rc == ONCE_OK) *out = store;
     else once__store_close(store);
     return rc;
-}
-
-static int audit(once_pipeline *pipeline, once_store *store, const char *what, once_bytes key, uint64_t letter, const char *note,
-                 once_bytes body, once_error *err)
-{
-    const once_audit record = {
-        .consumer = pipeline->spec->consumer,
-        .who = text_of(store->who),
-        .what = text_of(what),
-        .key = key,
-        .letter = letter,
-        .note = text_of(note),
-        .body = body,
-    };
-    return store->ops->audit(store, &record, err);
 }
 
 static int finish_tx(once_store *store, int rc, once_error *err)
@@ -326,7 +313,8 @@ static bool list_entry(void *user, const once_entry *e)
         .changed_ms = e->changed_ms,
         .due_ms = due ? e->due_ms : ONCE_NO_TIME,
         .worker = e->worker,
-        .reason = e->state == ONCE_STATE_WAITING ? with_lane(l, e->id, e->reason) : e->reason,
+        .reason = e->state == ONCE_STATE_WAITING ? with_lane(l, e->id, once__reason_shown(e)) : once__reason_shown(e),
+        .own_reason = once__reason_shown(e),
         .has_body = e->has_message,
         .body = e->message.body,
         .headers = e->message.headers,
@@ -383,6 +371,7 @@ static bool list_letter(void *user, const once_letter *letter)
         .last_ms = letter->last_ms,
         .due_ms = ONCE_NO_TIME,
         .reason = with_lane(l, letter->entry, letter->reason),
+        .own_reason = letter->reason,
         .has_body = true,
         .body = letter->message.body,
         .headers = letter->message.headers,
@@ -423,13 +412,19 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
 typedef struct auditing {
     once_audited_visit *visit;
     void *user;
+    once_arena arena;
+    once_json json;
+    int rc;
+    once_error *err;
 } auditing;
 
 static bool list_audit(void *user, const once_audit *a)
 {
-    const auditing *l = user;
-    const once_audited record = {.time_ms = a->time_ms, .who = a->who, .what = a->what, .key = a->key, .note = a->note, .letter = a->letter, .body = a->body};
-    return l->visit(l->user, &record);
+    auditing *l = user;
+    once_audited record;
+    once_arena_reset(&l->arena);
+    l->rc = once__audit_read(a, &l->json, &l->arena, &record, l->err);
+    return l->rc == ONCE_OK && l->visit(l->user, &record);
 }
 
 int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, void *user, once_error *err)
@@ -437,8 +432,12 @@ int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, voi
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    auditing l = {visit, user};
+    auditing l = {.visit = visit, .user = user, .err = err};
+    once_json_init(&l.json);
     rc = store->ops->audits(store, pipeline->spec->consumer, list_audit, &l, err);
+    if (rc == ONCE_OK) rc = l.rc;
+    once_json_release(&l.json);
+    once_arena_release(&l.arena);
     once__store_close(store);
     return rc;
 }
@@ -500,18 +499,6 @@ typedef struct replaying {
     size_t scanned;
     int64_t begun_ns;
 } replaying;
-
-static bool contains(once_bytes text, once_bytes part) { return part.len == 0 || (text.len >= part.len && memmem(text.data, text.len, part.data, part.len)); }
-
-static bool wants_all(const once_replay_options *o) { return !o->reason.len && !o->type.len && o->since_ms == ONCE_NO_TIME && o->until_ms == ONCE_NO_TIME; }
-
-static bool is_wanted(const once_replay_options *o, const once_letter *letter)
-{
-    if (!contains(letter->reason, o->reason)) return false;
-    if (o->type.len && !same(letter->message.type, o->type)) return false;
-    if (o->since_ms != ONCE_NO_TIME && letter->buried_ms < o->since_ms) return false;
-    return o->until_ms == ONCE_NO_TIME || letter->buried_ms < o->until_ms;
-}
 
 /* What the letter's message would get if it came now. Fills item. */
 static int take_in(replaying *r, const once_letter *letter, once_item *item, once_error *err)
@@ -622,6 +609,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
         out->verdict = ONCE_REPLAY_other_key;
         return ONCE_OK;
     }
+    out->scope = item->scope;
     out->key = item->request.key;
     out->type = item->message.type;
     once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, letter->old_key, out->idempotency_key);
@@ -657,6 +645,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     if (rc != ONCE_OK) return rc;
     r->would[r->n++] = (once_said){0};
     if (!found || !same(letter.scope.consumer, r->pipeline->spec->consumer)) return ONCE_OK;
+    out->scope = letter.scope;
     out->key = letter.key;
     out->type = letter.message.type;
     out->place = letter.message.at.place;
@@ -674,8 +663,9 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     else if (!ended) rc = r->store->ops->letter_drop(r->store, id, &found, err);
     const bool forced = out->verdict == ONCE_REPLAY_forced, body = r->options->body != NULL;
     const char *what = forced ? (body ? "replay --force --body" : "replay --force") : body ? "replay --body" : "replay";
-    if (rc == ONCE_OK)
-        rc = audit(r->pipeline, r->store, what, out->key, id, verdicts[out->verdict].text, body ? letter.message.body : (once_bytes){0}, err);
+    const once_act act = {.what = what, .note = verdicts[out->verdict].text, .scope = out->scope, .key = out->key, .letter = id,
+                          .idempotency_key = out->idempotency_key, .body = body ? letter.message.body : (once_bytes){0}};
+    if (rc == ONCE_OK) rc = once__audit(r->pipeline, r->store, &act, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(replay_between)) rc = once_fail(err, ONCE_E_IO, "failpoint replay_between");
     return rc;
 }
@@ -761,7 +751,7 @@ static bool collect(void *user, const once_letter *letter)
     replaying *r = user;
     r->after = letter->id;
     r->scanned++;
-    if (is_wanted(r->options, letter)) r->ids[r->n_ids++] = letter->id;
+    if (once__choice_has_letter(&r->options->choice, letter)) r->ids[r->n_ids++] = letter->id;
     return r->n_ids < r->max && r->scanned < PAGE;
 }
 
@@ -779,7 +769,7 @@ static int replay_found(replaying *r, uint64_t last, once_error *err)
     int rc = ONCE_OK;
     do {
         r->scanned = 0;
-        rc = look_through(r, r->after, wants_all(r->options), collect, r, err);
+        rc = look_through(r, r->after, once__choice_is_all(&r->options->choice), collect, r, err);
         while (r->n_ids && r->ids[r->n_ids - 1] > last) r->n_ids--; /* buried since: the next replay's */
         r->looked_at += r->scanned;
         if (rc == ONCE_OK) rc = replay_batch(r, err);
@@ -872,28 +862,103 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
 
 /* --- discard --- */
 
-int once_pipeline_discard(once_pipeline *pipeline, const uint64_t *letters, size_t n, bool *found, once_error *err)
-{
+enum { DISCARDS = 500 }; /* letters in a transaction: whoever ends it in between can say it again */
+
+typedef struct discarding {
+    once_pipeline *pipeline;
     once_store *store;
-    once_arena arena = {0};
-    int rc = once__known_open_store(pipeline, &store, err);
-    if (rc != ONCE_OK) return rc;
-    rc = store->ops->begin(store, err);
-    if (rc == ONCE_OK) {
-        for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
-            once_letter letter;
-            once_arena_reset(&arena);
-            rc = store->ops->letter_get(store, letters[i], &letter, &found[i], &arena, err);
-            if (rc != ONCE_OK) break;
-            if (found[i] && !same(letter.scope.consumer, pipeline->spec->consumer)) found[i] = false;
-            if (!found[i]) continue;
-            rc = store->ops->discard(store, letters[i], remember_of(pipeline->spec, letter.scope.operation), &found[i], err);
-            if (rc == ONCE_OK) rc = audit(pipeline, store, "discard", letter.key, letters[i], "", (once_bytes){0}, err);
-        }
-        rc = finish_tx(store, rc, err);
+    once_keying keying;
+    const once_discard_options *options;
+    once_arena arena; /* of one transaction */
+    once_discarded told[DISCARDS];
+    uint64_t *ids;
+    size_t n, room;
+    bool failed;
+} discarding;
+
+static bool want_letter(void *user, const once_letter *letter)
+{
+    discarding *d = user;
+    if (!once__choice_has_letter(&d->options->choice, letter)) return true;
+    if (d->n == d->room) {
+        const size_t room = d->room ? 2 * d->room : 64;
+        uint64_t *ids = reallocarray(d->ids, room, sizeof *ids);
+        d->failed = !ids;
+        if (!ids) return false;
+        d->ids = ids;
+        d->room = room;
     }
-    once_arena_release(&arena);
-    once__store_close(store);
+    d->ids[d->n++] = letter->id;
+    return true;
+}
+
+static int find_letters(discarding *d, once_error *err)
+{
+    const once_store_ops *ops = d->store->ops;
+    const once_bytes consumer = d->pipeline->spec->consumer;
+    const int rc = ops->letter_heads ? ops->letter_heads(d->store, consumer, 0, once__choice_is_all(&d->options->choice), want_letter, d, err)
+                                     : ops->letters(d->store, consumer, 0, want_letter, d, err);
+    return rc == ONCE_OK && d->failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for the letters") : rc;
+}
+
+static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_error *err)
+{
+    once_letter letter;
+    *out = (once_discarded){.letter = id};
+    int rc = d->store->ops->letter_get(d->store, id, &letter, &out->found, &d->arena, err);
+    if (rc != ONCE_OK) return rc;
+    if (out->found && !same(letter.scope.consumer, d->pipeline->spec->consumer)) out->found = false;
+    if (!out->found) return ONCE_OK;
+    out->scope = letter.scope;
+    out->kind = once__letter_kind(&letter);
+    out->key = letter.key;
+    out->type = letter.message.type;
+    out->place = letter.message.at.place;
+    out->point = letter.message.at.point;
+    out->reason = letter.reason;
+    letter_outward_key(&d->keying, &letter, out->idempotency_key);
+    rc = d->store->ops->discard(d->store, id, remember_of(d->pipeline->spec, letter.scope.operation), &out->found, err);
+    const once_act act = {.what = "discard", .note = "", .scope = letter.scope, .key = letter.key, .letter = id, .idempotency_key = out->idempotency_key};
+    return rc == ONCE_OK ? once__audit(d->pipeline, d->store, &act, err) : rc;
+}
+
+/* In one transaction; a dry run does the same and takes it back. */
+static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *discarded, once_error *err)
+{
+    once_store *store = d->store;
+    once_arena_reset(&d->arena);
+    int rc = store->ops->begin(store, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = discard_one(d, ids[i], &d->told[i], err);
+    if (rc == ONCE_OK && d->options->dry_run) store->ops->rollback(store);
+    else rc = finish_tx(store, rc, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        *discarded += d->told[i].found;
+        if (d->options->visit) d->options->visit(d->options->user, &d->told[i]);
+    }
+    return rc;
+}
+
+int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *options, uint64_t *discarded, once_error *err)
+{
+    assert(options && options->size == sizeof *options);
+    *discarded = 0;
+    discarding *d = calloc(1, sizeof *d);
+    if (!d) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    d->pipeline = pipeline;
+    d->options = options;
+    int rc = open_keyed(pipeline, &d->store, err);
+    if (rc == ONCE_OK) {
+        d->keying = once__keying_of(pipeline, d->store);
+        if (!options->ids) rc = find_letters(d, err);
+        const uint64_t *ids = options->ids ? options->ids : d->ids;
+        const size_t n = options->ids ? options->n_ids : d->n;
+        for (size_t at = 0; at < n && rc == ONCE_OK; at += DISCARDS) rc = discard_some(d, ids + at, n - at < DISCARDS ? n - at : DISCARDS, discarded, err);
+        once__store_close(d->store);
+    }
+    once_arena_release(&d->arena);
+    free(d->ids);
+    free(d);
     return rc;
 }
 
@@ -925,8 +990,10 @@ static int find_entry(once_pipeline *pipeline, once_store *store, once_bytes ten
     return ONCE_OK;
 }
 
-static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_entry *entry, once_bytes key, once_outcome outcome, once_error *err)
+/* `key` as the operator wrote it, or as it is kept. */
+static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_entry *entry, const once_resolved *what, once_outcome outcome, once_error *err)
 {
+    const once_bytes key = what->key;
     if (entry->state != ONCE_STATE_UNKNOWN)
         return once_fail(err, ONCE_E_USAGE, "key '%.*s' is %s, not unknown; there is nothing to resolve", show(key), key.data, once_state_name(entry->state));
     if (outcome != ONCE_DONE && !entry->has_message)
@@ -939,39 +1006,105 @@ static int resolve_entry(once_pipeline *pipeline, once_store *store, const once_
     snprintf(reason, sizeof reason, "%s%s%.*s", note, said ? "; said before: " : "", said, said ? entry->reason.data : "");
     const int rc = store->ops->resolve(store, entry->id, outcome, text_of(reason), &done, err);
     assert(rc != ONCE_OK || done);
-    return rc == ONCE_OK ? audit(pipeline, store, "resolve", key, 0, note, (once_bytes){0}, err) : rc;
+    const once_act act = {.what = "resolve", .note = note, .scope = entry->scope, .key = key, .idempotency_key = what->idempotency_key};
+    return rc == ONCE_OK ? once__audit(pipeline, store, &act, err) : rc;
 }
 
-/* Of the entry that an operator named by `key`, whole. */
-static int show_outward_key(const once_pipeline *pipeline, const once_store *store, const once_entry *entry, once_bytes key, once_arena *arena,
-                            char *out, once_error *err)
+typedef struct resolving {
+    once_pipeline *pipeline;
+    once_store *store;
+    once_keying keying;
+    const once_resolve_options *options;
+    once_arena arena;
+    once_hash *ids; /* of those that fit */
+    size_t n, room;
+    bool failed;
+} resolving;
+
+static bool want_entry(void *user, const once_entry *entry)
 {
-    const once_keying keying = once__keying_of(pipeline, store);
+    resolving *r = user;
+    if (!once__choice_has_entry(&r->options->choice, entry)) return true;
+    if (r->n == r->room) {
+        const size_t room = r->room ? 2 * r->room : 64;
+        once_hash *ids = reallocarray(r->ids, room, sizeof *ids);
+        r->failed = !ids;
+        if (!ids) return false;
+        r->ids = ids;
+        r->room = room;
+    }
+    r->ids[r->n++] = entry->id;
+    return true;
+}
+
+static int describe(resolving *r, const once_entry *entry, once_bytes key, once_resolved *out, once_error *err)
+{
     once_bytes shown;
-    if (!once_key_show(arena, key, &shown)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a key");
-    once_outward_key(&keying, &entry->scope, shown, entry->id, entry->old_key, out);
+    *out = (once_resolved){.scope = entry->scope, .key = key, .type = entry->message.type, .place = entry->at.place, .point = entry->at.point,
+                           .reason = once__reason_shown(entry)};
+    if (!r->options->key) shown = entry->key;
+    else if (!once_key_show(&r->arena, key, &shown)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a key");
+    if (entry->state != ONCE_STATE_ABSENT) once_outward_key(&r->keying, &entry->scope, shown, entry->id, entry->old_key, out->idempotency_key);
     return ONCE_OK;
 }
 
-int once_pipeline_resolve(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key, once_outcome outcome,
-                          char idempotency_key[33], once_error *err)
+/* One transaction: that of the key that was named, or of the entry with that id. A dry run does the same and takes it back. */
+static int resolve_in_tx(resolving *r, const once_hash *id, once_resolved *out, once_error *err)
 {
-    if (outcome != ONCE_DONE && outcome != ONCE_RETRY && outcome != ONCE_DEAD)
-        return once_fail(err, ONCE_E_USAGE, "an unknown message can be resolved as done, retry or dead");
-    once_store *store;
-    once_arena arena = {0};
+    const once_resolve_options *o = r->options;
     once_entry entry;
-    int rc = open_keyed(pipeline, &store, err);
+    once_arena_reset(&r->arena);
+    int rc = r->store->ops->begin(r->store, err);
     if (rc != ONCE_OK) return rc;
-    rc = store->ops->begin(store, err);
-    if (rc == ONCE_OK) {
-        rc = find_entry(pipeline, store, tenant, operation, key, &entry, &arena, err);
-        if (rc == ONCE_OK) rc = resolve_entry(pipeline, store, &entry, key, outcome, err);
-        if (rc == ONCE_OK && idempotency_key) rc = show_outward_key(pipeline, store, &entry, key, &arena, idempotency_key, err);
-        rc = finish_tx(store, rc, err);
+    if (id) rc = r->store->ops->get(r->store, *id, &entry, &r->arena, err);
+    else rc = find_entry(r->pipeline, r->store, o->choice.tenant, o->choice.operation, *o->key, &entry, &r->arena, err);
+    if (rc == ONCE_OK) rc = describe(r, &entry, id ? entry.key : *o->key, out, err);
+    if (rc == ONCE_OK) rc = resolve_entry(r->pipeline, r->store, &entry, out, o->outcome, err);
+    if (rc != ONCE_OK || !o->dry_run) return finish_tx(r->store, rc, err);
+    r->store->ops->rollback(r->store);
+    return rc;
+}
+
+/* What somebody else has decided meanwhile, or what has no body to retry with, is left out and told. */
+static int resolve_fitting(resolving *r, uint64_t *resolved, once_error *err)
+{
+    const once_resolve_options *o = r->options;
+    int rc = r->store->ops->list(r->store, r->pipeline->spec->consumer, ONCE_STATE_UNKNOWN, want_entry, r, err);
+    if (rc == ONCE_OK && r->failed) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for the messages");
+    for (size_t i = 0; i < r->n && rc == ONCE_OK; i++) {
+        once_resolved told = {0};
+        once_error refused = {0};
+        rc = resolve_in_tx(r, &r->ids[i], &told, &refused);
+        if (rc == ONCE_E_USAGE) told.refused = refused.text;
+        else if (rc != ONCE_OK) return once_fail(err, rc, "%s", refused.text);
+        *resolved += !told.refused;
+        if (o->visit) o->visit(o->user, &told);
+        rc = ONCE_OK;
     }
-    once_arena_release(&arena);
-    once__store_close(store);
+    return rc;
+}
+
+int once_pipeline_resolve(once_pipeline *pipeline, const once_resolve_options *options, uint64_t *resolved, once_error *err)
+{
+    assert(options && options->size == sizeof *options);
+    *resolved = 0;
+    if (options->outcome != ONCE_DONE && options->outcome != ONCE_RETRY && options->outcome != ONCE_DEAD)
+        return once_fail(err, ONCE_E_USAGE, "an unknown message can be resolved as done, retry or dead");
+    resolving r = {.pipeline = pipeline, .options = options};
+    int rc = open_keyed(pipeline, &r.store, err);
+    if (rc != ONCE_OK) return rc;
+    r.keying = once__keying_of(pipeline, r.store);
+    if (options->key) {
+        once_resolved told = {0};
+        rc = resolve_in_tx(&r, NULL, &told, err);
+        *resolved = rc == ONCE_OK;
+        if (rc == ONCE_OK && options->visit) options->visit(options->user, &told);
+    } else {
+        rc = resolve_fitting(&r, resolved, err);
+    }
+    once_arena_release(&r.arena);
+    free(r.ids);
+    once__store_close(r.store);
     return rc;
 }
 
@@ -990,7 +1123,8 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
             bool found;
             snprintf(note, sizeof note, "it was %s", once_state_name(entry.state));
             rc = store->ops->forget(store, entry.id, &found, err);
-            if (rc == ONCE_OK) rc = audit(pipeline, store, "forget", key, 0, note, (once_bytes){0}, err);
+            const once_act act = {.what = "forget", .note = note, .scope = entry.scope, .key = key};
+            if (rc == ONCE_OK) rc = once__audit(pipeline, store, &act, err);
         }
         rc = finish_tx(store, rc, err);
     }

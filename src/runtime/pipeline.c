@@ -9,6 +9,7 @@
 #include "base/duration.h"
 #include "base/failpoint.h"
 #include "once/version.h"
+#include "runtime/choice.h"
 #include "runtime/config.h"
 #include "runtime/known.h"
 #include "runtime/runtime.h"
@@ -742,6 +743,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc != ONCE_OK || entry.state == ONCE_STATE_ABSENT) continue;
         entry.scope = scope; /* finished entries may keep less than they were made with */
         entry.key = key;
+        entry.reason = once__reason_shown(&entry);
         if (entry.state == ONCE_STATE_WAITING || entry.state == ONCE_STATE_DEAD) rc = explain_lane(store, &entry, &arena, err);
         letters_of_key letters = {.scope = scope, .key = shown, .arena = &arena};
         if (rc == ONCE_OK) rc = find_letters(store, &letters, err);

@@ -289,12 +289,12 @@ def test_f82_the_person_who_resolves_an_unknown_finds_it(tmp_path):
     listed = p.once("list", "--json", p.name).json["messages"]
     assert {m["key"]: m.get("idempotency_key") for m in listed} == {**given, "": None}
     text = p.once("list", p.name).out
-    assert f"unknown  key 'unknown' ({given['unknown']})" in text and f"key 'dead' ({given['dead']})" in text
+    assert f"unknown  key 'unknown' of operation 'charge' ({given['unknown']})" in text and f"key 'dead' of operation 'charge' ({given['dead']})" in text
     letters = p.once("replay", "--dry-run", "--all", "--json", p.name).json["letters"]
     assert {m["key"]: m.get("idempotency_key") for m in letters} == {"dead": given["dead"], "": None}
     assert f"idempotency key {given['dead']}" in p.once("replay", "--dry-run", "--all", p.name).out
     resolved = p.once("resolve", "--json", p.name, "unknown", "dead")
-    assert resolved.json == {"key": "unknown", "idempotency_key": given["unknown"], "resolved": "dead"}
+    assert (resolved.json["key"], resolved.json["idempotency_key"], resolved.json["resolved"]) == ("unknown", given["unknown"], "dead")
     letters = p.once("list", "--dead", "--json", p.name).json["messages"]
     assert {m["key"]: m.get("idempotency_key") for m in letters} == {**given, "": None}
     assert p.once("replay", "--all", p.name).status == 1  # one cannot run

@@ -444,7 +444,7 @@ def test_replay_in_words(tmp_path):
     p, ids = everything(tmp_path)
     text = p.once("replay", p.name, "--all", "--dry-run")
     assert text.status == 1
-    assert f"letter {ids['a']}  run: goes back to work  in.ndjson:1" in text.out
+    assert f"letter {ids['a']}  key 'a' of operation 'pay'  run: goes back to work  in.ndjson:1" in text.out
     assert f"letter {ids['no_handler']}  no_handler: nobody handles its type  in.ndjson:4  (no handler for type 'other')" in text.out
     assert "5 letters in a dry run, 1 would leave the dead letters" in text.out
 
@@ -477,7 +477,7 @@ def test_discarded_letters_are_gone_and_audited(tmp_path):
     assert p.explain("a")[0]["state"] == "rejected"
     assert [(a["what"], a["letter"]) for a in audits(p)] == [("discard", ids["a"]), ("discard", ids["malformed"])]
     text = p.once("discard", p.name, ids["old"])
-    assert (text.status, text.out) == (0, f"letter {ids['old']}: discarded\n")
+    assert (text.status, text.out[:len("letter 5  key 'old' of operation 'pay': discarded  in.ndjson:5  (")]) == (0, f"letter {ids['old']}  key 'old' of operation 'pay': discarded  in.ndjson:5  (")
     p.run(status=1)
     assert effects(p) == [("done", 1)], "what was given up does not run"
 
@@ -542,7 +542,8 @@ def test_resolve(tmp_path, outcome):
     assert p.once("status", "--json", p.name).json["unknown"] == 1
     (entry,) = p.explain("a")
     ended = p.once("resolve", p.name, "a", outcome, "--json")
-    assert ended.status == 0 and ended.json == {"key": "a", "idempotency_key": entry["idempotency_key"], "resolved": outcome}
+    assert ended.status == 0 and ended.json == {"dry_run": False, "key": "a", "idempotency_key": entry["idempotency_key"], "resolved": outcome, "tenant": "",
+                                                "operation": "pay", "type": "pay", "place": "in.ndjson", "point": "1", "reason": entry["reason"]}, ended
     assert (audits(p)[-1]["what"], audits(p)[-1]["note"]) == ("resolve", f"resolved as {outcome} by an operator")
     p.write()
     if outcome == "retry":
@@ -564,7 +565,7 @@ def test_resolve_without_a_body_says_what_to_do(tmp_path):
     p.edit("UPDATE once_entry SET owned = 0; DELETE FROM once_body")
     ended = p.once("resolve", p.name, "a", "retry")
     assert ended.status == 2 and "forget" in ended.err
-    assert p.once("resolve", p.name, "a", "done").out.startswith("key 'a': resolved as done; its idempotency key is ")
+    assert p.once("resolve", p.name, "a", "done").out.startswith("key 'a' of operation 'pay': resolved as done; its idempotency key is ")
 
 
 def test_sweep_drops_what_has_expired(tmp_path):
@@ -625,8 +626,7 @@ def test_explain_coordinates_that_are_none(tmp_path):
     (["status"], "argument is missing"),
     (["list", "FILE", "--audit", "--dead"], "alone"),
     (["replay", "FILE"], "which letters"),
-    (["replay", "FILE", "1", "--all"], "which letters"),
-    (["replay", "FILE", "--all", "--reason", "x"], "which letters"),
+    (["replay", "FILE", "1", "--all"], "--all does not go with ids"),
     (["replay", "FILE", "one"], "'one' is not the id"),
     (["replay", "FILE", "0"], "'0' is not the id"),
     (["replay", "FILE", "--", "-1"], "'-1' is not the id"),
@@ -694,7 +694,8 @@ def test_f99_an_attempt_that_died_is_shown_and_can_be_resolved(tmp_path):
     told = p.once("explain", p.name, "k0").out
     assert "unknown\n" in told and "Attempt 1 ended without a word; its lease was over" in told, told
     assert p.explain("k0")[0]["worker"] == entry["worker"]
-    assert "attempt 1 never reported, by " + entry["worker"] in p.once("list", p.name).out
+    assert f"its attempt never reported  (attempt 1, by {entry['worker']})" in p.once("list", p.name).out
+    assert entry["reason"] == p.explain("k0")[0]["reason"] == "its attempt never reported"
 
     assert p.once("resolve", p.name, "k0", "done").status == 0
     assert p.explain("k0")[0]["state"] == "done"
@@ -702,6 +703,23 @@ def test_f99_an_attempt_that_died_is_shown_and_can_be_resolved(tmp_path):
     assert standing(p)["unknown"] == 0
     counts(p.run(status=0), received=1, duplicates=1)
     assert not work.effects()
+
+
+def test_f99_an_attempt_that_died_has_one_reason_seen_by_a_run_or_not(tmp_path):
+    """Unknown because its lease is over, or because a run has met it: for whoever looks it is the same kill."""
+    work = Fenced(tmp_path, n=1, unknown="hold", lease="2s")
+    p = work.p
+    assert p.try_run(failpoint="commit_after:kill").killed
+    until(lambda: standing(p)["unknown"] == 1, what="the end of the lease")
+    for look in ("nobody", "a run"):
+        (entry,) = listed(p, "--unknown")
+        assert entry["reason"] == "its attempt never reported" and ("worker" in entry) == (look == "nobody"), (look, entry)
+        assert "its attempt never reported  (attempt 1, by " in p.once("list", "--unknown", p.name).out
+        (group,) = p.once("list", "--by", "reason", "--json", p.name).json["groups"]
+        assert group["count"] == 1 and group["filter"] == ["--group", "its attempt never reported"], (look, group)
+        assert p.once("resolve", "--dry-run", "--json", *group["filter"], p.name, "done").json["count"] == 1
+        p.run(status=1)
+    assert p.once("resolve", "--json", "--reason", "never reported", p.name, "done").json["count"] == 1 and standing(p)["unknown"] == 0
 
 
 def test_f99_a_run_does_not_wait_for_what_only_the_source_can_bring(tmp_path):

@@ -1,0 +1,20 @@
+/* Which messages an operator means (once_choice of once/operate.h). */
+#ifndef ONCE_RUNTIME_CHOICE_H
+#define ONCE_RUNTIME_CHOICE_H
+
+#include "core/entry.h"
+#include "once/operate.h"
+#include "store/store.h"
+
+#define ONCE_NEVER_REPORTED "its attempt never reported"
+#define ONCE_NO_REASON "(none)"
+
+/* The reason that people are shown: of an attempt that nobody settled, whatever the one before it had said, that it never reported. Without
+ * what its lane says. */
+once_bytes once__reason_shown(const once_entry *entry);
+
+bool once__choice_is_all(const once_choice *choice);
+bool once__choice_has_letter(const once_choice *choice, const once_letter *letter);
+bool once__choice_has_entry(const once_choice *choice, const once_entry *entry);
+
+#endif

@@ -7,15 +7,15 @@
 
 #include "cli.h"
 
-static void print_json(const once_summary *summary, int rc, const once_error *err)
+static void print_json(const once_summary *summary, uint64_t log_dropped, int rc, const once_error *err)
 {
     printf("{");
 #define PRINT(name, text) printf("\"%s\":%" PRIu64 ",", #name, summary->counts.name);
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
     printf("\"clock_doubted\":%s,", summary->clock_doubted ? "true" : "false");
-    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"seconds\":%.3f",
-           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->lost, summary->seconds);
+    printf("\"stopped\":%s,\"store_dead\":%" PRIu64 ",\"store_unknown\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"log_dropped\":%" PRIu64 ",\"seconds\":%.3f",
+           summary->stopped ? "true" : "false", summary->store_dead, summary->store_unknown, summary->lost, log_dropped, summary->seconds);
     cli_json_error(rc, err);
     printf("}\n");
 }
@@ -25,7 +25,7 @@ static void print_line(const char *name, uint64_t count, const char *text)
     if (count) printf("  %-10s %12" PRIu64 "  %s\n", name, count, text);
 }
 
-static void print_text(const once_summary *summary)
+static void print_text(const once_summary *summary, uint64_t log_dropped)
 {
     const once_counts *c = &summary->counts;
     const double rate = summary->seconds > 0 ? (double)(c->received + c->resumed) / summary->seconds : 0;
@@ -36,9 +36,13 @@ static void print_text(const once_summary *summary)
     ONCE_COUNT_MAP(PRINT)
 #undef PRINT
     print_line("lost", summary->lost, "read from a source that cannot deliver again, and not known to be settled");
-    if (summary->store_dead && summary->store_dead != c->dead) printf("  %" PRIu64 " dead letters of this consumer are in the store\n", summary->store_dead);
+    print_line("log_dropped", log_dropped, "lines of the log that standard error did not take");
+    if (summary->store_dead && summary->store_dead != c->dead)
+        printf("  %" PRIu64 " dead letter%s of this consumer %s in the store\n", summary->store_dead, summary->store_dead == 1 ? "" : "s",
+               summary->store_dead == 1 ? "is" : "are");
     if (summary->store_unknown && summary->store_unknown != c->unknown)
-        printf("  %" PRIu64 " unknown keys of this consumer are in the store; 'once list --unknown' shows them\n", summary->store_unknown);
+        printf("  %" PRIu64 " unknown key%s of this consumer %s in the store; 'once list --unknown' shows %s\n", summary->store_unknown,
+               summary->store_unknown == 1 ? "" : "s", summary->store_unknown == 1 ? "is" : "are", summary->store_unknown == 1 ? "it" : "them");
 }
 
 typedef struct live {
@@ -126,11 +130,11 @@ int cli_run(int argc, char **argv)
     once_summary summary;
     const int rc = once_pipeline_run(running, &run_options, &summary, &err);
     if (terminal) fputs("\r\033[K", stderr);
-    once_logging_stop();
+    const uint64_t log_dropped = once_logging_stop();
     if (rc != ONCE_OK) status = cli_fail(&err);
     else status = summary.store_dead || summary.store_unknown ? CLI_DEAD : CLI_OK;
-    if (json) print_json(&summary, rc, &err);
-    else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed || summary.lost) print_text(&summary);
+    if (json) print_json(&summary, log_dropped, rc, &err);
+    else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed || summary.lost || log_dropped) print_text(&summary, log_dropped);
     once_pipeline_free(running);
     return status;
 }

@@ -53,6 +53,7 @@ typedef struct logger {
     bool ended;
 
     uint32_t dropped; /* lines that found no room since the last record */
+    uint64_t in_hand; /* lines that the writer has taken and not written yet */
     size_t head, used; /* of `ring`: first byte to read, bytes in it */
     char ring[RING_SIZE];
 } logger;
@@ -308,6 +309,7 @@ static bool next_chunk(logger *log, chunk *out, uint64_t *owed, bool refused)
         pthread_cond_wait(&log->changed, &lock);
     }
     bool more = out->len > 0 && !log->abandoned;
+    log->in_hand = more ? out->lines : 0;
     pthread_mutex_unlock(&lock);
     return more;
 }
@@ -323,8 +325,8 @@ static void *writer_main(void *argument)
         refused = !write_out(log, out.data, out.len);
         if (!refused) continue;
         owed += out.lines + out.reported;
-        atomic_fetch_add(&lost_lines, out.lines);
         pthread_mutex_lock(&lock);
+        if (!log->abandoned) atomic_fetch_add(&lost_lines, out.lines); /* otherwise close has counted them */
         bool ending = log->closing && log->used == 0;
         pthread_mutex_unlock(&lock);
         if (ending) break;
@@ -340,6 +342,19 @@ static void *writer_main(void *argument)
 }
 
 /* ---- open and close ---- */
+
+/* Under `lock`. What nobody will write any more: the rest of the queue, and what hangs in a write. */
+static void lose_the_rest(logger *log)
+{
+    uint64_t lines = log->in_hand;
+    for (size_t at = 0; at < log->used;) {
+        record head;
+        ring_peek(log, at, &head, sizeof head);
+        at += sizeof head + head.len;
+        lines++;
+    }
+    atomic_fetch_add(&lost_lines, lines);
+}
 
 /* The writer takes no signals: they belong to the program, and SIGPIPE must not end it. */
 static bool start_writer(logger *log)
@@ -410,6 +425,7 @@ void once_log_close(void)
     while (!log->ended && waited == 0) waited = pthread_cond_timedwait(&log->changed, &lock, &until);
     bool ended = log->ended;
     log->abandoned = !ended;
+    if (!ended) lose_the_rest(log);
     pthread_t writer = log->writer;
     pthread_mutex_unlock(&lock);
 

@@ -41,7 +41,7 @@ const char *once_log_level_name(once_log_level level);
 bool once_log_level_parse(const char *name, once_log_level *ret_level); /* on false `ret_level` is untouched */
 
 bool once_log_wants(once_log_level level); /* to spare the making of an argument */
-uint64_t once_log_dropped(void);           /* lines lost since open: queue full, or refused by the system */
+uint64_t once_log_dropped(void);           /* lines lost since open: queue full, refused by the system, or not taken until close */
 
 /* `event` is a word like "store_open", the same in every line of its kind; the rest is for people. Never log a secret
  * or a message body. A message longer than about 2000 bytes is cut. */

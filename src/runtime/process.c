@@ -17,7 +17,11 @@ int once_logging_start(const char *format, const char *level, once_error *err)
     return once_log_open(json ? ONCE_LOG_JSON : ONCE_LOG_LOGFMT, parsed) ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "cannot start the log's thread");
 }
 
-void once_logging_stop(void) { once_log_close(); }
+uint64_t once_logging_stop(void)
+{
+    once_log_close();
+    return once_log_dropped();
+}
 
 int once_testing_failpoints(const char *spec, once_error *err)
 {

@@ -8,7 +8,9 @@ import signal
 import socket
 import time
 
-from harness import Pipeline, until
+import pytest
+
+from harness import Pipeline, Running, until
 
 SCRIPT = '#!/bin/sh\nread -r body\nid=$(echo "$body" | tr -dc 0-9)\n[ ! -f wait ] || { touch begun; sleep 1; }\necho "said $id" >&2\nexit $id\n'
 HEAD = 'key: "k${/code}"\nretry: {attempts: 2, backoff: 1ms..5ms}\n'
@@ -107,3 +109,17 @@ def test_an_ordinary_second_worker_is_no_warning(tmp_path):
         assert first.end().status == 0
     assert second.status == 0 and lines(second.err, "unclean") == [], second
     assert {line["level"] for line in lines(second.err, "waiting")} <= {"info"}, second
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_f68_a_run_says_at_its_end_that_its_log_was_not_taken(tmp_path, json_too):
+    """Standard error is a pipe that nobody reads."""
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {dead: "no"}\n')
+    p.write(*[{"id": i} for i in range(5000)])
+    with Running(["run", *json_too, p.name], tmp_path) as run:
+        out = run.process.stdout.read().decode()
+        run.process.wait()
+        came = run.process.stderr.read().decode().splitlines()
+    dead = len([line for line in came if "event=dead" in line])
+    said = json.loads(out)["log_dropped"] if json_too else int(re.search(r"log_dropped +(\d+)  lines of the log", out).group(1))
+    assert run.process.returncode == 1 and 0 < dead < 5000 and said == 5000 - dead, (out, dead)

@@ -319,6 +319,25 @@ static void f68_a_closed_stderr_does_not_kill_us(void **state)
     pipe_close(&p);
 }
 
+/* What still waits when the log is closed is lost, and counted as that. */
+static void f68_what_is_not_taken_until_the_end_is_counted(void **state)
+{
+    enum { LINES = 500 };
+    (void)state;
+    log_pipe p;
+    pipe_open(&p, 4096);
+    assert_true(once_log_open_fd(p.out, ONCE_LOG_LOGFMT, ONCE_LOG_INFO));
+    for (int i = 0; i < LINES; i++) once_log(ONCE_LOG_INFO, "work", "line %d", i);
+    once_log_close(); /* nobody reads */
+    const uint64_t lost = once_log_dropped();
+    while (pipe_read(&p, 0)) continue;
+    long came = 0;
+    for (size_t i = 0; i < p.text.len; i++) came += p.text.data[i] == '\n';
+    assert_true(came > 0);
+    assert_int_equal(came + (long)lost, LINES);
+    pipe_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +352,7 @@ int main(void)
         cmocka_unit_test(f68_a_full_disk_costs_lines_and_nothing_else),
         cmocka_unit_test(f68_the_gap_is_reported_when_the_disk_has_room_again),
         cmocka_unit_test(f68_a_closed_stderr_does_not_kill_us),
+        cmocka_unit_test(f68_what_is_not_taken_until_the_end_is_counted),
     };
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);
 }

@@ -1,148 +1,378 @@
-/* Arguments of a command that would run text of a message as a program.
+/* Arguments of a command that may run text of a message as a program.
  *
  * Without a shell between, a value is bytes of one argument and nothing else, until the command is one that runs its arguments: an
- * interpreter, or something that starts another command. There is no list of all of them, so options that announce a program are
- * looked for behind every command; who means something else by them says `unsafe_arguments: true`. */
+ * interpreter, or something that starts another command. Two rules:
+ *
+ * - Of the commands in the table below everything up to their program is written without placeholders. When it is not sure which
+ *   argument that is, because there is an option that the table does not know, there are no placeholders behind it at all.
+ * - Behind every other command, and behind a program, options are looked for that announce a program almost everywhere (`-c`, `--eval`).
+ *
+ * There is no list of all commands that run something, so this is a guard against mistakes; `unsafe_arguments: true` takes it away. */
 #include "runtime/config_internal.h"
 
 #include "base/banned.h"
 
-static once_bytes base_name(once_bytes command)
+typedef enum runner_kind {
+    RUNS_PROGRAM, /* the first operand is a program, or the file of one */
+    RUNS_COMMAND, /* the first operand behind `operands` others is a command */
+    RUNS_ALL,     /* any argument may be run, or be put into what is run */
+    RUNS_OPTIONS, /* the values of some options */
+} runner_kind;
+
+/* Letters of options, and words; words are separated by spaces. */
+typedef struct runner {
+    const char *names; /* a version may follow: python3.11; and anything may follow a '*' */
+    runner_kind kind;
+    unsigned operands;
+    const char *flags;    /* letters without a value */
+    const char *valued;   /* letters whose value is the rest of the argument, or the next one */
+    const char *attached; /* letters whose value can only be the rest */
+    const char *program;  /* letters whose value is a program */
+    const char *flag_words, *valued_words, *program_words;
+    bool shell;   /* `-c` is a flag: the first operand is the program, with it or without; and `-oc` takes two arguments */
+    bool repeats; /* there may be more programs behind the first option with one */
+    bool permutes; /* and behind operands */
+    bool assigns; /* NAME=VALUE comes before the command */
+} runner;
+
+#define SHELL_WORDS "--norc --noprofile --login --posix --restricted --verbose --noediting --no-config --private"
+
+static const runner runners[] = {
+    {"sh bash rbash dash ash ksh mksh zsh fish csh tcsh", RUNS_PROGRAM, .flags = "abcefhiklmnpruvxBCEHNPT", .valued = "oO", .program = "cC",
+     .flag_words = SHELL_WORDS, .shell = true},
+    {"python pypy", RUNS_PROGRAM, .flags = "bBdEhiIOPqRsStuvx", .valued = "WX", .program = "cm"},
+    {"perl", RUNS_PROGRAM, .flags = "acflnpsSTtuUwWX0123456789", .valued = "I", .attached = "iMmFCD", .program = "eE", .repeats = true},
+    {"ruby", RUNS_PROGRAM, .flags = "aclnpsSUvwy0123456789", .valued = "CIr", .attached = "iFKTWx", .program = "e", .repeats = true},
+    {"node nodejs", RUNS_PROGRAM, .flags = "ci", .valued = "rC", .program = "ep", .repeats = true, .valued_words = "--require --import --loader --env-file",
+     .flag_words = "--enable-source-maps --use-strict --experimental-strip-types"},
+    {"php", RUNS_PROGRAM, .flags = "aCeHnq", .valued = "cdgtz", .program = "fFrRBE", .repeats = true},
+    {"lua luajit", RUNS_PROGRAM, .flags = "iEvW", .valued = "el"},
+    {"tclsh wish", RUNS_PROGRAM, .flags = ""},
+    {"expect", RUNS_PROGRAM, .flags = "inNbd", .program = "cf", .repeats = true},
+    {"awk nawk mawk gawk original-awk", RUNS_PROGRAM, .flags = "bcCghIkMnNOPrsSt", .valued = "FvilW", .program = "fe", .repeats = true,
+     .flag_words = "--posix --traditional --re-interval --sandbox --csv", .valued_words = "--assign --field-separator", .program_words = "--file --source"},
+    {"sed", RUNS_PROGRAM, .flags = "nrsuzE", .valued = "l", .attached = "i", .program = "ef", .repeats = true, .permutes = true,
+     .flag_words = "--quiet --silent --regexp-extended --null-data --unbuffered --separate --posix --sandbox", .program_words = "--expression --file"},
+    {"java", RUNS_PROGRAM, .attached = "DX", .flag_words = "-ea -da -server", .valued_words = "-cp -classpath --class-path --module-path -p", .program_words = "-jar -m --module"},
+    {"deno bun", RUNS_PROGRAM, 1, .flags = "Aq", .flag_words = "--allow-all --allow-net --allow-read --allow-write --allow-env --allow-run --quiet"},
+
+    {"env", RUNS_COMMAND, .flags = "i0v", .valued = "uC", .flag_words = "- --ignore-environment --null --debug", .valued_words = "--unset --chdir", .assigns = true},
+    {"nice", RUNS_COMMAND, .flags = "0123456789", .valued = "n", .valued_words = "--adjustment"},
+    {"ionice", RUNS_COMMAND, .flags = "t", .valued = "cn", .flag_words = "--ignore", .valued_words = "--class --classdata"},
+    {"nohup exec command busybox toybox unbuffer catchsegv fakeroot numactl valgrind prlimit dbus-run-session systemd-inhibit setpriv ld-linux* ld.so* ld-musl*", RUNS_COMMAND},
+    {"linux32 linux64 i386 x86_64 uname26", RUNS_COMMAND, .flags = "vRFZLXBIST3"},
+    {"setsid", RUNS_COMMAND, .flags = "cfw", .flag_words = "--ctty --fork --wait"},
+    {"timeout", RUNS_COMMAND, 1, .flags = "fpv", .valued = "ks", .flag_words = "--foreground --preserve-status --verbose", .valued_words = "--kill-after --signal"},
+    {"xargs", RUNS_COMMAND, .flags = "0rtxpo", .valued = "adEILnPs", .attached = "eil", .flag_words = "--null --no-run-if-empty --verbose --exit --open-tty",
+     .valued_words = "--arg-file --delimiter --max-lines --max-args --max-procs --max-chars"},
+    {"stdbuf", RUNS_COMMAND, .valued = "ioe", .valued_words = "--input --output --error"},
+    {"sudo", RUNS_COMMAND, .flags = "AbBEHknNPS", .valued = "CDghprRtTuU", .assigns = true,
+     .flag_words = "--non-interactive --preserve-env --set-home --stdin --background", .valued_words = "--user --group --host --chdir"},
+    {"doas", RUNS_COMMAND, .flags = "n", .valued = "uC"},
+    {"time", RUNS_COMMAND, .flags = "apqv", .valued = "fo", .flag_words = "--append --portability --quiet --verbose", .valued_words = "--format --output"},
+    {"chrt", RUNS_COMMAND, 1, .flags = "abdfioRrv", .valued = "TPD", .flag_words = "--batch --fifo --idle --other --rr --deadline --reset-on-fork"},
+    {"taskset", RUNS_COMMAND, 1, .flags = "ac", .flag_words = "--cpu-list --all-tasks"},
+    {"flock", RUNS_COMMAND, 1, .flags = "eFnosuxv", .valued = "Ew", .program = "c", .program_words = "--command",
+     .flag_words = "--shared --exclusive --unlock --nonblock --nb --close --no-fork --verbose", .valued_words = "--timeout --wait --conflict-exit-code"},
+    {"unshare", RUNS_COMMAND, .flags = "cCfimnprTuU", .valued = "RSGw", .flag_words = "--fork --map-root-user --mount-proc --mount --net --pid --user --ipc --uts --cgroup"},
+    {"nsenter", RUNS_COMMAND, .flags = "aCFimnpTuU", .valued = "GSt", .flag_words = "--all --mount --net --pid --user --ipc --uts --cgroup --preserve-credentials", .valued_words = "--target"},
+    {"chroot", RUNS_COMMAND, 1},
+    {"setarch", RUNS_COMMAND, 1, .flags = "vRFZLXBIST3"},
+    {"gosu su-exec setuidgid", RUNS_COMMAND, 1},
+    {"tini dumb-init catatonit", RUNS_COMMAND, .flags = "cgsvw"},
+    {"strace ltrace", RUNS_COMMAND, .flags = "cCdfFhikqrtTvwxyYzZ", .valued = "aAbeEIoOPsSuX"},
+    {"systemd-run systemd-cat", RUNS_COMMAND, .flags = "dGPqr", .valued = "EHMptu", .flag_words = "--user --system --scope --wait --pipe --pty --quiet --collect --no-block --same-dir",
+     .valued_words = "--unit --property --uid --gid --setenv --slice --description --working-directory --identifier --priority"},
+
+    {"ssh rsh su runuser watch parallel script eval make gmake vi vim nvim view ex ed emacs less more gdb lldb sqlite sqlite3 pwsh start-stop-daemon "
+     "run-parts chpst cpulimit timeit pdb cProfile at batch crontab", RUNS_ALL},
+
+    {"tar bsdtar", RUNS_OPTIONS, .program = "IF", .program_words = "--checkpoint-action --use-compress-program --to-command --info-script --new-volume-script --rsh-command --rmt-command"},
+    {"split", RUNS_OPTIONS, .program_words = "--filter"},
+    {"sort", RUNS_OPTIONS, .program_words = "--compress-program"},
+    {"cpio", RUNS_OPTIONS, .program_words = "--rsh-command"},
+    {"zip", RUNS_OPTIONS, .program_words = "-TT --unzip-command"},
+    {"man", RUNS_OPTIONS, .program = "PH", .program_words = "--pager --html"},
+    {"scp sftp", RUNS_OPTIONS, .program = "FJoS"},
+    {"rsync", RUNS_OPTIONS, .program = "e", .program_words = "--rsh --rsync-path"},
+    {"git", RUNS_OPTIONS, .program = "cOux", .program_words = "--upload-pack --receive-pack --open-files-in-pager --config-env --config --extcmd --exec-path"},
+    {"psql", RUNS_OPTIONS, .program = "cf", .program_words = "--command --file"},
+    {"mysql mariadb", RUNS_OPTIONS, .program = "e", .program_words = "--execute --init-command --pager"},
+};
+
+static once_bytes word_at(const char *words)
 {
-    const char *slash = memrchr(command.data, '/', command.len);
-    return slash ? (once_bytes){slash + 1, command.len - (size_t)(slash + 1 - command.data)} : command;
+    return (once_bytes){words, strcspn(words, " ")};
 }
 
-/* "python", "python3", "python3.11". */
-static bool is_name_of(once_bytes word, const char *name)
+/* "python", "python3", "python3.11"; "ld-linux-x86-64.so.2" is "ld-linux*". */
+static bool is_name_of(once_bytes word, once_bytes name)
 {
-    const size_t len = strlen(name);
-    if (word.len < len || memcmp(word.data, name, len) != 0) return false;
-    for (size_t i = len; i < word.len; i++)
+    const bool open = name.data[name.len - 1] == '*';
+    if (open) name.len--;
+    if (word.len < name.len || memcmp(word.data, name.data, name.len) != 0) return false;
+    for (size_t i = name.len; i < word.len && !open; i++)
         if ((word.data[i] < '0' || word.data[i] > '9') && word.data[i] != '.' && word.data[i] != '-') return false;
     return true;
 }
 
-static bool is_one_of(once_bytes word, const char *const *names)
+/* "./script" is a command of the user's own, "/usr/bin/script" is not. */
+static const runner *runner_of(once_bytes command)
 {
-    word = base_name(word);
-    for (; *names; names++)
-        if (is_name_of(word, *names)) return true;
-    return false;
+    const char *slash = memrchr(command.data, '/', command.len);
+    if (slash == command.data + 1 && command.data[0] == '.') return NULL;
+    const once_bytes base = slash ? (once_bytes){slash + 1, command.len - (size_t)(slash + 1 - command.data)} : command;
+    for (size_t i = 0; i < sizeof runners / sizeof *runners; i++)
+        for (const char *at = runners[i].names; *at; at += strspn(at, " ")) {
+            const once_bytes name = word_at(at);
+            if (is_name_of(base, name)) return &runners[i];
+            at += name.len;
+        }
+    return NULL;
 }
 
-/* The first argument that is no option is a program, or the file of one. */
-static bool is_interpreter(once_bytes word)
+/* "--eval", and "--eval=...". */
+static bool is_listed(once_bytes option, const char *words)
 {
-    static const char *const names[] = {"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "busybox", "csh", "tcsh", "python", "pypy", "perl", "ruby", "node",
-                                        "nodejs", "deno", "bun", "php", "lua", "luajit", "tclsh", "expect", "awk", "gawk", "mawk", "sed", "pwsh", "java", "make", NULL};
-    return is_one_of(word, names);
-}
-
-/* The first argument that is no option, number or assignment is a command. */
-static bool is_wrapper(once_bytes word)
-{
-    static const char *const names[] = {"env", "nice", "ionice", "nohup", "timeout", "xargs", "setsid", "stdbuf", "sudo", "doas", "time", "chrt", "taskset", "flock",
-                                        "unshare", "nsenter", "chroot", "setarch", "setpriv", "runuser", "strace", "ltrace", "gdb", "exec", "command", NULL};
-    return is_one_of(word, names);
-}
-
-/* All arguments are put together and given to a shell, here or on another machine. */
-static bool is_shell_of_arguments(once_bytes word)
-{
-    static const char *const names[] = {"ssh", "rsh", "watch", "parallel", "script", "eval", "su", NULL};
-    return is_one_of(word, names);
-}
-
-static bool is_option(once_bytes word) { return word.len > 0 && (word.data[0] == '-' || word.data[0] == '+'); }
-
-static bool is_number_or_assignment(once_bytes word)
-{
-    return (word.len > 0 && word.data[0] >= '0' && word.data[0] <= '9') || memchr(word.data, '=', word.len);
-}
-
-/* "-c", "--eval", "-exec": the next argument is a program. In "-c..." and "--eval=..." it is the rest of this one. Interpreters take
- * several such letters as one argument: "-lc", "-ne". */
-static bool announces_program(once_bytes word, bool to_interpreter)
-{
-    static const char *const words[] = {"-exec", "-execdir", "-ok", "-okdir", "--eval", "--exec", "--execute", "--expression", "--command", "--print", "--run"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t len = strlen(words[i]);
-        if (word.len >= len && memcmp(word.data, words[i], len) == 0 && (word.len == len || word.data[len] == '=')) return true;
+    for (const char *at = words; at && *at; at += strspn(at, " ")) {
+        const once_bytes word = word_at(at);
+        if (option.len >= word.len && memcmp(option.data, word.data, word.len) == 0 && (option.len == word.len || option.data[word.len] == '=')) return true;
+        at += word.len;
     }
-    if (word.len < 2 || word.data[0] != '-') return false;
-    const char *end = memchr(word.data, '$', word.len); /* what comes before a placeholder */
-    const size_t len = end ? (size_t)(end - word.data) : word.len;
-    for (size_t i = 1; i < (to_interpreter ? len : 2) && word.data[1] != '-'; i++)
-        if (strchr("ceEp", word.data[i]) && (to_interpreter || len == 2)) return true;
     return false;
+}
+
+static bool has_letter(const char *letters, char letter) { return letters && letter && strchr(letters, letter); }
+
+typedef enum part { OPERAND, FLAG, VALUED, PROGRAM, PROGRAM_HERE, END_OF_OPTIONS, UNSURE } part;
+
+static part word_part(const runner *r, once_bytes option)
+{
+    const bool whole = !memchr(option.data, '=', option.len);
+    if (is_listed(option, r->program_words)) return whole ? PROGRAM : PROGRAM_HERE;
+    if (is_listed(option, r->flag_words)) return FLAG;
+    if (is_listed(option, r->valued_words)) return whole ? VALUED : FLAG;
+    return UNSURE;
+}
+
+/* "-euo": several letters in one argument, where the last may have a value. */
+static part letters_part(const runner *r, once_bytes option)
+{
+    for (size_t i = 1; i < option.len; i++) {
+        const char letter = option.data[i];
+        const bool last = i + 1 == option.len;
+        if (has_letter(r->program, letter) && !r->shell) return last || has_letter(r->program, option.data[i + 1]) ? PROGRAM : PROGRAM_HERE;
+        if (has_letter(r->attached, letter)) return FLAG;
+        if (has_letter(r->valued, letter)) return last ? VALUED : r->shell ? UNSURE : FLAG;
+        if (!has_letter(r->flags, letter)) return UNSURE;
+    }
+    return FLAG;
+}
+
+static part part_of(const runner *r, once_bytes word)
+{
+    if (word.len == 2 && memcmp(word.data, "--", 2) == 0) return END_OF_OPTIONS;
+    const part listed = word_part(r, word);
+    if (listed != UNSURE) return listed;
+    if (word.len == 1 && word.data[0] == '-') return UNSURE; /* the program is what comes on standard input */
+    if (word.len > 2 && memcmp(word.data, "--", 2) == 0) return memchr(word.data, '=', word.len) && !r->shell ? FLAG : UNSURE;
+    if (word.len > 1 && (word.data[0] == '-' || (r->shell && word.data[0] == '+'))) return letters_part(r, word);
+    return OPERAND;
 }
 
 typedef struct arguments {
     once_config *config;
-    const once_template *const *argv;
-    once_bytes runner;   /* the command that was named last */
-    bool interprets;     /* it is an interpreter */
-    bool program_known;  /* its program was there, and what follows is for that */
-    bool behind;         /* an option that announces a program */
+    const once_template *const *argv; /* from `item` on */
+    const once_node *item;
+    once_bytes name;              /* of the command that is looked at, and its row */
+    const runner *runner;
+    const once_node *assigned;    /* a variable with a field of the message */
+    bool more_programs;           /* options may announce more of them */
 } arguments;
 
 static bool refuse(const arguments *a, const once_node *item)
 {
-    const once_config_shown runner = once_config_show(a->runner);
+    const once_config_shown name = once_config_show(a->name);
     once_config_wrong(a->config, ONCE_E_CONFIG, item->line,
-                      "'exec' would run a field of the message as a program of '%s'; write the program without placeholders and pass the field behind "
-                      "it, as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or say 'unsafe_arguments: true' when that is not so",
-                      runner.text);
+                      "'exec': a field of the message may be run as a program here, by '%s'; pass it behind a program that is written without placeholders, as in "
+                      "[sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or as a variable, as in [env, \"ID=${/id}\", ./charge], or read it from the body on standard "
+                      "input; if it is not run, say 'unsafe_arguments: true'",
+                      name.text);
     return false;
 }
 
-/* The program or command behind the runner: the first element that is no option. */
-static bool check_program(const arguments *a, const once_node *item, size_t i)
+static bool is_literal(const arguments *a) { return once_template_is_literal(a->argv[0]); }
+
+static void advance(arguments *a)
 {
-    for (; item; item = item->next, i++) {
-        if (!once_template_is_literal(a->argv[i])) return refuse(a, item);
-        if (announces_program(item->text, a->interprets)) return true; /* what is behind it is looked at in its turn */
-        if (!is_option(item->text) && (a->interprets || !is_number_or_assignment(item->text))) return true;
+    a->item = a->item->next;
+    a->argv++;
+}
+
+static bool check_all_literal(arguments *a)
+{
+    if (a->assigned) return refuse(a, a->assigned);
+    for (; a->item; advance(a))
+        if (!is_literal(a)) return refuse(a, a->item);
+    return true;
+}
+
+/* NAME=${/field}, unless it is a variable that says what is run. */
+static bool is_harmless_variable(once_bytes text)
+{
+    static const char telling[] = "PATH ENV BASH_ENV SHELL EDITOR VISUAL PAGER IFS PS4 PROMPT_COMMAND LD_* GCONV_PATH BASH_FUNC_* GIT_* SSH_* PYTHON* PERL* RUBY* NODE_* "
+                                  "LUA_* PHP* JAVA_* _JAVA_* JDK_* MAKE*";
+    const char *end = memchr(text.data, '=', text.len);
+    if (!end || end == text.data || memchr(text.data, '$', (size_t)(end - text.data))) return false;
+    const once_bytes name = {text.data, (size_t)(end - text.data)};
+    if (name.data[0] == '-') return false;
+    for (const char *at = telling; *at; at += strspn(at, " ")) {
+        const once_bytes word = word_at(at);
+        if (is_name_of(name, word)) return false;
+        at += word.len;
     }
     return true;
 }
 
-static bool check_all_literal(const arguments *a, const once_node *item, size_t i)
+typedef enum search { FOUND, NOT_FOUND, REFUSED } search;
+
+static search check_rest(arguments *a) { return check_all_literal(a) ? NOT_FOUND : REFUSED; }
+
+/* At an element before the program that has a placeholder. */
+static bool check_variable(arguments *a)
 {
-    for (; item; item = item->next, i++)
-        if (!once_template_is_literal(a->argv[i])) return refuse(a, item);
+    if (!a->runner->assigns || !is_harmless_variable(a->item->text)) return refuse(a, a->item);
+    a->assigned = a->item;
     return true;
 }
 
-static bool check_one(arguments *a, const once_node *item, size_t i)
+/* Goes to the program or command of the runner. `by_option`: it is the value of one. */
+static search find_program(arguments *a, bool *by_option)
 {
-    const bool behind = a->behind;
-    a->behind = announces_program(item->text, a->interprets && !a->program_known);
-    if (!once_template_is_literal(a->argv[i])) return !behind && !a->behind ? true : refuse(a, item);
-    if (a->program_known) return true;
-    if (behind && a->interprets) { /* behind "-c" there is the program; behind "-exec" of others another command */
-        a->program_known = true;
-        return true;
+    const runner *r = a->runner;
+    bool options = true;
+    for (unsigned operands = r->operands; a->item; advance(a)) {
+        if (!is_literal(a)) {
+            if (!check_variable(a)) return REFUSED;
+            continue;
+        }
+        switch (options ? part_of(r, a->item->text) : OPERAND) {
+        case FLAG: break;
+        case END_OF_OPTIONS: options = false; break;
+        case VALUED:
+            advance(a);
+            if (!a->item) return NOT_FOUND;
+            if (is_literal(a)) break;
+            (void)refuse(a, a->item);
+            return REFUSED;
+        case PROGRAM:
+            advance(a);
+            *by_option = true;
+            return a->item ? FOUND : NOT_FOUND;
+        case PROGRAM_HERE:
+            *by_option = true;
+            return FOUND;
+        case UNSURE: return check_rest(a);
+        case OPERAND:
+            if (r->assigns && memchr(a->item->text.data, '=', a->item->text.len)) break;
+            if (operands == 0) return FOUND;
+            operands--;
+        }
     }
-    if (is_shell_of_arguments(item->text)) {
-        a->runner = item->text;
-        return check_all_literal(a, item->next, i + 1);
+    return NOT_FOUND;
+}
+
+/* Does this option say that the next argument is a program, or the rest of this one (`here`)? `text` ends before a placeholder. */
+static bool option_of_runner(const runner *r, once_bytes text, bool here)
+{
+    if (is_listed(text, r->program_words)) return here == (memchr(text.data, '=', text.len) != NULL);
+    if (text.len < 2 || text.data[0] != '-' || text.data[1] == '-') return false;
+    if (has_letter(r->program, text.data[text.len - 1])) return true;
+    if (here) return has_letter(r->program, text.data[1]);
+    for (size_t i = 1; i < text.len && r->shell; i++)
+        if (has_letter(r->program, text.data[i])) return true;
+    return false;
+}
+
+static bool option_of_anybody(once_bytes text, bool here)
+{
+    if (is_listed(text, "--eval --exec --execute --expression --command --print --run --split-string -exec -execdir -ok -okdir"))
+        return here == (memchr(text.data, '=', text.len) != NULL);
+    return text.len == 2 && text.data[0] == '-' && has_letter("ceEp", text.data[1]);
+}
+
+static once_bytes before_placeholder(const arguments *a)
+{
+    const once_bytes text = a->item->text;
+    const char *end = is_literal(a) ? NULL : memchr(text.data, '$', text.len);
+    return end ? (once_bytes){text.data, (size_t)(end - text.data)} : text;
+}
+
+static bool announces_program(const arguments *a, bool here)
+{
+    const once_bytes text = before_placeholder(a);
+    return option_of_anybody(text, here) || (a->more_programs && option_of_runner(a->runner, text, here));
+}
+
+static bool check_command(arguments *a);
+
+/* What is passed to a program: data, but for options that announce another one. In "docker exec NAME sh -xc ..." an interpreter is told by
+ * its option, because its name alone ("./notify node ID") says nothing. */
+static bool check_data(arguments *a)
+{
+    bool behind = false;
+    const runner *named = NULL;
+    for (; a->item; advance(a)) {
+        const once_bytes text = a->item->text;
+        if (!is_literal(a)) {
+            if (behind || announces_program(a, true)) return refuse(a, a->item);
+            behind = false;
+            continue;
+        }
+        if (is_listed(text, "-exec -execdir -ok -okdir")) {
+            advance(a);
+            return check_command(a);
+        }
+        const bool option = text.len > 1 && text.data[0] == '-';
+        behind = announces_program(a, false) || (named && option && option_of_runner(named, text, false));
+        if (option) continue;
+        named = runner_of(text);
+        if (named && named->kind != RUNS_PROGRAM) named = NULL;
     }
-    if (is_interpreter(item->text) || is_wrapper(item->text)) {
-        a->runner = item->text;
-        a->interprets = is_interpreter(item->text);
-        return check_program(a, item->next, i + 1);
+    return true;
+}
+
+static bool check_program(arguments *a, bool by_option)
+{
+    if (!a->item) return true;
+    if (!is_literal(a)) return refuse(a, a->item);
+    const runner *module = runner_of(a->item->text); /* python3 -m timeit */
+    a->more_programs = a->runner->permutes || (a->runner->repeats && by_option);
+    advance(a);
+    return by_option && module && module->kind == RUNS_ALL ? check_all_literal(a) : check_data(a);
+}
+
+/* At the name of a command. */
+static bool check_command(arguments *a)
+{
+    while (a->item) {
+        if (!is_literal(a)) return refuse(a, a->item);
+        a->name = a->item->text;
+        a->runner = runner_of(a->name);
+        a->more_programs = a->runner && a->runner->kind == RUNS_OPTIONS;
+        advance(a);
+        if (!a->runner || a->runner->kind == RUNS_OPTIONS) return check_data(a);
+        if (a->runner->kind == RUNS_ALL) return check_all_literal(a);
+        bool by_option = false;
+        const search found = find_program(a, &by_option);
+        if (found != FOUND) return found == NOT_FOUND;
+        if (a->runner->kind == RUNS_PROGRAM || by_option) return check_program(a, by_option);
     }
-    if (a->interprets && !is_option(item->text)) a->program_known = true;
     return true;
 }
 
 bool once__config_check_arguments(once_config *config, const once_node *list, const once_exec_spec *spec)
 {
-    arguments a = {.config = config, .argv = spec->argv, .runner = list->first->text};
-    bool ok = true;
-    size_t i = 0;
-    for (const once_node *item = list->first; item && ok; item = item->next, i++) ok = check_one(&a, item, i);
-    return ok;
+    arguments a = {.config = config, .argv = spec->argv, .item = list->first};
+    return check_command(&a);
 }

@@ -681,8 +681,8 @@ static const once_config_field handler_fields[] = {
     {.name = "processes", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__handler, spec.exec.processes), .min = 1, .max = 64,
      .example = "1", .standard_text = "`1`", .text = "Of `mode: stream`: how many processes are kept."},
     {.name = "unsafe_arguments", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once__handler, spec.exec.unsafe), .standard = "false",
-     .text = "Of `exec`: allows fields of the message behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and where an interpreter expects its program."
-             " Whoever writes the messages may then run commands here, unless these options mean something else to this one."},
+     .text = "Of `exec`: allows fields of the message behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and where an interpreter or a command that"
+             " starts others may expect its program. Whoever writes the messages may then run commands here, unless these arguments are none."},
     {.name = "exit", .type = ONCE_CONFIG_CUSTOM, .read = once__config_exit, .shape = "a map of exit codes",
      .example = "{1: retry, 28: unknown}", .standard_text = "the table below",
      .text = "Of `exec` with `mode: message`: what exit codes of this command mean, where that is not the usual. 0 is always done."},

@@ -511,13 +511,92 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         {"[bash, +e, \"${/x}\"]", "bash"},
         {"[busybox, timeout, \"5\", \"${/x}\"]", "timeout"},
         {"[ssh, -p, \"22\", host, -v, \"${/x}\"]", "ssh"},
+        /* options of an interpreter that have a value of their own */
+        {"[bash, -o, pipefail, -ec, \"${/x}\"]", "bash"},
+        {"[bash, -euo, pipefail, -lc, \"${/x}\"]", "bash"},
+        {"[bash, -oc, pipefail, \"${/x}\"]", "bash"},
+        {"[bash, -O, extglob, -xc, \"${/x}\"]", "bash"},
+        {"[bash, --rcfile, f, -xc, \"${/x}\"]", "bash"},
+        {"[bash, -c, -x, \"${/x}\"]", "bash"},
+        {"[bash, -o, \"${/x}\", a.sh]", "bash"},
+        {"[rbash, -ec, \"${/x}\"]", "rbash"},
+        {"[sh, -s, \"${/x}\"]", "sh"},
+        {"[awk, -F, \",\", \"${/x}\"]", "awk"},
+        {"[mawk, -v, a=1, \"${/x}\"]", "mawk"},
+        {"[gawk, -f, a, -e, b, \"-e${/x}\"]", "gawk"},
+        {"[sed, -l, \"5\", \"${/x}\", f]", "sed"},
+        {"[sed, --line-length, \"5\", \"${/x}\", f]", "sed"},
+        {"[sed, p, -ne, \"${/x}\", f]", "sed"},
+        {"[sed, -n, p, -nf, \"${/x}\"]", "sed"},
+        {"[sed, p, \"--file=${/x}\"]", "sed"},
+        {"[python3, -W, ignore, -Ic, \"${/x}\"]", "python3"},
+        {"[python3, -X, utf8, -Bc, \"${/x}\"]", "python3"},
+        {"[python3, -m, timeit, \"${/x}\"]", "python3"},
+        {"[python3, -, \"${/x}\"]", "python3"},
+        {"[perl, -I, lib, -wE, \"${/x}\"]", "perl"},
+        {"[perl, -e, \"1\", -wE, \"${/x}\"]", "perl"},
+        {"[perl, -I, lib, \"${/x}\"]", "perl"},
+        {"[node, -r, fs, -pe, \"${/x}\"]", "node"},
+        {"[node, --unheard-of, a.js, \"${/x}\"]", "node"},
+        {"[lua, -e, x=1, \"${/x}\"]", "lua"},
+        {"[php, -r, \"${/x}\"]", "php"},
+        {"[deno, eval, \"${/x}\"]", "deno"},
+        {"[deno, run, --allow-net, \"${/x}\"]", "deno"},
+        /* and of what starts a command */
+        {"[timeout, -s, KILL, \"5\", \"${/x}\", a]", "timeout"},
+        {"[timeout, --signal, KILL, \"5\", \"${/x}\", a]", "timeout"},
+        {"[env, -u, A, \"${/x}\"]", "env"},
+        {"[env, \"A=${/x}\", \"${/y}\"]", "env"},
+        {"[env, \"LD_PRELOAD=${/x}\", ./charge]", "env"},
+        {"[env, \"${/x}=1\", ./charge]", "env"},
+        {"[env, \"ID=${/x}\", make, charge]", "make"},
+        {"[env, -S, \"sh -c ${/x}\"]", "env"},
+        {"[flock, f, \"${/x}\"]", "flock"},
+        {"[flock, f, -c, \"${/x}\"]", "flock"},
+        {"[xargs, -I, \"{}\", \"${/x}\"]", "xargs"},
+        {"[xargs, -a, f, \"${/x}\"]", "xargs"},
+        {"[taskset, -c, \"0\", \"${/x}\"]", "taskset"},
+        {"[chroot, /, \"${/x}\"]", "chroot"},
+        {"[runuser, -u, root, \"${/x}\"]", "runuser"},
+        {"[strace, -o, f, \"${/x}\"]", "strace"},
+        {"[stdbuf, -o, L, \"${/x}\"]", "stdbuf"},
+        {"[ionice, -c, best-effort, \"${/x}\"]", "ionice"},
+        {"[setarch, x86_64, \"${/x}\"]", "setarch"},
+        {"[setpriv, --reuid, \"0\", \"${/x}\"]", "setpriv"},
+        {"[sudo, -u, root, \"${/x}\"]", "sudo"},
+        {"[prlimit, --nofile=9, \"${/x}\"]", "prlimit"},
+        {"[linux64, \"${/x}\"]", "linux64"},
+        {"[dbus-run-session, --, \"${/x}\"]", "dbus-run-session"},
+        {"[/lib64/ld-linux-x86-64.so.2, \"${/x}\"]", "/lib64/ld-linux-x86-64.so.2"},
+        {"[nice, env, -u, A, timeout, -k, \"1\", \"5\", bash, -o, pipefail, -ec, \"${/x}\"]", "bash"},
+        {"[find, /tmp, -exec, timeout, \"5\", \"${/x}\", ;]", "timeout"},
+        {"[docker, exec, c, sh, -xc, \"${/x}\"]", "docker"},
+        /* what may run any of its arguments, or some */
+        {"[make, charge, \"ID=${/x}\"]", "make"},
+        {"[sqlite3, a.db, \"${/x}\"]", "sqlite3"},
+        {"[vim, -es, \"+${/x}\"]", "vim"},
+        {"[ed, \"${/x}\"]", "ed"},
+        {"[tar, cf, a, b, \"--checkpoint-action=exec=${/x}\"]", "tar"},
+        {"[tar, -cf, a, -I, \"${/x}\", b]", "tar"},
+        {"[tar, cf, a, --use-compress-program, \"${/x}\"]", "tar"},
+        {"[split, \"--filter=${/x}\", f]", "split"},
+        {"[scp, \"-oProxyCommand=${/x}\", a, b]", "scp"},
+        {"[scp, -o, \"${/x}\", a, b]", "scp"},
+        {"[git, ls-remote, \"--upload-pack=${/x}\", .]", "git"},
+        {"[rsync, -ae, \"${/x}\", a, b]", "rsync"},
+        {"[psql, -Atqc, \"${/x}\"]", "psql"},
+        /* options that mean a program to most; of these the text must say no more than "may" */
+        {"[mkdir, -p, \"${/x}\"]", "mkdir"},
+        {"[cp, -p, \"${/x}\", b]", "cp"},
+        {"[docker, run, -e, \"X=${/x}\", image]", "docker"},
     };
-    char text[400], expected[500];
+    char text[400], expected[600];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: %s\n", wrong[i].exec);
         (void)snprintf(expected, sizeof expected,
-                       "p.yaml:6: 'exec' would run a field of the message as a program of '%s'; write the program without placeholders and pass the "
-                       "field behind it, as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or say 'unsafe_arguments: true' when that is not so",
+                       "p.yaml:6: 'exec': a field of the message may be run as a program here, by '%s'; pass it behind a program that is written without placeholders, "
+                       "as in [sh, -c, 'charge \"$1\"', sh, \"${/id}\"], or as a variable, as in [env, \"ID=${/id}\", ./charge], or read it from the body on "
+                       "standard input; if it is not run, say 'unsafe_arguments: true'",
                        wrong[i].runner);
         refused_once(text, expected);
         (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: %s\n  unsafe_arguments: true\n", wrong[i].exec);
@@ -531,6 +610,16 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         "[env, A=1, sh, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[timeout, 5s, ./charge, \"${/id}\"]", "[nice, ./charge, -account, \"${/id}\"]",
         "[./charge, --price, \"${/id}\", -x, \"${/to}\"]", "[find, /tmp, -name, \"${/id}\"]", "[java, -jar, charge.jar, \"${/id}\"]",
         "[python3, charge.py, -ne, \"${/id}\"]", "[python3, 2.py, \"${/id}\"]", "[shell, \"${/id}\"]", "[./mine, --evaluate, \"${/id}\"]",
+        "[bash, -euo, pipefail, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[bash, -o, pipefail, a.sh, \"${/id}\"]", "[awk, -F, \",\", -f, a.awk, \"${/id}\"]",
+        "[sed, -n, -e, p, \"${/file}\"]", "[sed, s/a/b/, \"${/file}\"]", "[python3, -W, ignore, -Bc, print(1), \"${/id}\"]", "[python3, -m, charge, \"${/id}\"]",
+        "[perl, -I, lib, -w, charge.pl, \"${/id}\"]", "[node, -r, ./a, charge.js, \"${/id}\"]", "[java, -Xmx1g, -cp, a.jar, Main, \"${/id}\"]",
+        "[timeout, -s, KILL, -k1, \"5\", ./charge, \"${/id}\"]", "[env, -u, A, -i, B=1, ./charge, \"${/id}\"]", "[env, \"A=${/id}\", ./charge]",
+        "[env, \"ID=${/id}\", sh, -c, 'charge \"$ID\"']", "[flock, f, ./charge, \"${/id}\"]", "[sudo, -u, bob, ./charge, \"${/id}\"]",
+        "[taskset, -c, \"0\", nice, -n, \"5\", ./charge, \"${/id}\"]", "[/lib64/ld-linux-x86-64.so.2, ./charge, \"${/id}\"]",
+        "[find, /tmp, -name, a, -exec, ./charge, \"${/id}\", ;]", "[deno, run, --allow-net, charge.ts, \"${/id}\"]",
+        "[./charge, sh, \"${/id}\"]", "[./charge, --to, time, \"${/id}\"]", "[aws, s3, cp, script, \"${/id}\"]", "[./script, \"${/id}\"]",
+        "[./notify, --kind, exec, --id, \"${/id}\"]", "[./notify, node, --id, \"${/id}\"]", "[make-charge, \"${/id}\"]", "[tar, -cf, a.tar, \"${/file}\"]",
+        "[git, tag, \"${/id}\"]", "[psql, -v, \"x=${/x}\", -f, a.sql]", "[curl, -d, \"${/x}\", http://localhost/]",
     };
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
         once_arena arena = {0};
@@ -546,7 +635,7 @@ static void refused_for(const char *text, const char *runner)
     lines all = {0};
     once_spec *spec = NULL;
     char expected[100];
-    (void)snprintf(expected, sizeof expected, "would run a field of the message as a program of '%s'", runner);
+    (void)snprintf(expected, sizeof expected, "may be run as a program here, by '%s'", runner);
     if (parse(&arena, (once_bytes){text, strlen(text)}, &all, &spec, NULL) == ONCE_OK || !strstr(all.text, expected)) fail_msg("%s: %s", text, all.text);
     once_arena_release(&arena);
 }
@@ -559,7 +648,8 @@ static void f78_whatever_runs_its_arguments_is_known(void **state)
         "sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "busybox", "csh", "tcsh", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun",
         "php", "lua", "luajit", "tclsh", "expect", "awk", "gawk", "mawk", "sed", "pwsh", "java", "make", "env", "nice", "ionice", "nohup", "timeout", "xargs",
         "setsid", "stdbuf", "sudo", "doas", "time", "chrt", "taskset", "flock", "unshare", "nsenter", "chroot", "setarch", "setpriv", "runuser", "strace",
-        "ltrace", "gdb", "exec", "command", "ssh", "rsh", "watch", "parallel", "script", "eval", "su"};
+        "ltrace", "gdb", "exec", "command", "ssh", "rsh", "watch", "parallel", "script", "eval", "su", "rbash", "nawk", "toybox", "prlimit", "linux64",
+        "dbus-run-session", "systemd-run", "gosu", "tini", "gmake", "vi", "vim", "ed", "sqlite3", "/lib64/ld-linux-x86-64.so.2"};
     static const char *const options[] = {"-exec", "-execdir", "-ok", "-okdir", "--eval", "--exec", "--execute", "--expression", "--command", "--print", "--run"};
     char text[400];
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

@@ -186,7 +186,7 @@ static pid_t dead_process(void)
 static void begin_worker(scene *s, uint64_t run, pid_t pid)
 {
     once_worker worker;
-    bool died;
+    bool died = false;
     once_worker_init(&worker, s->store, ONCE_BYTES("c"), run, 0);
     if (pid) worker.pid = (uint64_t)pid;
     assert_int_equal(once_worker_begin(&worker, s->store, &died, NULL), ONCE_OK);

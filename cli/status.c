@@ -42,7 +42,7 @@ static void as_text(const once_standing *s, bool finished)
     line("waiting", s->waiting, "to be handed out again, or brought again by their source", "the oldest is from", s->oldest_waiting_ms);
     line("backlog", s->backlog, "of the waiting: due now", "", ONCE_NO_TIME);
     line("busy", s->busy, "in the hands of a worker", "", ONCE_NO_TIME);
-    line("unknown", s->unknown, "keys whose effect may have happened; 'once list --unknown' shows them", "the oldest is from", s->oldest_unknown_ms);
+    line("unknown", s->unknown, "keys whose effect may have happened; 'once list --unknown' shows them", "the oldest is so since", s->oldest_unknown_ms);
     line("repeats", s->repeats, "ever: effects started again after one that may have happened", "", ONCE_NO_TIME);
     if (s->given_up) line("given_up", s->given_up, "ever: versions that did not come within gap.wait", "", ONCE_NO_TIME);
     line("dead", s->dead, "dead letters", "the oldest was buried", s->oldest_dead_ms);

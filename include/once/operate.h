@@ -32,7 +32,7 @@ typedef struct once_standing {
     int64_t store_ms;                /* of the store */
     bool clock_doubted;              /* after a reboot the wall clock is too far ahead to be believed: once_pipeline_confirm_clock */
     int64_t oldest_waiting_ms;       /* first seen */
-    int64_t oldest_unknown_ms;
+    int64_t oldest_unknown_ms;       /* since when it is that, as once_listed.changed_ms */
     int64_t oldest_dead_ms;          /* buried */
     int64_t wait_ms;                 /* until something is due by itself; 0: now; -1: nothing will be */
     uint64_t given_up;               /* ever: versions that did not come within gap.wait */

@@ -723,6 +723,14 @@ once_bytes once_lane_says(once_lane *lane, const once_entry *entry)
     }
 }
 
+bool once_lane_missing(const once_lane *lane, const once_entry *entry, int64_t *from, int64_t *to)
+{
+    if (entry->state != ONCE_STATE_WAITING || !entry->versioned || blocks(lane, entry->order) || !lane_next(lane, from)) return false;
+    if (lane_answer(lane, false, entry->natural, true, entry->order, gap_of(entry)) != ONCE_ANSWER_GAP) return false;
+    *to = entry->order - 1;
+    return true;
+}
+
 /* --- what it is at a time --- */
 
 once_state once_entry_state_at(const once_entry *entry, int64_t now_ms)

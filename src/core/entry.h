@@ -335,6 +335,9 @@ int64_t once_lane_given_up_again(const once_lane *lane, const once_entry *entry)
 /* In words, why an entry of the lane waits, or what waits for it; empty when it is only its time. */
 once_bytes once_lane_says(once_lane *lane, const once_entry *entry);
 
+/* Whether it waits for versions of its lane that have not come, and for which. */
+bool once_lane_missing(const once_lane *lane, const once_entry *entry, int64_t *from, int64_t *to);
+
 /* What an entry is at a time, for everybody who looks. An attempt whose lease is over has ended, although nobody has come to write that
  * down: the entry is unknown then when it says `hold`, and waiting otherwise. What has expired is absent, swept or not. */
 once_state once_entry_state_at(const once_entry *entry, int64_t now_ms);

@@ -83,7 +83,8 @@ static bool look_at_entry(void *user, const once_entry *entry)
 {
     oldest *o = user;
     o->n++;
-    if (o->oldest_ms == ONCE_NO_TIME || entry->seen_ms < o->oldest_ms) o->oldest_ms = entry->seen_ms;
+    const int64_t since_ms = entry->state == ONCE_STATE_UNKNOWN ? entry->changed_ms : entry->seen_ms;
+    if (o->oldest_ms == ONCE_NO_TIME || since_ms < o->oldest_ms) o->oldest_ms = since_ms;
     if (entry->due_ms <= o->now_ms && entry->has_message) o->due++;
     return true;
 }

@@ -49,6 +49,9 @@ typedef struct once_shelf_ops {
     /* When the last of the unfinished entries of this order was seen, 0 if there is none. May leave out some where there are many, and
      * may count one that left in this transaction. */
     int (*lane_equals)(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
+    /* Where nothing was saved: ids of unfinished entries that are before this one in its lane, the first `max` of them, and of others that
+     * occupy it, `max` at most; in any order. *count: how many are before it, up to ONCE_BEFORE_COUNTED. */
+    int (*lane_before)(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err);
 
     /* Ids of entries of the consumer, with a body, waiting or claimed, due at or before now, by due time then id. */
     int (*due)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
@@ -117,6 +120,7 @@ int once__engine_audit(once_store *store, const once_audit *audit, once_error *e
 int once__engine_look(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
 int once__engine_outlook(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
 int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
+int once__engine_in_lane(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena, once_error *err);
 
 /* Whether an entry of a lane goes before another one. */
 static inline bool once__lane_before(int64_t order, int64_t seen_ms, once_hash id, const once_entry *other)

@@ -337,6 +337,26 @@ static int compare_places(const void *a, const void *b)
     return once_hash_compare((*x)->id, (*y)->id);
 }
 
+static int mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+{
+    const memory_store *m = self(shelf);
+    const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
+    size_t before = 0;
+    if (!found) return no_memory(err);
+    *n = 0;
+    for (size_t i = 0; i < m->slots.n; i++) {
+        const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
+        if (!e || !once_hash_equal(e->lane, entry->lane) || !once_state_unfinished(e->state) || once_hash_equal(e->id, entry->id)) continue;
+        if (once__lane_before(e->order, e->seen_ms, e->id, entry)) found[before++] = e;
+        else if (once_state_occupies(e->state) && *n < max) out[(*n)++] = e->id;
+    }
+    qsort(found, before, sizeof *found, compare_places);
+    for (size_t i = 0; i < before && i < max; i++) out[(*n)++] = found[i]->id;
+    *count = before < ONCE_BEFORE_COUNTED ? before : ONCE_BEFORE_COUNTED;
+    free(found);
+    return ONCE_OK;
+}
+
 static bool is_new(const once_hash *lanes, size_t at)
 {
     for (size_t i = 0; i < at; i++)
@@ -664,6 +684,7 @@ static const once_shelf_ops memory_shelf = {
     .due = mem_due,
     .by_token = mem_by_token,
     .lanes_waiting = mem_lanes_waiting,
+    .lane_before = mem_lane_before,
     .letter_put = mem_letter_put,
     .letter_get = mem_letter_get,
     .letter_drop = mem_letter_drop,
@@ -733,6 +754,7 @@ const once_store_ops once__store_memory = {
     .look = once__engine_look,
     .outlook = once__engine_outlook,
     .why = once__engine_why,
+    .in_lane = once__engine_in_lane,
     .list = mem_list,
     .letters = mem_letters,
     .stats = mem_stats,

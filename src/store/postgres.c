@@ -30,6 +30,8 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
     "id, token, fingerprint, lane, ord, gap_ms, remember_ms, run, seen_ms, changed_ms, due_ms, expires_ms, attempt,"    \
     " failures, state, marks, owned, tenant, consumer, operation, key, place, point, reason, who, worker, history,"  \
     " failing_ms, fields"
+#define IS_BEFORE /* once__lane_before */                                                                              \
+    "lane = $1::uuid AND state < 4 AND ord <= $2::bigint AND (ord < $2::bigint OR (seen_ms, id) < ($3::bigint, $4::uuid))"
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, attempt, failures, seen_ms, buried_ms, sent_ms, kind, tenant, consumer, operation, key, reason, type,"  \
     " headers, body, place, point, history, count, last_ms, same"
@@ -131,6 +133,9 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                      " LIMIT 1) r ON true WHERE l.id = ANY($1::uuid[])",
     [PG_LANE_EQUALS] = "SELECT coalesce(max(seen_ms), 0)::bigint FROM (SELECT seen_ms FROM once_live WHERE lane = $1::uuid AND state < 4"
                        " AND ord = $2::bigint LIMIT $3::bigint) e",
+    [PG_LANE_BEFORE] = "SELECT u.id, (SELECT count(*) FROM (SELECT 1 FROM once_live WHERE " IS_BEFORE " LIMIT $6::bigint) c)::bigint FROM"
+                       " (SELECT id FROM (SELECT id FROM once_live WHERE " IS_BEFORE " ORDER BY ord, id LIMIT $5::bigint) b UNION"
+                       " SELECT id FROM (SELECT id FROM once_live WHERE lane = $1::uuid AND state IN (1, 3) AND id <> $4::uuid LIMIT $5::bigint) o) u",
     [PG_LANE_PUT] = "UPDATE once_lane l SET version = v, expires_ms = x, record = r FROM unnest($1::uuid[], $2::bigint[],"
                     " $3::bigint[], $4::bytea[]) AS u(i, v, x, r) WHERE l.id = i",
     [PG_NAME_FIND] = "SELECT id, name FROM once_name WHERE name = ANY($1::bytea[])",
@@ -1355,6 +1360,7 @@ static const once_shelf_ops postgres_shelf = {
     .due = pg_due,
     .by_token = pg_by_token,
     .lanes_waiting = once__pg_lanes_waiting,
+    .lane_before = once__pg_lane_before,
     .letters_put = pg_letters_put,
     .letters_ahead = pg_letters_ahead,
     .letter_get = pg_letter_get,
@@ -1531,6 +1537,7 @@ const once_store_ops once__store_postgres = {
     .look = once__engine_look,
     .outlook = once__engine_outlook,
     .why = once__engine_why,
+    .in_lane = once__engine_in_lane,
     .list = pg_list,
     .letters = pg_letters,
     .letter_heads = pg_letter_heads,

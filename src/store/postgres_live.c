@@ -829,6 +829,34 @@ int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_l
     return rc == ONCE_OK ? load_round(q, &round, err) : rc;
 }
 
+int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+{
+    once_postgres *q = once__pg_of(shelf);
+    once_pg_params params = {0};
+    PGresult *results[3];
+    round_of round;
+    once__pg_param_id(&params, entry->lane);
+    once__pg_param_int8(&params, entry->order);
+    once__pg_param_int8(&params, entry->seen_ms);
+    once__pg_param_id(&params, entry->id);
+    once__pg_param_int8(&params, (int64_t)max);
+    once__pg_param_int8(&params, ONCE_BEFORE_COUNTED);
+    int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_BEFORE, &params, err);
+    if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
+    if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
+    if (rc != ONCE_OK) return rc;
+    *n = (size_t)PQntuples(results[1]);
+    *count = *n ? (uint64_t)once__pg_int(results[1], 0, 1) : 0;
+    rc = round_begin(q, *n, &round, err);
+    for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
+        const once_request at = {.id = out[i] = once__pg_id(results[1], (int)i, 0)};
+        rc = want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
+    }
+    once__pg_clear(results, 3);
+    return rc == ONCE_OK && round.n ? load_round(q, &round, err) : rc;
+}
+
 /* ---- saving ---- */
 
 static bool own(once_postgres *q, once_pg_slot *slot, int which, once_bytes *bytes)

@@ -100,7 +100,7 @@ enum once_pg_statement {
     PG_NOW, PG_GUARD, PG_TURN_TRY, PG_TURN, PG_LOCKS_TRY, PG_LOCKS, PG_TURNS_BEGIN, PG_PLAN, PG_PLAN_BATCH, PG_UNPLAN,
     PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
     PG_LIVE_READ, PG_LIVE_LANES, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
-    PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_PUT,
+    PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_BEFORE, PG_LANE_PUT,
     PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_CHECK, PG_NAME_GET,
     PG_DUE, PG_LANE_WAITING, PG_BY_TOKEN,
     PG_LETTERS_PUT, PG_LETTERS_COUNT, PG_LETTER_GET, PG_LETTERS_GET, PG_LETTERS_DROP, PG_LETTERS, PG_LETTER_HEADS, PG_LETTERS_OF_KEY, PG_AUDITS_PUT, PG_AUDITS,
@@ -213,6 +213,7 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err);
 int once__pg_lane(once_shelf *shelf, once_hash lane, once_hash except, once_lane *out, once_error *err);
 int once__pg_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
 int once__pg_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
+int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err);
 int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_lanes, size_t each, size_t max, once_hash *out, size_t *n, once_error *err);
 int once__pg_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
 /* Loads what was found (rows of an id and its lane, NULL: none), whose rows in once_entry and once_lane are `locked` already or are locked

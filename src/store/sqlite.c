@@ -34,6 +34,7 @@ enum { BUSY_MS_DEFAULT = 10000 };
 #define LETTER_COLUMNS                                                                                                \
     "id, entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers," \
     " body, sent_ms, place, point, history, sum = " LETTER_SUM ", count, last_ms, same"
+#define IS_BEFORE "ord <= ?2 AND (ord < ?2 OR seen_ms < ?3 OR (seen_ms = ?3 AND id < ?4))" /* once__lane_before */
 #define LETTER_BOUND "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21"
 #define LETTER_AGAIN                                                                                                  \
     "entry, tenant, consumer, operation, key, kind, reason, attempt, failures, seen_ms, buried_ms, type, headers,"     \
@@ -82,6 +83,9 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                        " ORDER BY id LIMIT ?3) ORDER BY seen_ms, id",
     [SQL_LANE_EQUALS] = "SELECT max(seen_ms) FROM (SELECT seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 AND ord = ?2 LIMIT ?3)",
     [SQL_LANE_RUNNING] = "SELECT id, 0 FROM once_entry WHERE lane = ?1 AND state IN (1, 3)",
+    [SQL_LANE_BEFORE] = "SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE " ORDER BY ord, id LIMIT ?5)"
+                        " UNION SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state IN (1, 3) AND id <> ?4 LIMIT ?5)",
+    [SQL_LANE_BEFORE_COUNT] = "SELECT count(*) FROM (SELECT 1 FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE " LIMIT ?5)",
     [SQL_LANE_AFTER] = "SELECT id, expires_ms FROM once_lane WHERE id > ?1 ORDER BY id LIMIT ?2",
     [SQL_LANE_DELETE] = "DELETE FROM once_lane WHERE id = ?1",
     [SQL_DUE] = "SELECT id FROM once_entry WHERE consumer = ?1 AND owned = 1 AND state < 3 AND due_ms <= ?2"
@@ -1075,6 +1079,7 @@ static const once_shelf_ops sqlite_shelf = {
     .save_lane = once__live_save_lane,
     .lane_head = once__live_lane_head,
     .lane_equals = once__live_lane_equals,
+    .lane_before = once__live_lane_before,
     .due = sqlite_due,
     .by_token = sqlite_by_token,
     .letter_put = sqlite_letter_put,
@@ -1278,6 +1283,7 @@ const once_store_ops once__store_sqlite = {
     .look = once__engine_look,
     .outlook = once__engine_outlook,
     .why = once__engine_why,
+    .in_lane = once__engine_in_lane,
     .list = sqlite_list,
     .letters = sqlite_letters,
     .letters_of_key = sqlite_letters_of_key,

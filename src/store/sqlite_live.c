@@ -840,3 +840,36 @@ int once__live_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int64
     sqlite3_reset(stmt);
     return rc;
 }
+
+static sqlite3_stmt *ask_before(once_sqlite *q, int which, const once_entry *entry, size_t most, unsigned char ids[32])
+{
+    sqlite3_stmt *stmt = q->sql[which];
+    once__id_write(entry->lane, ids);
+    once__id_write(entry->id, ids + 16);
+    once__bind_id(stmt, 1, ids);
+    sqlite3_bind_int64(stmt, 2, entry->order);
+    sqlite3_bind_int64(stmt, 3, entry->seen_ms);
+    once__bind_id(stmt, 4, ids + 16);
+    sqlite3_bind_int64(stmt, 5, (int64_t)most);
+    return stmt;
+}
+
+int once__live_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    unsigned char ids[32];
+    int rc = ONCE_OK;
+    sqlite3_stmt *stmt = ask_before(q, SQL_LANE_BEFORE_COUNT, entry, ONCE_BEFORE_COUNTED, ids);
+    int code = sqlite3_step(stmt);
+    if (code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);
+    else *count = (uint64_t)sqlite3_column_int64(stmt, 0);
+    sqlite3_reset(stmt);
+    if (rc != ONCE_OK) return rc;
+    *n = 0;
+    stmt = ask_before(q, SQL_LANE_BEFORE, entry, max, ids);
+    while (rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW && *n < 2 * max)
+        if (!once__column_id(stmt, 0, &out[(*n)++])) rc = damaged(q, "table once_entry", err);
+    if (rc == ONCE_OK && code != SQLITE_DONE && code != SQLITE_ROW) rc = once__sqlite_fail(q->db, code, err);
+    sqlite3_reset(stmt);
+    return rc;
+}

@@ -45,7 +45,7 @@ enum once_sqlite_statement {
     SQL_BEGIN_READ, SQL_BEGIN_WRITE, SQL_COMMIT, SQL_ROLLBACK, SQL_DATA_VERSION, SQL_HEAD_GET, SQL_HEAD_SET,
     SQL_ENTRY_GET, SQL_ENTRY_INSERT, SQL_ENTRY_UPDATE, SQL_ENTRY_DELETE, SQL_ENTRY_IDS,
     SQL_BODY_GET, SQL_BODY_PUT, SQL_BODY_DELETE,
-    SQL_LANE_GET, SQL_LANE_PUT, SQL_LANE_UP, SQL_LANE_DOWN, SQL_LANE_HEAD, SQL_LANE_FIRST, SQL_LANE_EQUALS, SQL_LANE_RUNNING, SQL_LANE_AFTER, SQL_LANE_DELETE,
+    SQL_LANE_GET, SQL_LANE_PUT, SQL_LANE_UP, SQL_LANE_DOWN, SQL_LANE_HEAD, SQL_LANE_FIRST, SQL_LANE_EQUALS, SQL_LANE_RUNNING, SQL_LANE_BEFORE, SQL_LANE_BEFORE_COUNT, SQL_LANE_AFTER, SQL_LANE_DELETE,
     SQL_DUE, SQL_BY_TOKEN,
     SQL_LETTER_PUT, SQL_LETTER_SAME, SQL_LETTER_AGAIN, SQL_LETTER_GET, SQL_LETTER_DROP, SQL_LETTERS, SQL_LETTERS_OF_KEY, SQL_AUDIT_PUT, SQL_AUDITS,
     SQL_STATS, SQL_STATS_LETTERS, SQL_LIST, SQL_EXPIRED,
@@ -106,6 +106,7 @@ int once__live_lane(once_shelf *shelf, once_hash lane, once_hash except, once_la
 int once__live_save_lane(once_shelf *shelf, once_hash lane, const once_lane *kept, once_error *err);
 int once__live_lane_head(once_shelf *shelf, once_hash lane, once_hash *out, once_error *err);
 int once__live_lane_equals(once_shelf *shelf, once_hash lane, int64_t order, int64_t *seen_ms, once_error *err);
+int once__live_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err);
 
 /* Brings once_entry up to date with the slots, so that a query sees them. */
 int once__live_write_rows(once_sqlite *q, once_error *err);

@@ -139,6 +139,20 @@ typedef struct once_touch {
     once_touch_kind kind;
 } once_touch;
 
+/* Where an entry stands in its lane. */
+typedef struct once_in_lane {
+    once_hash lane; /* zero: in none, or it has finished */
+    bool versioned;
+    int64_t version;
+    bool gap; /* it waits for these versions, which have not come */
+    int64_t missing_from, missing_to;
+    const once_entry *before; /* waiting: the first of those that it waits for, as they are now: in front of it, at work, or dead and in its way */
+    size_t n;
+    uint64_t count; /* so many there are; ONCE_BEFORE_COUNTED: so many or more */
+} once_in_lane;
+
+#define ONCE_BEFORE_COUNTED 1000
+
 typedef bool once_entry_visit(void *user, const once_entry *entry); /* false ends the listing */
 typedef bool once_letter_visit(void *user, const once_letter *letter);
 typedef bool once_audit_visit(void *user, const once_audit *audit);
@@ -221,6 +235,8 @@ typedef struct once_store_ops {
     int (*outlook)(once_store *store, const once_request *request, once_decision *out, once_arena *arena, once_error *err);
     /* In words, what of its lane an entry waits for, or that its lane waits for it; empty: nothing. */
     int (*why)(once_store *store, once_hash id, once_bytes *out, once_arena *arena, once_error *err);
+    /* The same as it is, with the first `max` of those before it. Outside of transactions. */
+    int (*in_lane)(once_store *store, once_hash id, size_t max, once_in_lane *out, once_arena *arena, once_error *err);
     int (*list)(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
     /* Letters with ids above `after`, in their order. */
     int (*letters)(once_store *store, once_bytes consumer, uint64_t after, once_letter_visit *visit, void *user, once_error *err);

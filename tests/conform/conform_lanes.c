@@ -878,7 +878,112 @@ static void f33_lanes_survive_a_restart(fixture *f)
     assert_answer(do_claim(f, &old), STALE);
 }
 
+/* --- what stands before an entry --- */
+
+/* "a:waiting b:claimed 2", with how many there are at the end. */
+static const char *before(fixture *f, once_hash id, size_t max, once_in_lane *out)
+{
+    static char shown[400];
+    size_t len = 0;
+    assert_ok(f, f->store->ops->in_lane(f->store, id, max, out, &f->arena, &f->err));
+    for (size_t i = 0; i < out->n; i++)
+        len += (size_t)snprintf(shown + len, sizeof shown - len, "%.*s:%s ", (int)out->before[i].key.len, out->before[i].key.data,
+                                once_state_name(out->before[i].state));
+    snprintf(shown + len, sizeof shown - len, "%llu", (unsigned long long)out->count);
+    return shown;
+}
+
+static void what_stands_before_in_a_lane(fixture *f)
+{
+    static const char *const keys[] = {"a", "b", "c", "d", "e"};
+    once_request r[5];
+    once_in_lane at;
+    for (int i = 0; i < 5; i++) r[i] = accept_lane(f, keys[i], -1, -1);
+    const once_request other = ask_lane(f, "z", "another", -1, -1), alone = ask(f, "alone");
+    assert_answer(do_accept(f, &other), WAITING);
+    assert_answer(do_accept(f, &alone), WAITING);
+    assert_string_equal(before(f, r[0].id, 8, &at), "0");
+    assert_true(once_hash_equal(at.lane, r[0].lane.id) && !at.versioned && !at.gap);
+    assert_string_equal(before(f, r[4].id, 8, &at), "a:waiting b:waiting c:waiting d:waiting 4");
+    assert_string_equal(before(f, r[4].id, 2, &at), "a:waiting b:waiting 4");
+    assert_string_equal(before(f, r[2].id, 8, &at), "a:waiting b:waiting 2");
+    assert_string_equal(before(f, other.id, 8, &at), "0");
+    assert_string_equal(before(f, alone.id, 8, &at), "0");
+    assert_true(once_hash_is_zero(at.lane));
+
+    once_taken taken[3];
+    const size_t n = do_take(f, 3, taken);
+    const once_taken *t = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (taken[i].request.key.data[0] == 'a' && taken[i].request.key.len == 1) t = &taken[i];
+    assert_non_null(t);
+    assert_string_equal(before(f, r[1].id, 8, &at), "a:claimed 1");
+    assert_true(at.before[0].due_ms > TEST_EPOCH_MS && at.before[0].worker.len > 0);
+    assert_string_equal(before(f, r[0].id, 8, &at), "0"); /* it is at work */
+    assert_true(do_settle(f, &t->request, ONCE_RETRY));
+    assert_string_equal(before(f, r[1].id, 8, &at), "a:waiting 1");
+    assert_true(at.before[0].due_ms == TEST_EPOCH_MS + DELAY);
+    pass(f, DELAY);
+    while (do_take(f, 1, taken) == 1 && taken[0].request.key.data[0] != 'a') continue;
+    assert_true(do_settle(f, &taken[0].request, ONCE_UNKNOWN));
+    assert_string_equal(before(f, r[1].id, 8, &at), "a:unknown 1");
+    assert_string_equal(before(f, r[4].id, 1, &at), "a:unknown 4");
+}
+
+static void versions_and_gaps_before_in_a_lane(fixture *f)
+{
+    once_in_lane at;
+    accept_lane(f, "1", 1, 60000);
+    assert_string_equal(work(f, ONCE_DONE), "1");
+    const once_request five = accept_lane(f, "5", 5, 60000), four = accept_lane(f, "4", 4, 60000), equal = accept_lane(f, "x", 5, 60000);
+    assert_string_equal(before(f, four.id, 8, &at), "0");
+    assert_true(at.versioned && at.version == 4 && at.gap && at.missing_from == 2 && at.missing_to == 3);
+    assert_string_equal(before(f, five.id, 8, &at), "4:waiting 1");
+    assert_true(at.before[0].order == 4 && !at.gap);
+    assert_string_equal(before(f, equal.id, 8, &at), "4:waiting 5:waiting 2"); /* it came behind its equal */
+    const once_request done = ask_lane(f, "1", "lane", 1, 60000);
+    assert_string_equal(before(f, done.id, 8, &at), "0");
+    assert_true(once_hash_is_zero(at.lane)); /* what has finished stands nowhere */
+}
+
+static void a_dead_one_and_one_at_work_before_in_a_lane(fixture *f)
+{
+    once_in_lane at;
+    accept_blocking_version(f, "a", 5);
+    const once_taken t = take_one(f);
+    do_settle(f, &t.request, ONCE_DEAD);
+    const once_request b = accept_blocking_version(f, "b", 7), c = accept_blocking_version(f, "c", 8);
+    assert_string_equal(before(f, b.id, 8, &at), "a:dead 1");
+    assert_string_equal(before(f, c.id, 8, &at), "a:dead b:waiting 2");
+    assert_string_equal(before(f, t.request.id, 8, &at), "0");
+    assert_true(once_hash_equal(at.lane, c.lane.id)); /* a dead one still has its place */
+    const once_request late = ask_lane(f, "late", "lane", 3, -1), older = ask_lane(f, "older", "lane", 2, -1);
+    assert_answer(do_claim(f, &late), RUN); /* an older version may pass */
+    assert_answer(do_accept(f, &older), WAITING);
+    assert_string_equal(before(f, older.id, 8, &at), "late:claimed 1"); /* and holds up what is in front of it */
+    assert_string_equal(before(f, c.id, 2, &at), "older:waiting late:claimed 4");
+}
+
+/* More than are counted one by one. */
+static void many_before_in_a_lane(fixture *f)
+{
+    enum { MANY = 1005 };
+    once_in_lane at;
+    once_request last = {0};
+    char key[16];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        last = ask_lane(f, key, "lane", -1, -1);
+        assert_answer(do_accept(f, &last), WAITING);
+    }
+    assert_string_equal(before(f, last.id, 2, &at), "0:waiting 1:waiting 1000");
+}
+
 const conform_test conform_lanes[] = {
+    CONFORM_WITH(what_stands_before_in_a_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(versions_and_gaps_before_in_a_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(a_dead_one_and_one_at_work_before_in_a_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(many_before_in_a_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(a_lane_runs_in_order_of_arrival, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f27_lanes_are_scoped_by_tenant_and_consumer, ONCE_STORE_LANES),
     CONFORM_WITH(f33_followers_park_behind_a_failed_one, ONCE_STORE_LANES | ONCE_STORE_OWNS),

@@ -105,6 +105,25 @@ def test_an_attempt_that_died_is_counted_alike(tmp_path, store):
     assert summary["store_unknown"] == p.unknown() == 1
 
 
+def test_since_when_it_is_unknown(tmp_path, store):
+    p = Held(tmp_path, store)
+    p.write({"id": "a"})
+    p.run(status=1)
+    p.once("resolve", p.name, "a", "retry")
+    p.run(status=1)
+    (listed,) = p.ask("list", "--unknown")["messages"]
+    assert p.ask("status")["oldest_unknown_ms"] == listed["changed_ms"] > listed["seen_ms"]
+
+
+def test_resolved_and_unknown_again_is_one_key(tmp_path, store):
+    p = Held(tmp_path, store)
+    p.write({"id": "a"}, {"id": "b"}, {"id": "c"})
+    counts(p.run(status=1), received=3, unknown=3)
+    assert p.once("resolve", "--all", p.name, "retry").status == 0
+    summary = p.run(status=1)
+    assert (summary["unknown"], summary["store_unknown"], p.unknown()) == (3, 3, 3), summary
+
+
 def test_what_a_run_did_not_meet_is_told_apart(tmp_path, store):
     p = Held(tmp_path, store)
     p.configure(CONFIG, source="{path: in.ndjson, cursor: true}")

@@ -295,6 +295,49 @@ int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order,
     return may_hide(lane, order) ? ask_last(r, lane, order, seen_ms, err) : ONCE_OK;
 }
 
+/* Those of the server before this one, and who else occupies the lane. */
+int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+{
+    char below[1 + ONCE_REDIS_MEMBER] = {'('};
+    const uint64_t order = htobe64((uint64_t)entry->order), seen_ms = htobe64((uint64_t)entry->seen_ms);
+    memcpy(below + 1, &order, 8);
+    memset(below + 9, 0xff, 8);
+    memcpy(below + 17, &seen_ms, 8);
+    once__redis_id_write(entry->id, (unsigned char *)below + 25);
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 4);
+    once__redis_text(&r->pipe, "ZLEXCOUNT");
+    once__redis_put_id_key(r, "o", lane->id);
+    once__redis_text(&r->pipe, "-");
+    once__redis_arg(&r->pipe, below, sizeof below);
+    once__redis_command(&r->pipe, ONCE_REPLY_TEXTS, 7);
+    once__redis_text(&r->pipe, "ZRANGEBYLEX");
+    once__redis_put_id_key(r, "o", lane->id);
+    once__redis_text(&r->pipe, "-");
+    once__redis_arg(&r->pipe, below, sizeof below);
+    once__redis_text(&r->pipe, "LIMIT");
+    once__redis_number(&r->pipe, 0);
+    once__redis_number(&r->pipe, (int64_t)max + 1); /* an entry of an older once may find itself */
+    const int rc = once__redis_ask(r, err);
+    if (rc != ONCE_OK) return rc;
+    *n = 0;
+    *count = once__reply_count(r->pipe.replies[0]);
+    for (size_t i = 0; i < once__reply_n(r->pipe.replies[1]); i++) {
+        once_redis_member member;
+        if (!read_member(once__reply_at(r->pipe.replies[1], i), &member)) return once__redis_damaged_id(r, "o", lane->id, err);
+        if (once_hash_equal(member.id, entry->id)) --*count;
+        else if (*n < max) out[(*n)++] = member.id;
+    }
+    if (*count > ONCE_BEFORE_COUNTED) *count = ONCE_BEFORE_COUNTED;
+    const size_t before = *n;
+    for (size_t i = 0; i < lane->n_claimed && *n < before + max; i++) {
+        bool known = once_hash_equal(lane->claimed[i], entry->id);
+        for (size_t k = 0; k < before; k++) known |= once_hash_equal(out[k], lane->claimed[i]);
+        if (!known) out[(*n)++] = lane->claimed[i];
+    }
+    return ONCE_OK;
+}
+
 /* --- following what is saved --- */
 
 static int step(once_redis *r, once_redis_lane *lane, once_redis_member member, bool added, once_error *err)

@@ -286,6 +286,7 @@ bool once__redis_lane_known(once_redis *r, once_hash id);
 /* The lane as the entry `except` sees it. */
 int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except, once_lane *out, once_error *err);
 int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out, once_error *err);
+int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err);
 int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err);
 /* The slot was saved: its lanes learn about it. */
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err);

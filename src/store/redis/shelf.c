@@ -255,6 +255,15 @@ static int redis_lane_equals(once_shelf *shelf, once_hash id, int64_t order, int
     return rc == ONCE_OK ? once__redis_lane_equals(r, lane, order, seen_ms, err) : rc;
 }
 
+static int redis_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    once_redis_lane *lane;
+    int rc = once__redis_lane(r, entry->lane, &lane, err);
+    if (rc == ONCE_OK) rc = once__redis_lane_before(r, lane, entry, max, out, n, count, err);
+    return rc == ONCE_OK ? once__redis_prefetch(r, out, *n, NULL, 0, false, err) : rc;
+}
+
 /* --- audits --- */
 
 static int redis_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
@@ -281,6 +290,7 @@ const once_shelf_ops once__redis_shelf = {
     .save_lane = redis_save_lane,
     .lane_head = redis_lane_head,
     .lane_equals = redis_lane_equals,
+    .lane_before = redis_lane_before,
     .due = once__redis_due,
     .by_token = once__redis_by_token,
     .letter_put = once__redis_letter_put,

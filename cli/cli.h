@@ -46,6 +46,11 @@ void cli_how_long(char *out, size_t len, double seconds);        /* "40s", "12m"
 void cli_print_safe(once_bytes text); /* to standard output, without what could steer a terminal */
 /* A line that is wrong at a column (from 1; 0: not known), as a line of its own under what was said about it; the part that matters of a long one. */
 void cli_print_line(once_bytes line, uint64_t column);
+/* What duplicates get; the beginning of a long one, and without the line end that a command leaves at its end. False: it is empty. */
+bool cli_print_result(const char *before, once_bytes result);
+void cli_json_lane(const once_lane_place *lane);  /* ,"lane":... inside an object; nothing where there is none */
+void cli_print_lane(const once_lane_place *lane); /* "lane 'o-17', version 3" */
+void cli_print_before(const once_lane_place *lane, size_t most); /* a line each for the first ones that it waits for */
 once_bytes cli_bytes(const char *text);
 bool cli_letter_ids(char **args, int n, uint64_t *out);          /* false after saying which one is no id */
 bool cli_time(const char *option, const char *text, int64_t *out_ms); /* as in a pipeline file, or a duration: that long ago */

@@ -11,6 +11,7 @@ static void json_letters(const once_explanation *e)
         printf("%s{\"letter\":%llu,\"kind\":\"%s\",\"count\":%llu,\"buried_ms\":%lld,\"last_ms\":%lld,\"reason\":", i ? "," : "", (unsigned long long)l->letter,
                l->kind, (unsigned long long)l->count, (long long)l->buried_ms, (long long)l->last_ms);
         cli_json_string(stdout, l->reason);
+        if (l->idempotency_key[0]) printf(",\"idempotency_key\":\"%s\"", l->idempotency_key);
         printf("}");
     }
     printf("],\"all_letters\":%llu", (unsigned long long)e->all_letters);
@@ -49,6 +50,7 @@ static void as_json(const once_explanation *e, bool first)
         cli_json_string(stdout, e->reason);
         printf(",\"result\":");
         cli_json_string(stdout, e->result);
+        cli_json_lane(&e->lane);
     }
     json_letters(e);
     printf("}");
@@ -154,17 +156,20 @@ static void tell_reason(const once_explanation *e)
     if (e->reason.len && !(last && same(last->reason, e->reason))) say("  Reason: ", e->reason, ".\n");
 }
 
-/* What duplicates get; the beginning of a long one, and without the line end that a command leaves at its end. */
+static void tell_lane(const once_explanation *e)
+{
+    if (!e->lane.id[0]) return;
+    printf("  It stands in ");
+    cli_print_lane(&e->lane);
+    printf(".\n");
+    if (e->lane.gap && e->lane.missing_from == e->lane.missing_to) printf("  It waits for version %lld.\n", (long long)e->lane.missing_from);
+    else if (e->lane.gap) printf("  It waits for versions %lld to %lld.\n", (long long)e->lane.missing_from, (long long)e->lane.missing_to);
+    cli_print_before(&e->lane, e->lane.n_before);
+}
+
 static void tell_result(once_bytes result)
 {
-    enum { MOST = 200 };
-    while (result.len && (result.data[result.len - 1] == '\n' || result.data[result.len - 1] == '\r')) result.len--;
-    if (result.len == 0) return;
-    size_t len = result.len < MOST ? result.len : MOST;
-    while (len > 0 && len < result.len && ((unsigned char)result.data[len] & 0xc0) == 0x80) len--; /* whole characters */
-    printf("  Its result is '");
-    cli_print_safe((once_bytes){result.data, len});
-    printf("'%s.\n", len < result.len ? "...; --json has all of it" : "");
+    if (cli_print_result("  Its result is ", result)) printf(".\n");
 }
 
 static void tell_letters(const once_explanation *e)
@@ -177,6 +182,7 @@ static void tell_letters(const once_explanation *e)
         printf("  %s letter %llu has this key: %s", strcmp(e->state, "absent") == 0 ? "But dead" : "Dead", (unsigned long long)l->letter, l->kind);
         if (l->count > 1) printf(", delivered %llu times, last %s", (unsigned long long)l->count, cli_when(l->last_ms, time));
         if (l->reason.len && !same(l->reason, e->reason)) say("; ", l->reason, "");
+        if (l->idempotency_key[0] && strcmp(l->idempotency_key, e->idempotency_key) != 0) printf("; idempotency key %s", l->idempotency_key);
         printf(".\n");
     }
 }
@@ -200,6 +206,7 @@ static void as_text(const once_explanation *e)
     printf("  Its idempotency key is %s.\n", e->idempotency_key);
     tell_first(e);
     tell_attempts(e);
+    tell_lane(e);
     tell_reason(e);
     tell_result(e->result);
     tell_letters(e);

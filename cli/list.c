@@ -5,6 +5,8 @@
 
 #include "choice.h"
 
+enum { BEFORE = 1 }; /* of those that a message waits for, in the text: each of them has a line of its own */
+
 typedef struct listing {
     bool json, body, first;
 } listing;
@@ -31,6 +33,7 @@ static void as_json(const listing *l, const once_listed *e)
     if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
     if (e->worker.len) json_field("worker", e->worker);
     json_field("reason", e->reason);
+    cli_json_lane(&e->lane);
     if (e->line.len) {
         json_field("line", e->line);
         if (e->column) printf(",\"column\":%" PRIu64, e->column);
@@ -77,6 +80,10 @@ static void as_text(const listing *l, const once_listed *e)
         cli_print_safe(e->point);
     }
     printf("  ");
+    if (e->lane.id[0]) {
+        cli_print_lane(&e->lane);
+        printf("  ");
+    }
     if (e->key.len) printf("%u attempt%s, ", e->attempt, e->attempt == 1 ? "" : "s");
     printf("%s", cli_when(e->changed_ms, time));
     if (e->letter && e->count > 1) printf("  %" PRIu64 " times, the last %s", e->count, cli_when(e->last_ms, time));
@@ -93,6 +100,7 @@ static void as_text(const listing *l, const once_listed *e)
     }
     print_silent(e);
     putchar('\n');
+    cli_print_before(&e->lane, BEFORE);
     if (!l->body) cli_print_line(e->line, e->column);
     if (!l->body || !e->has_body) return;
     printf("    ");

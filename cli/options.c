@@ -216,6 +216,19 @@ void cli_print_safe(once_bytes text)
     }
 }
 
+bool cli_print_result(const char *before, once_bytes result)
+{
+    enum { MOST = 200 };
+    while (result.len && (result.data[result.len - 1] == '\n' || result.data[result.len - 1] == '\r')) result.len--;
+    if (result.len == 0) return false;
+    size_t len = result.len < MOST ? result.len : MOST;
+    while (len > 0 && len < result.len && ((unsigned char)result.data[len] & 0xc0) == 0x80) len--; /* whole characters */
+    printf("%s'", before);
+    cli_print_safe((once_bytes){result.data, len});
+    printf("'%s", len < result.len ? "...; --json has all of it" : "");
+    return true;
+}
+
 /* So many characters are printed for it. */
 static size_t width(once_bytes text)
 {

@@ -29,6 +29,10 @@ static void on_letter(void *user, const once_replayed *l)
         printf(",\"verdict\":\"%s\",\"leaves\":%s", once_replay_verdict_name(l->verdict), leaves ? "true" : "false");
         cli_json_key(l->key, &l->scope, l->idempotency_key);
         cli_json_origin(l->type, l->place, l->point, l->reason);
+        if (l->result.len) {
+            printf(",\"result\":");
+            cli_json_string(stdout, l->result);
+        }
         printf("}");
     } else {
         clear_line(r);
@@ -39,6 +43,7 @@ static void on_letter(void *user, const once_replayed *l)
         cli_print_origin(l->place, l->point, (once_bytes){0});
         if (l->idempotency_key[0]) printf("  idempotency key %s", l->idempotency_key);
         cli_print_origin((once_bytes){0}, (once_bytes){0}, l->reason);
+        cli_print_result("  its result is ", l->result);
         putchar('\n');
     }
     r->first = false;

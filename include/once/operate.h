@@ -84,6 +84,7 @@ typedef struct once_listed {
     once_bytes line; /* malformed, and not only without a handler: the message, which has nothing else to be known by; otherwise empty */
     uint64_t column; /* of that: the byte, from 1, at which it is no JSON any more; 0: it is */
     once_bytes own_reason; /* the reason without what its lane says: the one that once_choice looks at */
+    once_lane_place lane; /* of a letter that has no place in it: only its value */
 } once_listed;
 
 typedef bool once_list_visit(void *user, const once_listed *item); /* false ends the listing */
@@ -180,6 +181,7 @@ typedef struct once_replayed {
     once_bytes reason; /* no_handler, still_dead, and what its lane says (stale, conflict, duplicate): why; otherwise why it had died */
     char idempotency_key[33]; /* that its effects are given; empty: it has no key */
     once_scope scope; /* of its key; may be empty */
+    once_bytes result; /* duplicate: what the finished one left; may be empty */
 } once_replayed;
 
 /* How far it is: letters looked at, out of how many. */

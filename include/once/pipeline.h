@@ -124,7 +124,34 @@ typedef struct once_key_letter {
     uint64_t count;   /* deliveries, as in once_listed */
     int64_t buried_ms, last_ms; /* the first of these, and the last */
     once_bytes reason;
+    char idempotency_key[33]; /* that its effects were given, or would be; empty: it has no handler */
 } once_key_letter;
+
+/* A message that another one of its lane waits for. */
+typedef struct once_before {
+    once_bytes operation, key;
+    const char *state; /* "waiting", "busy", "unknown" or "dead" */
+    bool versioned;
+    int64_t version;
+    int64_t changed_ms; /* since when it is that */
+    int64_t due_ms;     /* waiting: not before; busy: the claim ends; otherwise ONCE_NO_TIME, also when it waits for another one */
+    once_bytes worker;  /* busy: whose claim it is */
+    uint64_t letter;    /* dead: its letter */
+} once_before;
+
+/* Where a message stands in its lane (`order`). */
+typedef struct once_lane_place {
+    char id[33]; /* what the store knows the lane by, the same for all messages in it; empty: there is no lane, or nothing is known of it */
+    bool known;
+    once_bytes value; /* known: of `order`, as the message gives it. Otherwise only its source has the message, or `order` has changed since */
+    bool versioned;
+    int64_t version;
+    bool gap; /* it waits for these versions, which have not come */
+    int64_t missing_from, missing_to;
+    const once_before *before; /* waiting: the first of those that it waits for, in their order */
+    size_t n_before;
+    uint64_t all_before; /* so many there are; 1000 are so many or more */
+} once_lane_place;
 
 /* What the store knows of a key, for `explain`. Times in milliseconds UTC, ONCE_NO_TIME when they do not apply. */
 typedef struct once_explanation {
@@ -146,6 +173,7 @@ typedef struct once_explanation {
     const once_key_letter *letters; /* with this key and operation (absent: any operation), oldest first: the last 20 */
     size_t n_letters;
     uint64_t all_letters; /* so many there are */
+    once_lane_place lane;
 } once_explanation;
 
 /* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the pipeline that

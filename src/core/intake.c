@@ -247,6 +247,19 @@ bool once_reason_is_no_handler(once_bytes reason)
 
 bool once_intake_lacks_handler(const once_item *item) { return !item->handler && once_reason_is_no_handler(item->reason); }
 
+int once_intake_lane(once_intake *intake, once_batch *batch, const once_message *message, const once_scope *scope, once_bytes *value, once_hash *id, once_error *err)
+{
+    once_item item = {.batch = batch, .message = *message};
+    once_error why;
+    *id = (once_hash){0};
+    int rc = parse_body(intake, &item, &why);
+    if (rc == ONCE_OK) rc = render(intake, &item, intake->spec->order, value, &why);
+    if (rc == ONCE_OK) *id = once_lane_id(intake->secret, scope, *value);
+    if (rc == ONCE_OK || rc == ONCE_E_MESSAGE) return ONCE_OK;
+    if (err) *err = why;
+    return rc;
+}
+
 int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err)
 {
     for (size_t i = 0; i < batch->n; i++) {

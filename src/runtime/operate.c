@@ -17,6 +17,7 @@
 #include "runtime/choice.h"
 #include "runtime/executor.h"
 #include "runtime/known.h"
+#include "runtime/lane_place.h"
 #include "runtime/runtime.h"
 #include "runtime/said.h"
 #include "source/place.h"
@@ -269,9 +270,15 @@ typedef struct listing {
     once_store *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
     once_arena arena;
     once_json json; /* for what is malformed */
+    once_lane_reader reader; /* where there are lanes */
     int rc; /* other than ONCE_OK: what ended the listing */
     once_error *err;
 } listing;
+
+static void place_in_lane(listing *l, once_hash entry, const once_scope *scope, const once_message *message, once_listed *item)
+{
+    if (l->lanes && l->rc == ONCE_OK) l->rc = once__lane_place_read(&l->reader, entry, scope, message, &item->lane, l->err);
+}
 
 /* The reason, and what the message waits for in its lane, or its lane for it. Empty with l->rc: that cannot be asked, and the message
  * must not be shown as if nothing held it. */
@@ -323,6 +330,7 @@ static bool list_entry(void *user, const once_entry *e)
         .n_attempts = n,
     };
     once_outward_key(&l->keying, &e->scope, e->key, e->id, e->old_key, item.idempotency_key);
+    place_in_lane(l, e->id, &e->scope, e->has_message ? &e->message : NULL, &item);
     l->over = l->rc != ONCE_OK || !l->visit(l->user, &item);
     return !l->over;
 }
@@ -334,7 +342,7 @@ const char *once__letter_kind(const once_letter *letter)
 }
 
 /* A letter without a handler has no operation, and was never given one. */
-static void letter_outward_key(const once_keying *keying, const once_letter *letter, char *out)
+void once__letter_outward_key(const once_keying *keying, const once_letter *letter, char *out)
 {
     if (letter->key.len && letter->scope.operation.len)
         once_outward_key(keying, &letter->scope, letter->key, letter->entry, letter->old_key, out);
@@ -381,7 +389,8 @@ static bool list_letter(void *user, const once_letter *letter)
         .line = line ? letter->message.body : (once_bytes){0},
         .column = line ? column_of(&l->json, letter->message.body) : 0,
     };
-    letter_outward_key(&l->keying, letter, item.idempotency_key);
+    once__letter_outward_key(&l->keying, letter, item.idempotency_key);
+    if (letter->key.len) place_in_lane(l, letter->entry, &letter->scope, &letter->message, &item);
     l->over = l->rc != ONCE_OK || !l->visit(l->user, &item);
     return !l->over;
 }
@@ -398,11 +407,13 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .err = err};
     once_json_init(&l.json);
     if (pipeline->spec->order) rc = once__known_open_store(pipeline, &l.lanes, err);
+    if (l.lanes) once__lane_reader_init(&l.reader, pipeline, l.lanes);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
         if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
     if (rc == ONCE_OK && !l.over && (what & ONCE_LIST_DEAD))
         rc = store->ops->letters(store, pipeline->spec->consumer, 0, list_letter, &l, err);
     if (rc == ONCE_OK) rc = l.rc;
+    once__lane_reader_release(&l.reader);
     once__store_close(l.lanes);
     once__store_close(store);
     once_json_release(&l.json);
@@ -537,6 +548,7 @@ static int come_again(replaying *r, once_item *item, once_replayed *out, once_er
     if (rc != ONCE_OK) return rc;
     out->verdict = verdict_of(decision.answer);
     if (decision.answer == ONCE_ANSWER_DUPLICATE && decision.outcome == ONCE_STALE) out->verdict = ONCE_REPLAY_stale; /* that is no effect */
+    if (decision.answer == ONCE_ANSWER_DUPLICATE) out->result = decision.result;
     if (decision.answer == ONCE_ANSWER_DEAD) out->reason = ONCE_BYTES("its key has another dead letter");
     if (decision.answer != ONCE_ANSWER_TOO_OLD || !r->options->force) return ONCE_OK;
     item->request.sent_ms = ONCE_NO_TIME;
@@ -652,7 +664,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     out->place = letter.message.at.place;
     out->point = letter.message.at.point;
     out->reason = letter.reason;
-    letter_outward_key(&r->keying, &letter, out->idempotency_key);
+    once__letter_outward_key(&r->keying, &letter, out->idempotency_key);
     r->bytes += letter.message.body.len + letter.message.headers.len;
     r->read_bytes += letter.message.body.len + letter.message.headers.len;
     r->read_n++;
@@ -917,7 +929,7 @@ static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_err
     out->place = letter.message.at.place;
     out->point = letter.message.at.point;
     out->reason = letter.reason;
-    letter_outward_key(&d->keying, &letter, out->idempotency_key);
+    once__letter_outward_key(&d->keying, &letter, out->idempotency_key);
     rc = d->store->ops->discard(d->store, id, remember_of(d->pipeline->spec, letter.scope.operation), &out->found, err);
     const once_act act = {.what = "discard", .note = "", .scope = letter.scope, .key = letter.key, .letter = id, .idempotency_key = out->idempotency_key};
     return rc == ONCE_OK ? once__audit(d->pipeline, d->store, &act, err) : rc;

@@ -12,6 +12,7 @@
 #include "runtime/choice.h"
 #include "runtime/config.h"
 #include "runtime/known.h"
+#include "runtime/lane_place.h"
 #include "runtime/runtime.h"
 #include "store/history.h"
 
@@ -631,6 +632,7 @@ typedef struct letters_of_key {
     once_scope scope;
     bool any_operation;
     once_bytes key;
+    const once_keying *keying;
     once_arena *arena;
     once_key_letter at[20]; /* the last ones, oldest first */
     size_t n;
@@ -649,6 +651,7 @@ static bool note_letter(void *user, const once_letter *letter)
     once_key_letter *kept = &s->at[s->n++];
     *kept = (once_key_letter){.letter = letter->id, .kind = once__letter_kind(letter), .count = letter->count, .buried_ms = letter->buried_ms,
                               .last_ms = letter->last_ms};
+    once__letter_outward_key(s->keying, letter, kept->idempotency_key);
     s->all++;
     s->failed = !once_arena_copy(s->arena, letter->reason, &kept->reason);
     return !s->failed;
@@ -661,8 +664,24 @@ static int find_letters(once_store *store, letters_of_key *s, once_error *err)
     return rc == ONCE_OK && s->failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for a letter") : rc;
 }
 
+/* A dead one's message is in its letter, which is the last one. */
+static int explain_place(once_lane_reader *reader, const once_entry *entry, const letters_of_key *letters, once_lane_place *out, once_error *err)
+{
+    once_store *store = reader->store;
+    once_arena arena = {0};
+    once_letter letter = {0};
+    bool found = false;
+    int rc = ONCE_OK;
+    if (entry->state == ONCE_STATE_DEAD && letters->n && reader->spec->order)
+        rc = store->ops->letter_get(store, letters->at[letters->n - 1].letter, &letter, &found, &arena, err);
+    const once_message *message = entry->has_message ? &entry->message : found ? &letter.message : NULL;
+    if (rc == ONCE_OK) rc = once__lane_place_read(reader, entry->id, &entry->scope, message, out, err);
+    once_arena_release(&arena);
+    return rc;
+}
+
 static void explain_entry(const once_keying *keying, const once_entry *entry, once_bytes shown, const letters_of_key *letters,
-                          once_explain_visit *visit, void *user)
+                          const once_lane_place *lane, once_explain_visit *visit, void *user)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
@@ -689,6 +708,7 @@ static void explain_entry(const once_keying *keying, const once_entry *entry, on
         .letters = letters->at,
         .n_letters = letters->n,
         .all_letters = letters->all,
+        .lane = *lane,
     };
     if (entry->state != ONCE_STATE_ABSENT)
         once_outward_key(keying, &entry->scope, shown, entry->id, entry->old_key, explanation.idempotency_key);
@@ -700,7 +720,7 @@ static int explain_letter_or_nothing(once_store *store, const once_keying *keyin
                                      once_explain_visit *visit, void *user, once_error *err)
 {
     char reason[400];
-    letters_of_key s = {.scope = scope, .any_operation = true, .key = key, .arena = arena};
+    letters_of_key s = {.scope = scope, .any_operation = true, .key = key, .keying = keying, .arena = arena};
     once_entry absent = {.scope = scope, .key = key};
     const int rc = find_letters(store, &s, err);
     if (rc != ONCE_OK) return rc;
@@ -710,7 +730,7 @@ static int explain_letter_or_nothing(once_store *store, const once_keying *keyin
                                last->reason.len < 300 ? (int)last->reason.len : 300, last->reason.data ? last->reason.data : "");
         absent.reason = (once_bytes){reason, (size_t)n};
     }
-    explain_entry(keying, &absent, key, &s, visit, user);
+    explain_entry(keying, &absent, key, &s, &(once_lane_place){0}, visit, user);
     return ONCE_OK;
 }
 
@@ -733,6 +753,8 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
     const once_keying keying = once__keying_of(pipeline, store);
     once_bytes shown;
     size_t known = 0;
+    once_lane_reader reader;
+    once__lane_reader_init(&reader, pipeline, store);
     rc = once__memory_check_salt(pipeline, store, err);
     if (rc == ONCE_OK && !once_key_show(&arena, key, &shown)) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a key");
     for (size_t i = 0; rc == ONCE_OK && i < spec->n_handlers; i++) {
@@ -745,12 +767,15 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         entry.key = key;
         entry.reason = once__reason_shown(&entry);
         if (entry.state == ONCE_STATE_WAITING || entry.state == ONCE_STATE_DEAD) rc = explain_lane(store, &entry, &arena, err);
-        letters_of_key letters = {.scope = scope, .key = shown, .arena = &arena};
+        letters_of_key letters = {.scope = scope, .key = shown, .keying = &keying, .arena = &arena};
         if (rc == ONCE_OK) rc = find_letters(store, &letters, err);
-        if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, &letters, visit, user);
+        once_lane_place lane = {0};
+        if (rc == ONCE_OK && !once_state_finished(entry.state)) rc = explain_place(&reader, &entry, &letters, &lane, err);
+        if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, &letters, &lane, visit, user);
         known++;
     }
     if (rc == ONCE_OK && known == 0) rc = explain_letter_or_nothing(store, &keying, (once_scope){tenant, spec->consumer, {0}}, shown, &arena, visit, user, err);
+    once__lane_reader_release(&reader);
     once_arena_release(&arena);
     once__store_close(store);
     return rc;

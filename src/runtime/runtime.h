@@ -103,5 +103,6 @@ void once__clock_doubt(int64_t store_ms, int64_t wall_ms, char *out, size_t size
 /* The entry of a key as an operator names it: whole, or, when it is a long one, as it is shown. */
 int once__entry_by_key(once_store *store, const once_scope *scope, once_bytes key, once_entry *out, once_arena *arena, once_error *err);
 const char *once__letter_kind(const once_letter *letter); /* as once_listed says it */
+void once__letter_outward_key(const once_keying *keying, const once_letter *letter, char *out); /* nothing when it has no key */
 
 #endif

@@ -56,6 +56,8 @@ bool cli_letter_ids(char **args, int n, uint64_t *out);          /* false after 
 bool cli_time(const char *option, const char *text, int64_t *out_ms); /* as in a pipeline file, or a duration: that long ago */
 /* SIGINT and SIGTERM end long work between two steps. NULL: a signal is remembered until there is a pipeline. */
 void cli_stop_on_signals(once_pipeline *pipeline);
+/* Frees it. What is left to do is to print; a stop finds nothing to stop any more, and does not cut that off. */
+void cli_unload(once_pipeline *pipeline);
 
 int cli_run(int argc, char **argv);
 int cli_check(int argc, char **argv);

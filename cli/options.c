@@ -170,15 +170,27 @@ static void on_signal(int number)
     if (pipeline) once_pipeline_stop(pipeline);
 }
 
+/* Without SA_RESTART they interrupt whatever the program waits in. */
+static void hear_signals(int flags)
+{
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
+
 void cli_stop_on_signals(once_pipeline *pipeline)
 {
     atomic_store(&stoppable, pipeline);
     if (pipeline && atomic_load(&told_to_stop)) once_pipeline_stop(pipeline);
-    if (listens) return;
+    if (!listens) hear_signals(0);
     listens = true;
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
+}
+
+void cli_unload(once_pipeline *pipeline)
+{
+    atomic_store(&stoppable, NULL);
+    if (listens) hear_signals(SA_RESTART);
+    once_pipeline_free(pipeline);
 }
 
 /* --- text of strangers --- */

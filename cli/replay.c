@@ -128,7 +128,7 @@ static int replay(const char *file, replaying *r, once_replay_options *how)
     } else if (rc == ONCE_OK) {
         print_counts(r, &counts);
     }
-    once_pipeline_free(pipeline);
+    cli_unload(pipeline);
     return rc != ONCE_OK ? cli_fail(&err) : stayed(&counts) ? CLI_DEAD : CLI_OK;
 }
 

@@ -135,6 +135,6 @@ int cli_run(int argc, char **argv)
     else status = summary.store_dead || summary.store_unknown ? CLI_DEAD : CLI_OK;
     if (json) print_json(&summary, log_dropped, rc, &err);
     else if (rc == ONCE_OK || summary.counts.received || summary.counts.resumed || summary.lost || log_dropped) print_text(&summary, log_dropped);
-    once_pipeline_free(running);
+    cli_unload(running);
     return status;
 }

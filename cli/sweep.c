@@ -34,6 +34,6 @@ int cli_sweep(int argc, char **argv)
     } else if (rc == ONCE_OK) {
         printf("%" PRIu64 " expired record%s dropped\n", dropped, dropped == 1 ? "" : "s");
     }
-    once_pipeline_free(pipeline);
+    cli_unload(pipeline);
     return rc == ONCE_OK ? CLI_OK : cli_fail(&err);
 }

@@ -6,11 +6,13 @@ a process that runs. Where a file system may be mounted, the same is done with o
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import sqlite3
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -42,10 +44,13 @@ def unlimited(running):
     resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def heard(running, word, said=b""):
+def heard(running, word, deadline_s=60):
     """Reads until it has said that; False: it has ended without."""
+    end, said = time.monotonic() + deadline_s, b""
     while word.encode() not in said:
-        part = running.process.stderr.readline()
+        ready, _, _ = select.select([running.process.stderr], [], [], max(0, end - time.monotonic()))
+        assert ready, f"it did not say {word} in {deadline_s} s, but {said}"
+        part = os.read(running.process.stderr.fileno(), 65536)
         if not part:
             return said, False
         said += part

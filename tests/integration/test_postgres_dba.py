@@ -117,16 +117,6 @@ def test_check_finds_a_standby(tmp_path):
         primary.close()
 
 
-def hear(running, *words):
-    """Reads what a run says until all of the words were there."""
-    said = ""
-    while not all(word in said for word in words):
-        part = running.process.stderr.readline()
-        assert part, said
-        said += part.decode()
-    return said
-
-
 def test_a_standby_is_waited_for_and_named(tmp_path):
     """A failover may be under way. Without tables there, too."""
     primary = postgres.Server(wal_level="replica", max_wal_senders="10")
@@ -145,7 +135,7 @@ def test_a_standby_is_waited_for_and_named(tmp_path):
             ended = p.once("check", p.name)
             assert ended.status == 3 and "hot standby" in ended.err and "target_session_attrs=read-write" in ended.err, ended
             with p.start() as running:
-                said = hear(running, "trying again")
+                said = running.hear("trying again")
                 assert "hot standby" in said and "failover" in said and "target_session_attrs=read-write" in said, said
                 running.send(signal.SIGTERM)
                 ended = running.end()
@@ -169,7 +159,7 @@ def test_a_right_that_is_revoked_is_named_by_a_run_too(tmp_path, table, right):
         until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "1\n", what="the first one")
         psql(o.direct, revoke)
         o.p.append(*some(1, "n"))
-        said = hear(running, "trying again")
+        said = running.hear("trying again")
         line = next(line for line in said.splitlines() if "trying again" in line)
         assert all(word in line for word in wanted), said
         o.grant(line.replace("; trying again", "").rstrip('"'))
@@ -193,11 +183,11 @@ def test_a_right_that_is_revoked_elsewhere_is_named_by_a_run_too(tmp_path):
         until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "1\n", what="the first one")
         psql(o.direct, f"REVOKE INSERT ON t FROM {o.role}")
         p.append(*some(1, "n"))
-        line = hear(running, "nothing external is started").splitlines()[-1]
+        line = next(line for line in running.hear("nothing external is started").splitlines() if "nothing external" in line)
         assert f"GRANT INSERT ON public.t TO {o.role}" in line and "p.yaml:6" in line, line
         o.grant(line.rstrip('"'))
         until(lambda: psql(o.direct, "SELECT count(*) FROM t") == "2\n", what="the second one")
-        hear(running, "works again")
+        running.hear("works again")
         running.send(signal.SIGTERM)
         ended = running.end()
     assert ended.status == 0 and ended.json["done"] == 2 and ended.json["dead"] == 0, ended
@@ -226,12 +216,12 @@ def test_f82_tables_that_are_gone_are_waited_for(tmp_path):
         psql(direct, "ALTER SCHEMA public RENAME TO elsewhere; CREATE SCHEMA public")
         psql(direct, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'once:c' AND datname = current_database()")
         p.append({"id": "a"})
-        said = hear(running, "the store's tables are gone")
+        said = running.hear("the store's tables are gone")
         assert "trying again" in said and "nothing is fetched or acknowledged" in said and "restore them" in said, said
         assert not (tmp_path / "effects").exists()
         psql(direct, "DROP SCHEMA public; ALTER SCHEMA elsewhere RENAME TO public")
         until(lambda: (tmp_path / "effects").exists(), what="the effect")
-        hear(running, "works again")
+        running.hear("works again")
         running.send(signal.SIGTERM)
         ended = running.end()
     assert ended.status == 0 and ended.json["done"] == ended.json["acked"] == 1, ended

@@ -387,19 +387,15 @@ def test_f52_redis_without_space_is_waited_for(tmp_path, fill, empty, said, begu
                 until(lambda: work.p.once("status", "--json", work.p.name).json["busy"] == 0, what="their settlements")
                 fill(redis)
                 work.p.append({"id": "later"})
-            heard = b""
-            while said.encode() not in heard:
-                part = running.process.stderr.readline()
-                assert part, heard
-                heard += part
-            assert b"give it more memory or disk space" in heard, heard
+            heard = running.hear(said)
+            assert "give it more memory or disk space" in heard, heard
             assert len(work.effects()) == (10 if begun else 0)
             empty(redis)
             until(lambda: len(work.effects()) == 10 + begun, what="the rest")
             until(lambda: work.p.once("status", "--json", work.p.name).json["busy"] == 0, what="the last settlement")
             running.send(signal.SIGTERM)
             ended = running.end()
-        assert ended.status == 0 and "works again" in heard.decode() + ended.err, (heard, ended)
+        assert ended.status == 0 and "works again" in heard + ended.err, (heard, ended)
         assert set(work.per_key().values()) == {1}
         assert {attempt for _, attempt, _ in work.effects()} == {1}
 
@@ -425,11 +421,7 @@ def test_f59_a_stop_while_redis_refuses_exits_well(tmp_path, redis, setting, val
         until(lambda: work.p.once("status", "--json", work.p.name).json["busy"] == 0, what="their settlements")
         redis.cli("CONFIG", "SET", setting, value)
         work.p.append({"id": "later", "n": 1})
-        heard = b""
-        while said.encode() not in heard:
-            part = running.process.stderr.readline()
-            assert part, heard
-            heard += part
+        running.hear(said)
         running.send(signal.SIGTERM)
         ended = running.end()
     assert ended.status == 0 and ended.json["stopped"] and ended.json["acked"] == 3 and "nothing was lost" in ended.err, ended

@@ -168,12 +168,7 @@ def test_f90_check_says_that_a_move_is_stuck(tmp_path, may_ask):
             assert not may_ask or (f"slot {cluster.slot} " in text and f"to '127.0.0.1:{target.port}'" in text), text
         work.p.append({"id": "later"})
         with work.p.start() as running:
-            said = b""
-            while b"moves the keys of the store" not in said:
-                part = running.process.stderr.readline()
-                assert part, said
-                said += part
-            assert b"--cluster fix" in said, said
+            assert "--cluster fix" in running.hear("moves the keys of the store")
             while cluster.move_some(source, target, 50):
                 pass
             cluster.end_move(source, target)

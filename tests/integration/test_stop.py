@@ -1,6 +1,7 @@
 """SIGTERM and PostgreSQL: what runs on the server is cancelled, the exit status says whether something was lost; and databases of effects
 that are not there yet."""
 
+import contextlib
 import json
 import os
 import signal
@@ -188,17 +189,42 @@ def test_f59_a_stop_while_the_server_refuses_exits_well(tmp_path, why):
     psql(direct, f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
     p.configure(config, store=direct.replace("postgres@", f"{role}@"), source=FOLLOW)
     with p.start() as running:
-        until(p.is_running, what="a run")
-        psql(direct, change.format(role=role))
         p.append({"id": "a"})
-        heard = b""
-        while said.encode() not in heard:
-            part = running.process.stderr.readline()
-            assert part, heard
-            heard += part
+        until(lambda: p.once("explain", "--json", p.name, "a").json["entries"][0]["state"] == "done", what="the first one")  # it is past its start
+        psql(direct, change.format(role=role))
+        p.append({"id": "b"})
+        running.hear(said)
         running.send(signal.SIGTERM)
         ended = running.end()
-    assert ended.status == 0 and ended.json["stopped"] and ended.json["acked"] == 0 and "nothing was lost" in ended.err, ended
+    assert ended.status == 0 and ended.json["stopped"] and ended.json["acked"] == 1 and "nothing was lost" in ended.err, ended
+
+
+def test_f59_a_stop_after_the_end_is_harmless(tmp_path):
+    """All is done, and whoever reads the summary is slow: there is nothing left to stop, and the summary is printed as a whole."""
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {exec: ["true"]}\n')
+    p.write({"id": "a"})
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    filled = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filled += os.write(writes, b" " * 4096)
+    os.set_blocking(writes, True)
+
+    def waits_to_print():
+        with open(f"/proc/{running.process.pid}/syscall") as file:
+            return file.read().startswith("1 0x1 ")
+
+    with p.start(stdout=writes) as running:
+        os.close(writes)
+        until(waits_to_print, what="the end")
+        running.send(signal.SIGTERM)
+        time.sleep(0.3)
+        with open(reads, "rb") as pipe:
+            out = pipe.read()
+        ended = running.end()
+    assert ended.status == 0 and not ended.err and len(out) > filled, ended
+    assert json.loads(out)["done"] == 1
 
 
 def test_f59_a_stop_right_at_the_start_is_heeded(tmp_path):
@@ -226,11 +252,7 @@ def test_f45_a_database_of_effects_is_waited_for_at_the_start(tmp_path):
         p.write({"id": "a"}, {"id": "b"})
         server.kill()
         with p.start(stderr=subprocess.PIPE) as running:
-            said = b""
-            while b"trying again" not in said:
-                part = running.process.stderr.readline()
-                assert part, said
-                said += part
+            running.hear("trying again")
             server.start()
             ended = running.end()
         assert ended.status == 0, ended
@@ -254,8 +276,7 @@ def test_f45_a_stop_ends_the_wait_for_a_database_of_effects(tmp_path):
         p.write({"id": "a"})
         server.kill()
         with p.start() as running:
-            while b"trying again" not in running.process.stderr.readline():
-                assert running.process.poll() is None
+            running.hear("trying again")
             running.send(signal.SIGTERM)
             ended = running.end()
         assert ended.status == 0 and ended.json["stopped"] and ended.json["received"] == 0, ended

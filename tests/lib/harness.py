@@ -108,6 +108,17 @@ class Running:
     def send(self, number):
         self.process.send_signal(number)
 
+    def hear(self, *words, deadline_s=DEADLINE_S):
+        """What it says on standard error, in whole lines, until all of the words were there."""
+        end, said = time.monotonic() + deadline_s, b""
+        while not all(word.encode() in said for word in words) or not said.endswith(b"\n"):
+            ready, _, _ = select.select([self.process.stderr], [], [], max(0, end - time.monotonic()))
+            assert ready, f"it did not say {words} in {deadline_s} s, but {said}"
+            part = os.read(self.process.stderr.fileno(), 65536)
+            assert part, f"it ended without saying {words}, but {said}"
+            said += part
+        return said.decode(errors="replace")
+
     def end(self, deadline_s=DEADLINE_S):
         out, err = self.process.communicate(timeout=deadline_s)
         return Ended(self.process.returncode, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))

@@ -66,14 +66,13 @@ static size_t flatten(char *text, size_t len)
 
 int once_fail(once_error *err, int status, const char *format, ...)
 {
-    assert(status != ONCE_OK);
-    assert(format);
+    if (status == ONCE_OK) status = ONCE_E_BUG; /* a failure must not look like none */
     if (!err) return status;
 
-    char text[sizeof err->text]; /* an argument may be err->text itself */
+    char text[sizeof err->text] = ""; /* an argument may be err->text itself */
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(text, sizeof text, format, args);
+    const int length = format ? vsnprintf(text, sizeof text, format, args) : 0;
     va_end(args);
     assert(length >= 0);
 

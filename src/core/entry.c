@@ -30,8 +30,7 @@ const char *once_answer_name(once_answer answer)
         ONCE_ANSWER_MAP(NAME)
 #undef NAME
     };
-    assert((unsigned)answer < ONCE_ANSWERS);
-    return names[answer];
+    return (unsigned)answer < ONCE_ANSWERS ? names[answer] : "?";
 }
 
 /* --- what was read --- */

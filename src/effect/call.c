@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/usage.h"
+
 #include "base/banned.h"
 
 void once__reply_init(once_reply *reply, size_t result_max)
@@ -17,6 +19,7 @@ void once__reply_release(once_reply *reply) { once_buf_release(&reply->result); 
 
 int once_reply_result(once_reply *reply, once_bytes result)
 {
+    if (!reply || once_bytes_lie(result)) return ONCE_E_USAGE;
     if (result.len > reply->result.max) return ONCE_E_MESSAGE;
     once_buf_clear(&reply->result);
     if (result.len == 0 || once_buf_append(&reply->result, result.data, result.len)) return ONCE_OK;
@@ -26,13 +29,17 @@ int once_reply_result(once_reply *reply, once_bytes result)
 
 void once_reply_reason(once_reply *reply, const char *format, ...)
 {
+    if (!reply || !format) return;
     va_list args;
     va_start(args, format);
     vsnprintf(reply->reason, sizeof reply->reason, format, args);
     va_end(args);
 }
 
-void once_reply_delay(once_reply *reply, int64_t delay_ms) { reply->delay_ms = delay_ms < 0 ? 0 : delay_ms; }
+void once_reply_delay(once_reply *reply, int64_t delay_ms)
+{
+    if (reply) reply->delay_ms = delay_ms < 0 ? 0 : delay_ms;
+}
 
 once_outcome once__reply_outcome(once_reply *reply, once_outcome returned)
 {
@@ -51,6 +58,7 @@ once_bytes once__reply_why(const once_reply *reply, once_outcome outcome)
 
 int once_call_extend(const once_call *call, int64_t lease_ms, once_error *err)
 {
+    if (!call) return once_fail(err, ONCE_E_USAGE, "once_call_extend needs the call that the handler was given");
     once_keeper *keeper = call->internal;
     if (!keeper) return ONCE_OK;
     if (lease_ms < 0) return once_fail(err, ONCE_E_USAGE, "a lease must be longer than 0 ms");

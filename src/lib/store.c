@@ -7,6 +7,7 @@
 
 #include "base/duration.h"
 #include "base/json.h"
+#include "base/usage.h"
 #include "core/fields.h"
 #include "lib/lib.h"
 
@@ -45,17 +46,6 @@ int once__guard_enter(once_store *store, once_store **inner, once_error *err)
 
 void once__guard_leave(once_store *store) { pthread_mutex_unlock(&((once_guard *)store)->lock); }
 
-/* What a caller that was built with an older header gave us, as one of today. */
-static int read_sized(const char *name, const void *from, size_t size, void *to, size_t full, once_error *err)
-{
-    if (size < sizeof size || size > full)
-        return once_fail(err, ONCE_E_USAGE, "%s has a size of %zu; set it to sizeof(%s), and use headers that are not newer than the library",
-                         name, size, name);
-    memset(to, 0, full);
-    memcpy(to, from, size);
-    return ONCE_OK;
-}
-
 /* A dead letter or an unknown is the only copy of its message once the caller was told to ack it. */
 static int check_owns(once_store *inner, once_error *err)
 {
@@ -67,16 +57,14 @@ static int check_owns(once_store *inner, once_error *err)
 
 int once_store_open(const char *url, const once_open_options *options, once_store **out, once_error *err)
 {
-    once_open_options how = {0};
+    once_open_options how;
     if (!url || !out) return once_fail(err, ONCE_E_USAGE, "once_store_open needs a URL and a place for the store");
-    if (options) {
-        const int rc = read_sized("once_open_options", options, options->size, &how, sizeof how, err);
-        if (rc != ONCE_OK) return rc;
-    }
+    int rc = once_sized_read("once_open_options", options, &how, sizeof how, err);
+    if (rc != ONCE_OK) return rc;
     if (how.busy_ms < 0) return once_fail(err, ONCE_E_USAGE, "busy_ms is negative");
     const once_store_options inside = {.size = sizeof inside, .create = !how.must_exist, .busy_ms = how.busy_ms};
     once_store *inner;
-    int rc = once__store_open(url, &inside, &inner, err);
+    rc = once__store_open(url, &inside, &inner, err);
     if (rc != ONCE_OK) return rc;
     rc = check_owns(inner, err);
     if (rc == ONCE_OK) return once__store_guard(inner, out, err);
@@ -97,12 +85,9 @@ void once_store_close(once_store *store)
 
 int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
 {
-    once_terms t = {0};
-    if (from) {
-        const int rc = read_sized("once_terms", from, from->size, &t, sizeof t, err);
-        if (rc != ONCE_OK) return rc;
-    }
-    t.size = sizeof t;
+    once_terms t;
+    const int rc = once_sized_read("once_terms", from, &t, sizeof t, err);
+    if (rc != ONCE_OK) return rc;
     if (t.lease_ms < 0 || t.remember_ms < 0 || t.backoff_min_ms < 0 || t.backoff_max_ms < 0 || t.retry_for_ms < 0)
         return once_fail(err, ONCE_E_USAGE, "once_terms holds a negative time");
     if (!t.lease_ms) t.lease_ms = LEASE_MS;
@@ -113,6 +98,7 @@ int once__terms_read(const once_terms *from, once_terms *out, once_error *err)
     if (t.backoff_min_ms > t.backoff_max_ms) return once_fail(err, ONCE_E_USAGE, "backoff_min_ms is above backoff_max_ms");
     if (!t.result_max) t.result_max = RESULT_MAX;
     if (t.result_max > RESULT_MOST) return once_fail(err, ONCE_E_USAGE, "result_max is above 1 GiB");
+    if (once_bytes_lie(t.idempotency_salt)) return once_fail(err, ONCE_E_USAGE, "idempotency_salt has a length and no address");
     if (t.idempotency_salt.len && !once_salt_fits(t.idempotency_salt))
         return once_fail(err, ONCE_E_USAGE, "idempotency_salt is shorter than %u bytes, or only white space", ONCE_SALT_MIN);
     *out = t;
@@ -145,14 +131,11 @@ static int fingerprint(once_secret secret, once_bytes content, once_request *r, 
     return ONCE_OK;
 }
 
-static bool points_nowhere(once_bytes bytes) { return bytes.len > 0 && !bytes.data; }
-
-/* Lengths without bytes. */
 static int check_bytes(const once_scope *scope, const once_delivery *d, once_error *err)
 {
     const once_bytes all[] = {scope->consumer, scope->tenant, scope->operation, d->key, d->body, d->content, d->type, d->headers, d->place, d->point};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (points_nowhere(all[i])) return once_fail(err, ONCE_E_USAGE, "a scope or a delivery has bytes with a length and no address");
+        if (once_bytes_lie(all[i])) return once_fail(err, ONCE_E_USAGE, "a scope or a delivery has bytes with a length and no address");
     return ONCE_OK;
 }
 
@@ -161,7 +144,7 @@ int once__plan_make(const once_store *store, const once_scope *scope, const once
 {
     once_delivery d;
     if (!scope || !delivery) return once_fail(err, ONCE_E_USAGE, "a scope and a delivery are needed");
-    int rc = read_sized("once_delivery", delivery, delivery->size, &d, sizeof d, err);
+    int rc = once_sized_read("once_delivery", delivery, &d, sizeof d, err);
     *out = (once_plan){.scope = *scope};
     if (rc == ONCE_OK) rc = check_bytes(scope, &d, err);
     if (rc == ONCE_OK) rc = once__terms_read(d.terms, &out->terms, err);
@@ -321,7 +304,7 @@ static int read_ending(const once_ticket *ticket, const once_ending *ending, onc
         return once_fail(err, ONCE_E_USAGE, "a ticket that did not answer RUN cannot be settled");
     if ((unsigned)ending->outcome >= ONCE_OUTCOMES || ending->delay_ms < 0)
         return once_fail(err, ONCE_E_USAGE, "an ending with an unknown outcome or a negative delay");
-    if (points_nowhere(ending->result) || points_nowhere(ending->reason))
+    if (once_bytes_lie(ending->result) || once_bytes_lie(ending->reason))
         return once_fail(err, ONCE_E_USAGE, "an ending has bytes with a length and no address");
     *out = (once_settlement){.outcome = ending->outcome,
                              .result = ending->result,
@@ -330,8 +313,10 @@ static int read_ending(const once_ticket *ticket, const once_ending *ending, onc
                              .failed = ending->outcome == ONCE_DEAD};
     if (!ending->message || (ending->outcome != ONCE_DEAD && ending->outcome != ONCE_UNKNOWN)) return ONCE_OK;
     once_delivery d;
-    const int rc = read_sized("once_delivery", ending->message, ending->message->size, &d, sizeof d, err);
+    const int rc = once_sized_read("once_delivery", ending->message, &d, sizeof d, err);
     if (rc != ONCE_OK) return rc;
+    if (once_bytes_lie(d.body) || once_bytes_lie(d.headers) || once_bytes_lie(d.type) || once_bytes_lie(d.place) || once_bytes_lie(d.point))
+        return once_fail(err, ONCE_E_USAGE, "the message of an ending has bytes with a length and no address");
     *message = once__message_of(&d);
     out->message = message;
     return ONCE_OK;
@@ -366,7 +351,7 @@ int once_settle(once_store *store, const once_ticket *tickets, const once_ending
 
 void once_ticket_release(once_ticket *tickets, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; tickets && i < n; i++) {
         free((char *)tickets[i].result.data);
         tickets[i] = (once_ticket){0};
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/plain.h"
+#include "base/usage.h"
 #include "runtime/choice.h"
 #include "store/history.h"
 
@@ -104,6 +105,8 @@ static size_t detail(const char *begin, const char *at, const char *end)
 
 void once_reason_group(once_bytes reason, char out[ONCE_REASON_GROUP_MAX + 1])
 {
+    if (!out) return;
+    if (once_bytes_lie(reason)) reason.len = 0;
     static const char first_one[] = "; the first one came from "; /* of a conflict: another one each time */
     const char *other = reason.len ? memmem(reason.data, reason.len, first_one, sizeof first_one - 1) : NULL;
     const char *begin = reason.data, *at = begin, *end = other ? other : begin + reason.len;

@@ -119,6 +119,7 @@ static int confirm(once_pipeline *pipeline, once_store *store, int64_t *before_m
 
 int once_pipeline_confirm_clock(once_pipeline *pipeline, int64_t *before_ms, int64_t *after_ms, once_error *err)
 {
+    if (!pipeline || !before_ms || !after_ms) return once_fail(err, ONCE_E_USAGE, "once_pipeline_confirm_clock needs a pipeline and places for two times");
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;

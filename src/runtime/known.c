@@ -461,6 +461,7 @@ int once__known_audit(const once_pipeline *pipeline, const once_known *known, on
 
 int once_pipeline_take_store(once_pipeline *pipeline, bool *ret_there, once_error *err)
 {
+    if (!pipeline || !ret_there) return once_fail(err, ONCE_E_USAGE, "once_pipeline_take_store needs a pipeline and a place for the answer");
     once_known known;
     once_store *store = NULL;
     char why[500];

@@ -11,6 +11,7 @@
 
 #include "base/duration.h"
 #include "base/failpoint.h"
+#include "base/usage.h"
 #include "core/intake.h"
 #include "once/operate.h"
 #include "runtime/audit.h"
@@ -43,12 +44,22 @@ static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; 
 
 int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err)
 {
+    if (!ret_ms || once_bytes_lie(text)) return once_fail(err, ONCE_E_USAGE, "once_parse_when needs a text and a place for the time");
     int64_t ago_ms;
     if (once_time_parse(text, ret_ms, NULL) == ONCE_OK) return ONCE_OK;
     if (once_duration_parse(text, &ago_ms, NULL) != ONCE_OK || ago_ms == ONCE_FOREVER)
         return once_fail(err, ONCE_E_USAGE, "neither a time (2026-01-31T12:00:00Z, epoch milliseconds) nor a duration (2h: that long ago)");
     *ret_ms = once_env_wall_ms(once_env_real()) - ago_ms;
     return ONCE_OK;
+}
+
+/* Whom the caller means. No letters with a count would be all of them. */
+static int check_choice(const once_choice *choice, const uint64_t *ids, size_t n_ids, once_error *err)
+{
+    const once_bytes all[] = {choice->tenant, choice->operation, choice->type, choice->reason, choice->group};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (once_bytes_lie(all[i])) return once_fail(err, ONCE_E_USAGE, "a choice has bytes with a length and no address");
+    return ids || n_ids == 0 ? ONCE_OK : once_fail(err, ONCE_E_USAGE, "n_ids is %zu, and there are no ids", n_ids);
 }
 
 /* --- the store --- */
@@ -166,6 +177,7 @@ static int read_counters(once_store *store, once_bytes consumer, once_standing *
 
 int once_pipeline_standing(once_pipeline *pipeline, bool finished, once_standing *out, once_error *err)
 {
+    if (!pipeline || !out) return once_fail(err, ONCE_E_USAGE, "once_pipeline_standing needs a pipeline and a place for the answer");
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
@@ -247,6 +259,7 @@ static void tell_holders(const holders *all, once_running_visit *visit, void *us
 
 int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, void *user, once_error *err)
 {
+    if (!pipeline || !visit) return once_fail(err, ONCE_E_USAGE, "once_pipeline_workers needs a pipeline and a function for its workers");
     once_store *store;
     holders all = {0};
     int rc = once__known_open_store(pipeline, &store, err);
@@ -397,6 +410,7 @@ static bool list_letter(void *user, const once_letter *letter)
 
 int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *visit, void *user, once_error *err)
 {
+    if (!pipeline || !visit) return once_fail(err, ONCE_E_USAGE, "once_pipeline_list needs a pipeline and a function for its messages");
     static const struct {
         unsigned what;
         once_state state;
@@ -441,6 +455,7 @@ static bool list_audit(void *user, const once_audit *a)
 
 int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, void *user, once_error *err)
 {
+    if (!pipeline || !visit) return once_fail(err, ONCE_E_USAGE, "once_pipeline_audits needs a pipeline and a function for its records");
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
@@ -849,15 +864,20 @@ static int replay_all(replaying *r, once_error *err)
 
 int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *options, once_replay_counts *out, once_error *err)
 {
-    assert(options && options->size == sizeof *options);
+    once_replay_options asked;
+    if (!pipeline || !options || !out) return once_fail(err, ONCE_E_USAGE, "once_pipeline_replay needs a pipeline, options and a place for the counts");
+    int rc = once_sized_read("once_replay_options", options, &asked, sizeof asked, err);
+    if (rc == ONCE_OK) rc = check_choice(&asked.choice, asked.ids, asked.n_ids, err);
+    if (rc != ONCE_OK) return rc;
     *out = (once_replay_counts){0};
-    if (options->body && (!options->ids || options->n_ids != 1)) return once_fail(err, ONCE_E_USAGE, "a body can be given for one letter only");
+    if (asked.body && (!asked.ids || asked.n_ids != 1)) return once_fail(err, ONCE_E_USAGE, "a body can be given for one letter only");
+    if (asked.body && once_bytes_lie(*asked.body)) return once_fail(err, ONCE_E_USAGE, "the body has a length and no address");
     replaying *r = calloc(1, sizeof *r);
     if (!r) return once_fail(err, ONCE_E_NOMEM, "out of memory for a replay");
     r->pipeline = pipeline;
-    r->options = options;
+    r->options = &asked;
     r->counts = out;
-    int rc = open_keyed(pipeline, &r->store, err);
+    rc = open_keyed(pipeline, &r->store, err);
     if (rc == ONCE_OK) {
         once_intake_init(&r->intake, pipeline->spec, r->store->secret, 0, once_effect_prepare);
         r->keying = once__keying_of(pipeline, r->store);
@@ -954,18 +974,22 @@ static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *
 
 int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *options, uint64_t *discarded, once_error *err)
 {
-    assert(options && options->size == sizeof *options);
+    once_discard_options asked;
+    if (!pipeline || !options || !discarded) return once_fail(err, ONCE_E_USAGE, "once_pipeline_discard needs a pipeline, options and a place for the count");
+    int rc = once_sized_read("once_discard_options", options, &asked, sizeof asked, err);
+    if (rc == ONCE_OK) rc = check_choice(&asked.choice, asked.ids, asked.n_ids, err);
+    if (rc != ONCE_OK) return rc;
     *discarded = 0;
     discarding *d = calloc(1, sizeof *d);
     if (!d) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
     d->pipeline = pipeline;
-    d->options = options;
-    int rc = open_keyed(pipeline, &d->store, err);
+    d->options = &asked;
+    rc = open_keyed(pipeline, &d->store, err);
     if (rc == ONCE_OK) {
         d->keying = once__keying_of(pipeline, d->store);
-        if (!options->ids) rc = find_letters(d, err);
-        const uint64_t *ids = options->ids ? options->ids : d->ids;
-        const size_t n = options->ids ? options->n_ids : d->n;
+        if (!asked.ids) rc = find_letters(d, err);
+        const uint64_t *ids = asked.ids ? asked.ids : d->ids;
+        const size_t n = asked.ids ? asked.n_ids : d->n;
         for (size_t at = 0; at < n && rc == ONCE_OK; at += DISCARDS) rc = discard_some(d, ids + at, n - at < DISCARDS ? n - at : DISCARDS, discarded, err);
         once__store_close(d->store);
     }
@@ -1099,19 +1123,24 @@ static int resolve_fitting(resolving *r, uint64_t *resolved, once_error *err)
 
 int once_pipeline_resolve(once_pipeline *pipeline, const once_resolve_options *options, uint64_t *resolved, once_error *err)
 {
-    assert(options && options->size == sizeof *options);
+    once_resolve_options asked;
+    if (!pipeline || !options || !resolved) return once_fail(err, ONCE_E_USAGE, "once_pipeline_resolve needs a pipeline, options and a place for the count");
+    int rc = once_sized_read("once_resolve_options", options, &asked, sizeof asked, err);
+    if (rc == ONCE_OK) rc = check_choice(&asked.choice, NULL, 0, err);
+    if (rc != ONCE_OK) return rc;
     *resolved = 0;
-    if (options->outcome != ONCE_DONE && options->outcome != ONCE_RETRY && options->outcome != ONCE_DEAD)
+    if (asked.key && once_bytes_lie(*asked.key)) return once_fail(err, ONCE_E_USAGE, "the key has a length and no address");
+    if (asked.outcome != ONCE_DONE && asked.outcome != ONCE_RETRY && asked.outcome != ONCE_DEAD)
         return once_fail(err, ONCE_E_USAGE, "an unknown message can be resolved as done, retry or dead");
-    resolving r = {.pipeline = pipeline, .options = options};
-    int rc = open_keyed(pipeline, &r.store, err);
+    resolving r = {.pipeline = pipeline, .options = &asked};
+    rc = open_keyed(pipeline, &r.store, err);
     if (rc != ONCE_OK) return rc;
     r.keying = once__keying_of(pipeline, r.store);
-    if (options->key) {
+    if (asked.key) {
         once_resolved told = {0};
         rc = resolve_in_tx(&r, NULL, &told, err);
         *resolved = rc == ONCE_OK;
-        if (rc == ONCE_OK && options->visit) options->visit(options->user, &told);
+        if (rc == ONCE_OK && asked.visit) asked.visit(asked.user, &told);
     } else {
         rc = resolve_fitting(&r, resolved, err);
     }
@@ -1123,6 +1152,7 @@ int once_pipeline_resolve(once_pipeline *pipeline, const once_resolve_options *o
 
 int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes operation, once_bytes key, const char **was, once_error *err)
 {
+    if (!pipeline || !was || once_bytes_lie(tenant) || once_bytes_lie(operation) || once_bytes_lie(key)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_forget needs a pipeline, a key and a place for its state");
     once_store *store;
     once_arena arena = {0};
     once_entry entry = {0};
@@ -1151,6 +1181,7 @@ int once_pipeline_forget(once_pipeline *pipeline, once_bytes tenant, once_bytes 
 
 int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, void *user, uint64_t *dropped, once_error *err)
 {
+    if (!pipeline || !dropped) return once_fail(err, ONCE_E_USAGE, "once_pipeline_sweep needs a pipeline and a place for the count");
     once_store *store;
     once_sweep_result step = {.more = true};
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
@@ -1356,6 +1387,7 @@ static const char *fate_of(const once_item *item, const once_entry *entry, const
 int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point, once_fate_visit *fate,
                                   once_explain_visit *visit, void *user, once_error *err)
 {
+    if (!pipeline || !fate || !visit || once_bytes_lie(place) || once_bytes_lie(point)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_explain_message needs a pipeline, a place and functions for what is known");
     once_batch batch = {0};
     once_item *item = NULL;
     once_entry entry = {0};

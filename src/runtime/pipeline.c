@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/duration.h"
 #include "base/failpoint.h"
+#include "base/usage.h"
 #include "once/version.h"
 #include "runtime/choice.h"
 #include "runtime/config.h"
@@ -22,6 +23,7 @@
 
 int once_pipeline_load(const char *file, once_mistake *report, void *user, once_pipeline **out, once_error *err)
 {
+    if (!file || !out) return once_fail(err, ONCE_E_USAGE, "once_pipeline_load needs a file and a place for the pipeline");
     once_pipeline *pipeline = calloc(1, sizeof *pipeline);
     if (!pipeline) return once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
     pipeline->env = once_env_real();
@@ -88,6 +90,7 @@ static bool handler_has_secret(const once_handler_spec *h)
 
 bool once_pipeline_has_secrets(const once_pipeline *pipeline)
 {
+    if (!pipeline) return false;
     if (pipeline->spec->salt.len || pipeline->salt.len) return true;
     if (url_has_secret(pipeline->store_url)) return true;
     for (size_t i = 0; i < pipeline->spec->n_handlers; i++)
@@ -106,6 +109,7 @@ static bool names_callback(const once_spec *spec, const char *name)
 
 int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callback *function, void *user, once_error *err)
 {
+    if (!pipeline || !name || !function) return once_fail(err, ONCE_E_USAGE, "once_pipeline_callback needs a pipeline, a name and a function");
     if (!names_callback(pipeline->spec, name))
         return once_fail(err, ONCE_E_USAGE, "no handler of '%.*s' says 'callback: %s'", (int)pipeline->spec->file.len, pipeline->spec->file.data, name);
     for (size_t i = 0; i < pipeline->n_callbacks; i++)
@@ -122,6 +126,7 @@ int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callb
 
 int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, once_error *err)
 {
+    if (!pipeline || once_bytes_lie(salt)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_idempotency_salt needs a pipeline and a salt");
     if (!once_salt_fits(salt)) return once_fail(err, ONCE_E_USAGE, "a salt of idempotency keys has at least %u bytes, and not only white space", ONCE_SALT_MIN);
     if (pipeline->spec->salt.len)
         return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'idempotency_salt' itself", (int)pipeline->spec->file.len, pipeline->spec->file.data);
@@ -547,6 +552,7 @@ static int find_all(once_pipeline *pipeline, once_parts *parts, once_finding *re
 
 int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
 {
+    if (!pipeline || !report) return once_fail(err, ONCE_E_USAGE, "once_pipeline_check needs a pipeline and a function for its findings");
     once_parts parts;
     int rc = once__parts_open(pipeline, true, &parts, err);
     if (rc != ONCE_OK) return rc;
@@ -587,6 +593,7 @@ static const char *verified(const once_store_ops *ops)
 
 int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err)
 {
+    if (!pipeline || !report) return once_fail(err, ONCE_E_USAGE, "once_pipeline_verify needs a pipeline and a function for its findings");
     verifying v = {.report = report, .user = user};
     once_store *store;
     int rc = once__known_open_store(pipeline, &store, err);
@@ -742,6 +749,7 @@ int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_err
 
 int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit, void *user, once_error *err)
 {
+    if (!pipeline || !visit || once_bytes_lie(tenant) || once_bytes_lie(key)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_explain needs a pipeline, a key and a function for what is known of it");
     const once_spec *spec = pipeline->spec;
     once_store *store;
     int rc = once__want_tenant(pipeline, tenant, err);
@@ -790,6 +798,7 @@ const char *once__pg_schema(void);
 
 int once_store_schema(const char *url, const char **out, once_error *err)
 {
+    if (!url || !out) return once_fail(err, ONCE_E_USAGE, "once_store_schema needs a URL and a place for the text");
     const size_t len = strcspn(url, ":");
     if (len == 6 && memcmp(url, "sqlite", 6) == 0) {
         *out = once__sqlite_schema();
@@ -819,6 +828,7 @@ const char *once_version(void) { return ONCE_VERSION; }
 
 void once_features(once_feature_visit *visit, void *user)
 {
+    if (!visit) return;
     size_t n;
     const once_store_ops *const *stores = once__store_list(&n);
     for (size_t i = 0; i < n; i++) visit(user, "store", stores[i]->scheme, stores[i]->summary);

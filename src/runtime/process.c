@@ -10,6 +10,7 @@
 
 int once_logging_start(const char *format, const char *level, once_error *err)
 {
+    if (!format || !level) return once_fail(err, ONCE_E_USAGE, "once_logging_start needs a format and a level");
     once_log_level parsed;
     const bool json = strcmp(format, "json") == 0;
     if (!json && strcmp(format, "logfmt") != 0) return once_fail(err, ONCE_E_USAGE, "unknown log format '%s'; use 'logfmt' or 'json'", format);

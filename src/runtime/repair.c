@@ -46,6 +46,7 @@ static int repair(once_pipeline *pipeline, once_store *store, uint64_t *repaired
 
 int once_pipeline_repair(once_pipeline *pipeline, uint64_t *repaired, once_error *err)
 {
+    if (!pipeline || !repaired) return once_fail(err, ONCE_E_USAGE, "once_pipeline_repair needs a pipeline and a place for the count");
     once_store *store;
     *repaired = 0;
     int rc = once__known_open_store(pipeline, &store, err);

@@ -15,6 +15,7 @@
 #include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/usage.h"
 #include "core/pipeline.h"
 #include "runtime/executor.h"
 #include "runtime/known.h"
@@ -87,11 +88,6 @@ static void heed_stop(running *r) /* @locks: lock */
     if (r->hands) once_hands_wake(r->hands);
 }
 
-static bool wants_waiting(const once_run_options *options)
-{
-    return options->size >= offsetof(once_run_options, waiting) + sizeof options->waiting && options->waiting;
-}
-
 /* --- workers --- */
 
 /* Whether an event can mean work for the other worker: inside a transaction it cannot. */
@@ -149,7 +145,7 @@ static void *work(void *arg) /* @locality: a worker's own thread */
         w->execute(w->on, action);
         pthread_mutex_lock(&r->lock);
         const once_action done = *action; /* the machine uses it again */
-        if (w == &r->store && wants_waiting(r->options)) r->waiting = ((const once_executor *)w->on)->waiting;
+        if (w == &r->store && r->options->waiting) r->waiting = ((const once_executor *)w->on)->waiting;
         once_pipe_step(r->pipe, action, now_ms(r));
         report(w, &done);
         if (!concerns_both(done.kind)) continue;
@@ -239,7 +235,7 @@ static void look_around(running *r) /* @locks: lock */
         once__waiting_text(&r->waiting, now_ns, waiting);
         r->progress_ns = now_ns;
         pthread_mutex_unlock(&r->lock); /* a slow terminal must not hold up the work */
-        if (wants_waiting(r->options)) r->options->waiting(r->options->user, waiting);
+        if (r->options->waiting) r->options->waiting(r->options->user, waiting);
         r->options->progress(r->options->user, &counts, r->from->ops->left(r->from), seconds(r));
         pthread_mutex_lock(&r->lock);
     }
@@ -473,7 +469,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     executor.worker = &b.worker;
     executor.gone = b.gone;
     executor.gone_at_ns = once_env_mono_ns(pipeline->env);
-    executor.shows_waiting = wants_waiting(options);
+    executor.shows_waiting = options->waiting != NULL;
     executor.newest_most_ms = b.time.now_ms + DAY_MS;
     executor.cursor = pipeline->spec->source.cursor ? b.names.cursor : NULL;
     executor.files = b.names.files;
@@ -499,19 +495,22 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
 
 int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary, once_error *err)
 {
-    const once_run_options none = {.size = sizeof none};
+    once_run_options asked;
     once_parts parts;
     once_error why = {0};
-    *summary = (once_summary){0};
+    if (summary) *summary = (once_summary){0};
+    if (!pipeline || !summary) return once_fail(err, ONCE_E_USAGE, "once_pipeline_run needs a pipeline and a place for the summary");
+    int rc = once_sized_read("once_run_options", options, &asked, sizeof asked, err);
+    if (rc != ONCE_OK) return rc;
     (void)ONCE_FAIL_AT(open_before);
     pipeline->running = true;
     pipeline->working = false;
     pipeline->met[0] = 0;
-    pipeline->new_store = options && options->size >= offsetof(once_run_options, new_store) + sizeof options->new_store && options->new_store;
+    pipeline->new_store = asked.new_store;
     ending how = {0};
-    int rc = once__parts_open(pipeline, true, &parts, &why);
+    rc = once__parts_open(pipeline, true, &parts, &why);
     if (rc == ONCE_OK) {
-        rc = run_parts(pipeline, &parts, options ? options : &none, summary, &how, &why);
+        rc = run_parts(pipeline, &parts, &asked, summary, &how, &why);
         once__parts_close(&parts);
         rc = once__known_lost(pipeline, rc, &why);
         rc = tell_lost(&how, rc, &why);
@@ -525,4 +524,7 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     return rc;
 }
 
-void once_pipeline_stop(once_pipeline *pipeline) { atomic_store(&pipeline->stop, true); }
+void once_pipeline_stop(once_pipeline *pipeline)
+{
+    if (pipeline) atomic_store(&pipeline->stop, true);
+}

@@ -9,7 +9,11 @@ static void on_finding(void *user, const char *topic, const char *text, bool war
 {
     checking *c = user;
     if (!c->json) {
-        printf("%s%s: %s\n", warning ? "warning: " : "", topic, text);
+        printf("%s", warning ? "warning: " : "");
+        cli_print_safe(cli_bytes(topic));
+        printf(": ");
+        cli_print_safe(cli_bytes(text));
+        printf("\n");
         return;
     }
     printf("%s{\"topic\":", c->first ? "" : ",");
@@ -84,7 +88,9 @@ int cli_check(int argc, char **argv)
         cli_json_error(rc, &err);
         printf("}\n");
     } else if (rc == ONCE_OK) {
-        printf("ok: %s\n", args[0]);
+        printf("ok: ");
+        cli_print_safe(cli_bytes(args[0]));
+        printf("\n");
     }
     once_pipeline_free(pipeline);
     return rc == ONCE_OK ? CLI_OK : cli_fail(&err);

@@ -21,7 +21,7 @@ static bool refuse_empty(const filter *filters, cli_named named)
 {
     for (int i = 0; i < FILTERS; i++) {
         if (!filters[i].value || *filters[i].value || (i == TENANT && named == CLI_NAMED_KEY)) continue;
-        fprintf(stderr, "once %s: %s has an empty value; say what is meant, or leave it out\n", cli_current->name, filters[i].option);
+        cli_say("once %s: %s has an empty value; say what is meant, or leave it out", cli_current->name, filters[i].option);
         return false;
     }
     return true;
@@ -29,7 +29,7 @@ static bool refuse_empty(const filter *filters, cli_named named)
 
 static bool refuse_both(const char *option, cli_named named)
 {
-    fprintf(stderr, "once %s: %s does not go with %s; say one of them\n", cli_current->name, option, named == CLI_NAMED_KEY ? "a key" : "ids");
+    cli_say("once %s: %s does not go with %s; say one of them", cli_current->name, option, named == CLI_NAMED_KEY ? "a key" : "ids");
     return false;
 }
 

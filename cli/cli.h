@@ -30,6 +30,8 @@ extern const cli_verb *cli_current; /* for usage messages */
  * number, or -1 after saying what is wrong (or printing help: then *status is CLI_OK). */
 int cli_parse(int argc, char **argv, const cli_option *options, int min_args, int max_args, char **args, int *status);
 
+/* A line to standard error. Arguments may be text of strangers: it stays one line, without what could steer a terminal. */
+void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail(const once_error *err);                 /* says it; the exit status that fits */
 void cli_mistake(void *user, const char *text);      /* a once_mistake that prints to standard error */
 int cli_load(const char *file, bool json, once_pipeline **out); /* CLI_OK, or says what is wrong */

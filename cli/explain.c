@@ -306,7 +306,7 @@ int cli_explain(int argc, char **argv)
     const int n = cli_parse(argc, argv, options, 1, 2, args, &status);
     if (n < 0) return status;
     if ((n == 2) == (x.message != NULL)) {
-        fprintf(stderr, "once explain: name a KEY or --message COORDINATES, one of them\n");
+        cli_say("once explain: name a KEY or --message COORDINATES, one of them");
         return CLI_USAGE;
     }
     once_pipeline *pipeline;

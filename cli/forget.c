@@ -17,7 +17,7 @@ int cli_forget(int argc, char **argv)
     int status;
     if (cli_parse(argc, argv, options, 2, 2, args, &status) < 0) return status;
     if (operation && !*operation) {
-        fprintf(stderr, "once forget: --operation has an empty value; say what is meant, or leave it out\n");
+        cli_say("once forget: --operation has an empty value; say what is meant, or leave it out");
         return CLI_USAGE;
     }
     once_pipeline *pipeline;
@@ -33,10 +33,11 @@ int cli_forget(int argc, char **argv)
         printf(",\"forgotten\":%s,\"was\":\"%s\"}\n", known ? "true" : "false", was);
     } else if (json) {
         cli_json_failure(&err);
-    } else if (rc == ONCE_OK && known) {
-        printf("key '%s': forgotten; it was %s\n", args[1], was);
     } else if (rc == ONCE_OK) {
-        printf("key '%s': nothing was known about it\n", args[1]);
+        printf("key '");
+        cli_print_safe(cli_bytes(args[1]));
+        if (known) printf("': forgotten; it was %s\n", was);
+        else printf("': nothing was known about it\n");
     }
     once_pipeline_free(pipeline);
     return rc != ONCE_OK ? cli_fail(&err) : known ? CLI_OK : CLI_DEAD;

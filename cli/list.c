@@ -180,11 +180,11 @@ int cli_list(int argc, char **argv)
     if (cli_parse(argc, argv, options, 1, 1, args, &status) < 0) return status;
     unsigned what = (waiting ? ONCE_LIST_WAITING : 0u) | (unknown ? ONCE_LIST_UNKNOWN : 0u) | (dead ? ONCE_LIST_DEAD : 0u) | (busy ? ONCE_LIST_BUSY : 0u);
     if (audit && (what || by)) {
-        fprintf(stderr, "once list: --audit goes alone\n");
+        cli_say("once list: --audit goes alone");
         return CLI_USAGE;
     }
     if (by && !cli_groups_know(by)) {
-        fprintf(stderr, "once list: --by '%s' is none of reason, type, handler, hour\n", by);
+        cli_say("once list: --by '%s' is none of reason, type, handler, hour", by);
         return CLI_USAGE;
     }
     if (!what) what = ONCE_LIST_WAITING | ONCE_LIST_UNKNOWN | ONCE_LIST_DEAD | ONCE_LIST_BUSY;

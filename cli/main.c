@@ -89,7 +89,7 @@ int cli_help(int argc, char **argv)
     }
     const cli_verb *verb = find_verb(args[0]);
     if (!verb) {
-        fprintf(stderr, "once: unknown verb '%s'; 'once help' lists them\n", args[0]);
+        cli_say("once: unknown verb '%s'; 'once help' lists them", args[0]);
         return CLI_USAGE;
     }
     char *ask[] = {args[0], "--help"};
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     }
     cli_current = find_verb(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
     if (!cli_current) {
-        fprintf(stderr, "once: unknown verb '%s'; 'once help' lists them\n", argv[1]);
+        cli_say("once: unknown verb '%s'; 'once help' lists them", argv[1]);
         return CLI_USAGE;
     }
     const int status = cli_current->run(argc - 1, argv + 1);

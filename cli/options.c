@@ -1,6 +1,7 @@
 /* Command lines and what they have to say when they are wrong. */
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,24 @@ static void help(const cli_option *options)
     if (cli_current->help) printf("\n%s\n", cli_current->help);
 }
 
+static void print_safe(FILE *out, once_bytes text);
+
+void cli_say(const char *format, ...)
+{
+    char *line = NULL;
+    va_list args;
+    va_start(args, format);
+    const int n = vasprintf(&line, format, args);
+    va_end(args);
+    if (n < 0) return;
+    print_safe(stderr, (once_bytes){line, (size_t)n});
+    fputc('\n', stderr);
+    free(line);
+}
+
 static int wrong(const char *what, const char *subject)
 {
-    fprintf(stderr, "once %s: %s '%s'; usage: once %s %s\n", cli_current->name, what, subject, cli_current->name, cli_current->arguments);
+    cli_say("once %s: %s '%s'; usage: once %s %s", cli_current->name, what, subject, cli_current->name, cli_current->arguments);
     return -1;
 }
 
@@ -66,7 +82,7 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
         }
     }
     if (n < min_args) {
-        fprintf(stderr, "once %s: an argument is missing; usage: once %s %s\n", cli_current->name, cli_current->name, cli_current->arguments);
+        cli_say("once %s: an argument is missing; usage: once %s %s", cli_current->name, cli_current->name, cli_current->arguments);
         return -1;
     }
     return n;
@@ -74,7 +90,7 @@ int cli_parse(int argc, char **argv, const cli_option *options, int min_args, in
 
 int cli_fail(const once_error *err)
 {
-    fprintf(stderr, "once: %s\n", err->text);
+    cli_say("once: %s", err->text);
     if (err->status == ONCE_E_OTHER_STORE) return CLI_OTHER_STORE;
     return once_status_class(err->status) == ONCE_CLASS_USAGE ? CLI_USAGE : CLI_FAILED;
 }
@@ -82,7 +98,7 @@ int cli_fail(const once_error *err)
 void cli_mistake(void *user, const char *text)
 {
     (void)user;
-    fprintf(stderr, "once: %s\n", text);
+    cli_say("once: %s", text);
 }
 
 int cli_load(const char *file, bool json, once_pipeline **out)
@@ -125,7 +141,7 @@ bool cli_letter_ids(char **args, int n, uint64_t *out)
         errno = 0;
         out[i] = strtoull(args[i], &end, 10);
         if (args[i][0] >= '0' && args[i][0] <= '9' && !*end && !errno && out[i] > 0) continue;
-        fprintf(stderr, "once %s: '%s' is not the id of a letter; 'once list --dead' shows them\n", cli_current->name, args[i]);
+        cli_say("once %s: '%s' is not the id of a letter; 'once list --dead' shows them", cli_current->name, args[i]);
         return false;
     }
     return true;
@@ -135,7 +151,7 @@ bool cli_time(const char *option, const char *text, int64_t *out_ms)
 {
     once_error err;
     if (!text || once_parse_when(cli_bytes(text), out_ms, &err) == ONCE_OK) return true;
-    fprintf(stderr, "once %s: %s '%s': %s\n", cli_current->name, option, text, err.text);
+    cli_say("once %s: %s '%s': %s", cli_current->name, option, text, err.text);
     return false;
 }
 
@@ -216,17 +232,19 @@ static bool steers(unsigned code)
            (code >= 0x2066 && code <= 0x2069);
 }
 
-void cli_print_safe(once_bytes text)
+static void print_safe(FILE *out, once_bytes text)
 {
     for (size_t i = 0; i < text.len;) {
         const unsigned char *at = (const unsigned char *)text.data + i;
         unsigned code = 0;
         const size_t n = utf8(at, text.len - i, &code);
-        if (n == 0 || steers(code)) putchar('?');
-        else fwrite(at, 1, n, stdout);
+        if (n == 0 || steers(code)) fputc('?', out);
+        else fwrite(at, 1, n, out);
         i += n ? n : 1;
     }
 }
+
+void cli_print_safe(once_bytes text) { print_safe(stdout, text); }
 
 bool cli_print_result(const char *before, once_bytes result)
 {

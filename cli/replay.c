@@ -104,7 +104,7 @@ static bool read_rate(const char *text, uint32_t *out)
         *out = (uint32_t)n;
         return true;
     }
-    fprintf(stderr, "once replay: --rate '%s' is not a number of letters a second\n", text);
+    cli_say("once replay: --rate '%s' is not a number of letters a second", text);
     return false;
 }
 
@@ -170,7 +170,7 @@ static char *read_body(const char *path, size_t *len)
     }
     fine = fine && feof(file);
     const char *why = file && !ferror(file) ? "it is too large" : errno ? strerror(errno) : "it is no regular file; give it as standard input, --body -";
-    if (!fine) fprintf(stderr, "once replay: cannot read the body from '%s': %s\n", path, why);
+    if (!fine) cli_say("once replay: cannot read the body from '%s': %s", path, why);
     if (file && file != stdin) fclose(file);
     if (!fine) {
         free(body);
@@ -204,7 +204,7 @@ int cli_replay(int argc, char **argv)
     if (n > 0 && !cli_choice_read(&choice, n > 1 ? CLI_NAMED_IDS : CLI_NAMED_NOT, "letters: ids", &how.choice)) {
         status = CLI_USAGE;
     } else if (n > 0 && body_file && n != 2) {
-        fprintf(stderr, "once replay: --body goes with the id of one letter\n");
+        cli_say("once replay: --body goes with the id of one letter");
         status = CLI_USAGE;
     } else if (n > 0 && body_file && !(body = read_body(body_file, &given.len))) {
         status = CLI_USAGE;

@@ -18,7 +18,7 @@ static bool read_outcome(const char *text, once_outcome *out)
         *out = outcomes[i];
         return true;
     }
-    fprintf(stderr, "once resolve: '%s' is none of done, retry, dead\n", text);
+    cli_say("once resolve: '%s' is none of done, retry, dead", text);
     return false;
 }
 
@@ -38,7 +38,7 @@ static void on_message(void *user, const once_resolved *m)
 {
     resolving *r = user;
     r->left += m->refused != NULL;
-    if (m->refused) fprintf(stderr, "once resolve: not resolved: %s\n", m->refused);
+    if (m->refused) cli_say("once resolve: not resolved: %s", m->refused);
     if (r->json) {
         as_json(r, m);
     } else if (!m->refused) {

@@ -812,7 +812,7 @@ int once_store_schema(const char *url, const char **out, once_error *err)
 #endif
     if (len == 6 && memcmp(url, "memory", 6) == 0) return once_fail(err, ONCE_E_USAGE, "store 'memory:' needs no schema");
     if ((len == 5 || len == 6) && memcmp(url, "rediss", len) == 0) return once_fail(err, ONCE_E_USAGE, "store 'redis:' needs no schema");
-    return once_fail(err, ONCE_E_UNSUPPORTED, "no schema for store '%.*s:' in this build; 'sqlite:' has one", len < 40 ? (int)len : 40, url);
+    return once_fail(err, ONCE_E_UNSUPPORTED, "no schema for such a store in this build; it is 'sqlite:' or a postgres:// URL"); /* what was given may be a password */
 }
 
 char *once_config_reference_text(bool markdown)

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from harness import Pipeline
+from harness import Pipeline, once
 from redisserver import RedisServer, needs_redis
 
 
@@ -180,3 +180,38 @@ def test_what_steers_a_terminal_is_escaped_in_text_and_json(tmp_path):
     assert any("no" in text for text in told)
     for text in told:
         assert not set(STEERS) & (set(text) - set("31m[")), ascii(text)
+
+
+STEERS_AND_BREAKS = STEERS + "\r\n\a"
+
+
+@pytest.mark.parametrize("arguments", [
+    [STEERS_AND_BREAKS], ["help", STEERS_AND_BREAKS], ["schema", STEERS_AND_BREAKS], ["schema", "redis://h/" + STEERS_AND_BREAKS], ["run", STEERS_AND_BREAKS],
+    ["run", "p.yaml", STEERS_AND_BREAKS], ["run", "p.yaml", "--" + STEERS_AND_BREAKS], ["check", "p.yaml", "--json=" + STEERS_AND_BREAKS],
+    ["discard", "p.yaml", STEERS_AND_BREAKS], ["discard", "p.yaml", "--type", STEERS_AND_BREAKS], ["replay", "p.yaml", "1" + STEERS_AND_BREAKS],
+    ["replay", "p.yaml", "--rate", STEERS_AND_BREAKS], ["replay", "p.yaml", "1", "--body", STEERS_AND_BREAKS], ["replay", "p.yaml", "--since", STEERS_AND_BREAKS],
+    ["list", "p.yaml", "--by", STEERS_AND_BREAKS], ["forget", "p.yaml", "no" + STEERS_AND_BREAKS], ["explain", "p.yaml", "no" + STEERS_AND_BREAKS],
+    ["explain", "p.yaml", "--message", STEERS_AND_BREAKS], ["resolve", "p.yaml", "k", STEERS_AND_BREAKS], ["resolve", "p.yaml", STEERS_AND_BREAKS, "done"]], ids=str)
+def test_arguments_are_echoed_in_one_line_that_steers_no_terminal(tmp_path, arguments):
+    p = commands(tmp_path)
+    p.run()
+    ended = p.once(*arguments)
+    assert ended.out or ended.err
+    for text in (ended.out, ended.err):
+        assert not set(STEERS_AND_BREAKS) & (set(text) - set("31m[\n")), ascii(text)
+    assert ended.err.count("\n") <= 1, ended
+
+
+def test_check_tells_what_the_file_says_without_steering_a_terminal(tmp_path):
+    name = "p\x1b[31m\u202e.yaml"
+    p = Pipeline(tmp_path, 'key: "${/id}"\ntype: "${/type}"\nhandlers:\n  a: {dead: "no \\x1b[31m \\u202e"}\n  b: {exec: [cat, "\\x1b[31m\\u202e${/id}"]}\n', name=name)
+    ended = p.once("check", name)
+    assert ended.status == 0 and "ok: p?[31m?.yaml" in ended.out and "no ?[31m ?" in ended.out, ended
+    for text in (ended.out, ended.err):
+        assert "\x1b" not in text and "\u202e" not in text, ascii(text)
+
+
+@pytest.mark.parametrize("url", ["host=h password=S3cr3tPw", "password=S3cr3tPw", "mysql://u:S3cr3tPw@h/db", "u:S3cr3tPw@h", "S3cr3tPw"])
+def test_schema_repeats_no_password(tmp_path, url):
+    ended = once("schema", url, cwd=tmp_path)
+    assert ended.status == 2 and "no schema for such a store" in ended.err and "S3cr3tPw" not in ended.err + ended.out, ended

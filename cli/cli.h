@@ -46,6 +46,7 @@ void cli_json_failure(const once_error *err);        /* {"error":"..."} and noth
 const char *cli_when(int64_t ms, char out[40]);                 /* "2026-01-31 12:00:00.000 UTC" */
 void cli_how_long(char *out, size_t len, double seconds);        /* "40s", "12m", "1.5h" */
 void cli_print_safe(once_bytes text); /* to standard output, without what could steer a terminal */
+bool cli_is_plain(once_bytes text); /* it prints as it is */
 /* A line that is wrong at a column (from 1; 0: not known), as a line of its own under what was said about it; the part that matters of a long one. */
 void cli_print_line(once_bytes line, uint64_t column);
 /* What duplicates get; the beginning of a long one, and without the line end that a command leaves at its end. False: it is empty. */

@@ -34,7 +34,7 @@ static void copy(char out[NAME_MAX_BYTES + 1], once_bytes text)
 {
     size_t len = text.len < NAME_MAX_BYTES ? text.len : NAME_MAX_BYTES;
     while (len > 0 && len < text.len && ((unsigned char)text.data[len] & 0xc0) == 0x80) len--; /* whole characters */
-    if (len) memcpy(out, text.data, len);
+    for (size_t i = 0; i < len; i++) out[i] = text.data[i] ? text.data[i] : '?'; /* or it would be another name */
     out[len] = 0;
 }
 
@@ -91,7 +91,7 @@ static int filter_of(const grouping *g, size_t at, const char *options[4], char 
     const group *of = &g->at[at];
     const bool none = strcmp(of->name, "(none)") == 0;
     const bool cut = strcmp(g->by, "reason") != 0 && strlen(of->name) > NAME_MAX_BYTES - 4; /* it may be longer than that */
-    if (cut || strcmp(of->name, "(others)") == 0) return 0;
+    if (cut || !cli_is_plain(cli_bytes(of->name)) || strcmp(of->name, "(others)") == 0) return 0;
     if (strcmp(g->by, "hour") == 0) {
         for (int i = 0; i < 2; i++) {
             const time_t s = of->first_ms / 3600000 * 3600 + 3600 * i;

@@ -259,6 +259,16 @@ bool cli_print_result(const char *before, once_bytes result)
     return true;
 }
 
+bool cli_is_plain(once_bytes text)
+{
+    for (size_t i = 0, n; i < text.len; i += n) {
+        unsigned code = 0;
+        n = utf8((const unsigned char *)text.data + i, text.len - i, &code);
+        if (n == 0 || steers(code)) return false;
+    }
+    return true;
+}
+
 /* So many characters are printed for it. */
 static size_t width(once_bytes text)
 {

@@ -174,6 +174,11 @@ def test_what_steers_a_terminal_is_escaped_in_text_and_json(tmp_path):
     p.write({"id": "k" + STEERS, "type": "a", "said": "no" + STEERS}, {"id": "b", "type": "t" + STEERS})
     ended = p.try_run()
     told = [ended.out + ended.err]
+    for by in ("type", "reason", "handler"):  # a filter that cannot be printed is not shown
+        for arguments in (["--by", by], ["--by", by, "--json"]):
+            ended = p.once("list", *arguments, p.name)
+            assert ended.status == 0, ended
+            told.append(ended.out + ended.err)
     for verb in (["list"], ["list", "--json"], ["list", "--dead"], ["explain", "k" + STEERS], ["explain", "--json", "k" + STEERS], ["status"], ["status", "--json"]):
         ended = p.once(verb[0], *verb[1:2] if verb[1:2] in (["--json"], ["--dead"]) else (), p.name, *[v for v in verb[1:] if not v.startswith("--")])
         told.append(ended.out + ended.err)

@@ -79,6 +79,17 @@ def test_groups_are_of_what_reasons_have_in_common(tmp_path):
     assert [(group["hour"], group["count"]) for group in p.once("list", "--by", "hour", "--json", p.name).json["groups"]] == [("2026-01-02 03:00 UTC", 9)]
 
 
+def test_no_filter_is_shown_that_would_choose_others(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\ntype: "${/type}"\nhandlers: {none: {dead: "no"}}\n')
+    p.write({"id": 1, "type": "x"}, {"id": 2, "type": "x\0y"}, {"id": 3, "type": "x\u202ey"})
+    p.run(status=1)
+    found = {group["type"]: group for group in p.once("list", "--by", "type", "--json", p.name).json["groups"]}
+    assert {name: group["count"] for name, group in found.items()} == {"x": 1, "x?y": 1, "x\u202ey": 1}, found
+    assert found["x"]["filter"] == ["--type", "x"] and found["x\u202ey"]["filter"] == [], found
+    text = p.once("list", "--by", "type", p.name).out
+    assert text.count(" --type ") == 2 and "\u202e" not in text, text
+
+
 def test_groups_are_of_one_state(p):
     p.edit("UPDATE once_letter SET type = CAST('call' AS BLOB) WHERE type = CAST('other' AS BLOB)")
     found = p.once("list", "--by", "type", "--json", p.name).json["groups"]
@@ -92,6 +103,9 @@ def test_of_very_many_groups_the_rest_is_one(tmp_path):
     found = p.once("list", "--dead", "--by", "type", "--json", p.name).json["groups"]
     assert len(found) == 1001 and sum(group["count"] for group in found) == 1600, len(found)
     assert (found[0]["type"], found[0]["state"], found[0]["count"]) == ("(others)", "any", 500), found[0]
+    did = p.once("discard", "--all", "--json", p.name)  # in several transactions
+    assert did.status == 0 and did.json["count"] == 1600 and len({letter["letter"] for letter in did.json["letters"]}) == 1600, did
+    assert p.once("status", "--json", p.name).json["dead"] == 0
 
 
 @pytest.mark.parametrize("arguments, count", [

@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@ typedef struct logger {
     bool closing;           /* write what is there, then end */
     bool abandoned;         /* close has given up: the writer ends as soon as it can and frees this */
     bool ended;
+    bool terminal;
 
     uint32_t dropped; /* lines that found no room since the last record */
     uint64_t in_hand; /* lines that the writer has taken and not written yet */
@@ -60,6 +62,7 @@ typedef struct logger {
 
 /* What the writer is about to write; only the writer touches it. */
 typedef struct chunk {
+    char clear[4]; /* what clears the line of a terminal, right in front of the lines */
     char data[CHUNK_SIZE];
     size_t len;
     uint64_t lines;    /* in it, a report of dropped lines aside */
@@ -70,6 +73,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static logger *current; /* under `lock`; NULL: lines go nowhere */
 static atomic_int wanted = -1;
 static atomic_uint_least64_t lost_lines;
+static atomic_bool clears_line;
 
 const char *once_log_level_name(once_log_level level)
 {
@@ -317,12 +321,14 @@ static bool next_chunk(logger *log, chunk *out, uint64_t *owed, bool refused)
 static void *writer_main(void *argument)
 {
     logger *log = argument;
-    static const chunk empty;
+    static const chunk empty = {.clear = {'\r', '\033', '[', 'K'}};
+    _Static_assert(offsetof(chunk, data) == sizeof empty.clear, "both are one write");
     chunk out = empty;
     uint64_t owed = 0; /* lines lost in writes, not yet reported */
     bool refused = false;
     while (next_chunk(log, &out, &owed, refused)) {
-        refused = !write_out(log, out.data, out.len);
+        const size_t clear = log->terminal && atomic_load(&clears_line) ? sizeof out.clear : 0;
+        refused = !write_out(log, (const char *)&out + sizeof out.clear - clear, clear + out.len);
         if (!refused) continue;
         owed += out.lines + out.reported;
         pthread_mutex_lock(&lock);
@@ -356,6 +362,8 @@ static void lose_the_rest(logger *log)
     atomic_fetch_add(&lost_lines, lines);
 }
 
+void once_log_clears_line(void) { atomic_store(&clears_line, true); }
+
 /* The writer takes no signals: they belong to the program, and SIGPIPE must not end it. */
 static bool start_writer(logger *log)
 {
@@ -385,6 +393,7 @@ bool once_log_open_fd(int fd, once_log_format format, once_log_level level)
     if (!log) return false;
     log->fd = fd;
     log->format = format;
+    log->terminal = isatty(fd);
     init_condition(&log->changed);
     if (!start_writer(log)) {
         free(log);
@@ -406,6 +415,7 @@ bool once_log_open(once_log_format format, once_log_level level)
 void once_log_close(void)
 {
     atomic_store(&wanted, -1);
+    atomic_store(&clears_line, false);
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += CLOSE_WAIT_MS * 1000000;

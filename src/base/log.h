@@ -37,6 +37,9 @@ bool once_log_open(once_log_format format, once_log_level level);
 bool once_log_open_fd(int fd, once_log_format format, once_log_level level); /* for tests; `fd` stays the caller's */
 void once_log_close(void);                                                   /* harmless when not open */
 
+/* On a terminal a line that is drawn again and again stands where the next one is written: it is cleared first. Until the log is closed. */
+void once_log_clears_line(void);
+
 const char *once_log_level_name(once_log_level level);
 bool once_log_level_parse(const char *name, once_log_level *ret_level); /* on false `ret_level` is untouched */
 

@@ -24,6 +24,7 @@
 #include "source/place.h"
 #include "store/engine.h"
 #include "store/history.h"
+#include "store/takeover.h"
 
 #include "base/banned.h"
 
@@ -280,6 +281,7 @@ typedef struct listing {
     void *user;
     once_keying keying;
     bool over;
+    once_gone gone;
     once_store *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
     once_arena arena;
     once_json json; /* for what is malformed */
@@ -315,6 +317,13 @@ static once_bytes with_lane(listing *l, once_hash entry, once_bytes reason)
     return (once_bytes){text, reason.len + words.len + 2};
 }
 
+static once_bytes reason_of(listing *l, const once_entry *e)
+{
+    const once_bytes gone = once_gone_says(&l->gone, e);
+    if (gone.len) return gone;
+    return e->state == ONCE_STATE_WAITING ? with_lane(l, e->id, once__reason_shown(e)) : once__reason_shown(e);
+}
+
 static bool list_entry(void *user, const once_entry *e)
 {
     listing *l = user;
@@ -334,7 +343,7 @@ static bool list_entry(void *user, const once_entry *e)
         .changed_ms = e->changed_ms,
         .due_ms = due ? e->due_ms : ONCE_NO_TIME,
         .worker = e->worker,
-        .reason = e->state == ONCE_STATE_WAITING ? with_lane(l, e->id, once__reason_shown(e)) : once__reason_shown(e),
+        .reason = reason_of(l, e),
         .own_reason = once__reason_shown(e),
         .has_body = e->has_message,
         .body = e->message.body,
@@ -422,6 +431,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     once_json_init(&l.json);
     if (pipeline->spec->order) rc = once__known_open_store(pipeline, &l.lanes, err);
     if (l.lanes) once__lane_reader_init(&l.reader, pipeline, l.lanes);
+    if (rc == ONCE_OK && (what & ONCE_LIST_BUSY)) rc = once_gone_read(store, pipeline->spec->consumer, &l.gone, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && rc == ONCE_OK && !l.over; i++)
         if (what & lists[i].what) rc = store->ops->list(store, pipeline->spec->consumer, lists[i].state, list_entry, &l, err);
     if (rc == ONCE_OK && !l.over && (what & ONCE_LIST_DEAD))

@@ -16,6 +16,7 @@
 #include "runtime/lane_place.h"
 #include "runtime/runtime.h"
 #include "store/history.h"
+#include "store/takeover.h"
 
 #include "base/banned.h"
 
@@ -747,6 +748,16 @@ int once__want_tenant(const once_pipeline *pipeline, once_bytes tenant, once_err
     return once_fail(err, ONCE_E_USAGE, "the keys of '%.*s' belong to tenants; say whose: --tenant NAME", (int)pipeline->spec->file.len, pipeline->spec->file.data);
 }
 
+/* What the next run makes of it. */
+static int explain_gone(once_store *store, once_entry *entry, once_error *err)
+{
+    once_gone gone;
+    const int rc = once_gone_read(store, entry->scope.consumer, &gone, err);
+    const once_bytes says = rc == ONCE_OK ? once_gone_says(&gone, entry) : (once_bytes){0};
+    if (says.len) entry->reason = says;
+    return rc;
+}
+
 int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes key, once_explain_visit *visit, void *user, once_error *err)
 {
     if (!pipeline || !visit || once_bytes_lie(tenant) || once_bytes_lie(key)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_explain needs a pipeline, a key and a function for what is known of it");
@@ -775,6 +786,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         entry.key = key;
         entry.reason = once__reason_shown(&entry);
         if (entry.state == ONCE_STATE_WAITING || entry.state == ONCE_STATE_DEAD) rc = explain_lane(store, &entry, &arena, err);
+        if (entry.state == ONCE_STATE_CLAIMED) rc = explain_gone(store, &entry, err);
         letters_of_key letters = {.scope = scope, .key = shown, .keying = &keying, .arena = &arena};
         if (rc == ONCE_OK) rc = find_letters(store, &letters, err);
         once_lane_place lane = {0};

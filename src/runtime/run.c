@@ -477,6 +477,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     executor.files_seen = b.names.files_seen;
     (void)ONCE_FAIL_AT(open_after);
     pipeline->working = true;
+    if (options->progress) once_log_clears_line();
     rc = run_loop(&r, &executor, err);
     summary->counts = *once_pipe_counts(r.pipe);
     summary->seconds = seconds(&r);

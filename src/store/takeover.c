@@ -29,6 +29,22 @@ static bool note_gone(void *user, const once_worker *worker, once_worker_state s
     return true;
 }
 
+int once_gone_read(once_store *store, once_bytes consumer, once_gone *out, once_error *err)
+{
+    once_worker nobody;
+    *out = (once_gone){0};
+    once_worker_init(&nobody, store, consumer, 0, 0);
+    return once_workers_gone(store, &nobody, note_gone, out, err);
+}
+
+once_bytes once_gone_says(const once_gone *gone, const once_entry *entry)
+{
+    const once_gone_worker *holder = entry->state == ONCE_STATE_CLAIMED ? once_gone_holder(gone, entry) : NULL;
+    if (!holder) return (once_bytes){0};
+    if (!holder->contained) return ONCE_BYTES("its worker is gone, but its commands may still run: the lease is waited for");
+    return entry->hold ? ONCE_BYTES("its worker is gone: with the next run it is unknown at once") : ONCE_BYTES("its worker is gone: the next run goes on with it at once");
+}
+
 static bool is_over(const once_gone_worker *gone) { return gone->contained || ONCE_PLANTED(children_ignored); }
 
 /* Claims that are to be ended, as many as one transaction has. */

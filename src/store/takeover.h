@@ -31,6 +31,11 @@ static inline size_t once_gone_count(const once_gone *gone) { return gone->n < O
 /* Whose claim it is, if it is one of theirs; otherwise NULL. */
 const once_gone_worker *once_gone_holder(const once_gone *gone, const once_entry *entry);
 
+/* Reads who is gone, and changes nothing: for whoever looks. */
+int once_gone_read(once_store *store, once_bytes consumer, once_gone *out, once_error *err);
+/* In words, what becomes of a claim whose worker is gone; empty where it is not known to be. */
+once_bytes once_gone_says(const once_gone *gone, const once_entry *entry);
+
 /* Outside of a transaction. Looks for workers that are gone, and ends the claims of those that are contained. When it fails, some may have ended. */
 int once_take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, once_error *err);
 

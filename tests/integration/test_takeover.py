@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import pwd
+import re
 import select
 import signal
 import socket
@@ -288,28 +289,70 @@ def test_f99_where_it_is_not_certain_the_lease_is_waited_for(tmp_path, change, s
 
 # ---- shown ----
 
-def test_f99_the_live_line_says_for_whom_and_how_long(tmp_path):
-    (tmp_path / "effect").write_text("#!/bin/sh\nread -r body\ntouch begun\nsleep 100\n")
-    os.chmod(tmp_path / "effect", 0o755)
-    p = Pipeline(tmp_path, COMMAND)
+@pytest.mark.parametrize("unknown, says", [("retry", "its worker is gone: the next run goes on with it at once"),
+                                           ("hold", "its worker is gone: with the next run it is unknown at once")])
+def test_f99_who_looks_is_told_what_the_next_run_does(tmp_path, unknown, says):
+    work = Elsewhere(tmp_path, unknown=unknown, n=1)
+    assert work.p.try_run(failpoint="effect_between:kill").killed
+    (busy,) = work.claimed()
+    assert busy["reason"] == says, busy
+    (entry,) = work.p.explain("k0")
+    assert entry["state"] == "claimed" and entry["reason"] == says, entry
+    assert f"Reason: {says}." in work.p.once("explain", work.p.name, "k0").out
+    assert says in work.p.once("list", work.p.name).out
+    ended = work.p.try_run()
+    assert ended.json["done" if unknown == "retry" else "unknown"] == 1, ended
+
+
+def killed_command(folder):
+    (folder / "effect").write_text("#!/bin/sh\nread -r body\ntouch begun\nsleep 100\n")
+    os.chmod(folder / "effect", 0o755)
+    p = Pipeline(folder, COMMAND)
     p.write({"id": "k0"})
     with p.start() as first:
-        until(lambda: os.path.exists(tmp_path / "begun"), what="the command runs")
+        until(lambda: os.path.exists(folder / "begun"), what="the command runs")
         first.send(signal.SIGKILL)
         first.process.wait()
+    return p, first.process
+
+
+def test_f99_who_looks_is_told_that_the_lease_of_commands_is_waited_for(tmp_path):
+    p, _ = killed_command(tmp_path)
+    (busy,) = p.once("list", "--busy", "--json", p.name).json["messages"]
+    assert busy["reason"] == "its worker is gone, but its commands may still run: the lease is waited for", busy
+    assert p.explain("k0")[0]["reason"] == busy["reason"]
+
+
+def on_terminal(p, level, wanted, deadline_s=40):
+    """What a run writes to its terminal until it has shown that."""
     master, slave = pty.openpty()
-    second = subprocess.Popen([ONCE, "run", "--log-level", "error", p.name], cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave,
-                              env=environment(folder=tmp_path))
+    run = subprocess.Popen([ONCE, "run", "--log-level", level, p.name], cwd=p.folder, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave,
+                           env=environment(folder=p.folder))
     os.close(slave)
-    seen, end = "", time.monotonic() + 40
+    seen, end = "", time.monotonic() + deadline_s
     try:
-        while "waits 9m58s for" not in seen and time.monotonic() < end:
+        while wanted not in seen and time.monotonic() < end:
             if select.select([master], [], [], 0.1)[0]:
                 seen += os.read(master, 65536).decode()
-        second.terminate()
-        second.wait(30)
+        run.terminate()
+        run.wait(30)
     finally:
-        second.kill()
-        second.wait()
+        run.kill()
+        run.wait()
         os.close(master)
-    assert f"waits 9m58s for {who(first.process)}, which is gone" in seen, seen[-600:]
+    assert wanted in seen, seen[-600:]
+    return seen
+
+
+def test_f99_the_live_line_says_for_whom_and_how_long(tmp_path):
+    p, first = killed_command(tmp_path)
+    on_terminal(p, "error", f"waits 9m58s for {who(first)}, which is gone")
+
+
+def test_what_is_logged_stands_above_the_live_line(tmp_path):
+    """Each line begins where a line begins: the live one is cleared before."""
+    p, _ = killed_command(tmp_path)
+    seen = "  \n" + on_terminal(p, "info", "waits 9m58s for ")
+    logged = re.findall(r"(.{3})time=2", seen, re.DOTALL)
+    assert len(logged) >= 2 and all(before == "\033[K" or before.endswith("\n") for before in logged), logged
+    assert "event=waiting" in seen and "\033[K" in logged, "it was written while the live line was there"

@@ -484,6 +484,71 @@ static void begin_worker(fixture *f, once_worker *worker)
     f->executor.worker = worker;
 }
 
+/* --- claims of others that are in the way --- */
+
+static uint64_t count_claimed(fixture *f)
+{
+    once_stats stats;
+    assert_int_equal(f->store->ops->stats(f->store, f->spec.consumer, &stats, NULL), ONCE_OK);
+    return stats.claimed;
+}
+
+static void keep_record(fixture *f, once_worker *worker)
+{
+    once_error err = {0};
+    assert_int_equal(f->store->ops->begin(f->store, &err), ONCE_OK);
+    assert_int_equal(once_worker_renew(worker, f->store, &err), ONCE_OK);
+    assert_int_equal(f->store->ops->commit(f->store, &err), ONCE_OK);
+    once_worker_kept(worker);
+}
+
+static once_action ask_store(fixture *f, once_action_kind kind)
+{
+    once_action action = {.kind = kind};
+    once_execute_store(&f->executor, &action);
+    assert_int_equal(action.status, ONCE_OK);
+    return action;
+}
+
+/* One that waits for claims looks each second whether their worker is still there; one that does not, now and then. */
+static void f99_workers_that_are_gone_are_looked_for(void **state)
+{
+    fixture *f = *state;
+    enum { LEASE_MS = 600000 };
+    const uint64_t run = UINT64_C(1) << 40;
+    once_worker self, other;
+    once_error err = {0};
+    once_decision decision;
+    const once_scope scope = {.consumer = ONCE_BYTES("c"), .operation = ONCE_BYTES("o")};
+    open_pipe(f, true);
+    begin_worker(f, &self);
+    once_worker_init(&other, f->store, f->spec.consumer, run, LEASE_MS);
+    other.contained = true;
+    keep_record(f, &other);
+    for (int round = 0; round < 2; round++) {
+        const once_bytes key = round ? ONCE_BYTES("second") : ONCE_BYTES("first");
+        const once_request r = {.scope = &scope, .key = key, .id = once_key_id(f->store->secret, &scope, key), .lane = {.gap_ms = -1},
+                                .token = once_token_of_run(run, 5, 0), .lease_ms = LEASE_MS, .remember_ms = 1000, .sent_ms = ONCE_NO_TIME, .hold = true};
+        const once_request *requests = &r;
+        assert_int_equal(f->store->ops->claim(f->store, &requests, 1, &decision, &f->executor.arena, &err), ONCE_OK);
+        if (round == 0) { /* it lives */
+            assert_int_equal(ask_store(f, ONCE_ACT_STATS).claimed, 1);
+            other.started++;
+            keep_record(f, &other);
+            assert_int_equal(ask_store(f, ONCE_ACT_STATS).claimed, 1); /* looked at a moment ago */
+            test_env_pass(&f->world, 1000);
+            assert_int_equal(ask_store(f, ONCE_ACT_STATS).claimed, 0);
+        } else {
+            test_env_pass(&f->world, 9999);
+            (void)ask_store(f, ONCE_ACT_RENEW);
+            assert_int_equal(count_claimed(f), 1);
+            test_env_pass(&f->world, 1);
+            (void)ask_store(f, ONCE_ACT_RENEW);
+            assert_int_equal(count_claimed(f), 0);
+        }
+    }
+}
+
 static void forget_worker(fixture *f, const once_worker *worker)
 {
     once_error err = {0};
@@ -981,6 +1046,7 @@ int main(void)
         TEST(f100_a_worker_says_that_it_is_alive_with_its_batches_or_by_itself),
         TEST(f100_a_worker_counts_what_it_decided),
         TEST(f89_a_worker_stops_when_its_store_has_forgotten_it),
+        TEST(f99_workers_that_are_gone_are_looked_for),
         TEST(f89_an_inbox_stops_when_its_store_has_forgotten_it),
         TEST(f89_dead_letters_stop_when_the_store_has_forgotten_the_worker),
         TEST(f89_an_outcome_is_not_kept_by_a_store_that_has_forgotten_the_worker),

@@ -145,6 +145,7 @@ static pid_t beget(void (*life)(void), once_process *out)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
         const once_process self = once_env_process(once_env_real());
         if (write(pipe_ends[1], &self, sizeof self) != sizeof self) _exit(1);
         close(pipe_ends[1]);

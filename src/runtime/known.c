@@ -267,9 +267,15 @@ static int refuse(const once_pipeline *pipeline, const once_known *known, const 
     return ONCE_E_OTHER_STORE;
 }
 
-int once__known_missing(const once_pipeline *pipeline, const once_known *known, once_error *err)
+/* With what is to be seen there, the end of it where it is long, because the command that follows must have room. Not with what it says to do:
+ * that is advice for a place that never had a store. */
+int once__known_missing(const once_pipeline *pipeline, const once_known *known, const once_error *why, once_error *err)
 {
-    return refuse(pipeline, known, contradicts(known, NULL), "there is no store here: it was lost, emptied or moved", err);
+    enum { MOST = 100 };
+    char what[200];
+    const size_t seen = strcspn(why->text, ";"), from = seen > MOST ? seen - MOST : 0;
+    (void)snprintf(what, sizeof what, "there is no store here: it was lost, emptied or moved (%s%.*s)", from ? "..." : "", (int)(seen - from), why->text + from);
+    return refuse(pipeline, known, contradicts(known, NULL), what, err);
 }
 
 int once__known_compare(const once_pipeline *pipeline, const once_known *known, const once_store *store, once_error *err)
@@ -290,7 +296,7 @@ static int open_there(const once_pipeline *pipeline, const once_known *known, on
     once_store *store;
     once_error why;
     int rc = once__store_open(pipeline->store_url, &options, &store, &why);
-    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(known)) return once__known_missing(pipeline, known, err);
+    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(known)) return once__known_missing(pipeline, known, &why, err);
     if (rc != ONCE_OK) return once_fail(err, rc, "%.*s:%d: %s", show(pipeline->spec->file), pipeline->spec->file.data, pipeline->spec->store_line, why.text);
     rc = once__known_compare(pipeline, known, store, err);
     if (rc == ONCE_OK) *out = store;

@@ -38,7 +38,8 @@ int once__known_audit(const once_pipeline *pipeline, const once_known *known, on
 
 /* Whether this is the store that is known. ONCE_E_OTHER_STORE otherwise. */
 int once__known_compare(const once_pipeline *pipeline, const once_known *known, const once_store *store, once_error *err);
-int once__known_missing(const once_pipeline *pipeline, const once_known *known, once_error *err); /* ONCE_E_OTHER_STORE: there is none */
+/* ONCE_E_OTHER_STORE: there is none. `why`: what opening it said. */
+int once__known_missing(const once_pipeline *pipeline, const once_known *known, const once_error *why, once_error *err);
 /* A run has lost its store in the middle of its work: ONCE_E_OTHER_STORE when another one or none is in its place, else `rc` and `err` as they are. */
 int once__known_lost(const once_pipeline *pipeline, int rc, once_error *err);
 

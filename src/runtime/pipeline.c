@@ -253,7 +253,7 @@ static int open_store(void *user, once_error *err)
     if (rc != ONCE_OK) return rc;
     if (pipeline->new_store) once__known_allow(&known);
     rc = open_or_make(o, &known, &why);
-    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(&known)) return once__known_missing(pipeline, &known, err);
+    if ((rc == ONCE_E_NO_STORE || rc == ONCE_E_NOT_OURS) && once__known_requires(&known)) return once__known_missing(pipeline, &known, &why, err);
     if (rc != ONCE_OK) return at_line(pipeline, pipeline->spec->store_line, rc, &why, err);
     o->parts->keying = once__keying_of(pipeline, o->parts->store);
     rc = once__known_compare(pipeline, &known, o->parts->store, err);

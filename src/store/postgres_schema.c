@@ -161,7 +161,7 @@ static int ask(once_pg *pg, const char *sql, char *out, size_t size, once_error 
 static int no_place(const once_pg *pg, const char *name, once_error *err)
 {
     if (!pg->tables_in[0] && (!name[0] || strncmp(name, "pg_", 3) == 0))
-        return once_fail(err, ONCE_E_CONFIG,
+        return once_fail(err, ONCE_E_NO_STORE,
                          "%s: search_path names no schema that exists and that this role may use; make one (or GRANT USAGE, CREATE ON SCHEMA), or name"
                          " another with ?schema=name", pg->where);
     return once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' is the server's own, and no place for a store; name another with ?schema=name", pg->where, name);
@@ -173,7 +173,7 @@ static int judge_place(const once_pg *pg, const PGresult *row, once_error *err)
     const char *name = PQgetvalue(row, 0, 0), *grant = PQgetvalue(row, 0, 3);
     if (!name[0] || PQgetvalue(row, 0, 1)[0] == 't') return no_place(pg, name, err);
     if (PQgetvalue(row, 0, 2)[0] != 't')
-        return once_fail(err, ONCE_E_CONFIG, "%s: there is no schema '%s'; let the owner of the database say: %s", pg->where, name, grant);
+        return once_fail(err, ONCE_E_NO_STORE, "%s: there is no schema '%s'; let the owner of the database say: %s", pg->where, name, grant);
     return grant[0] ? once_fail(err, ONCE_E_DENIED, "%s: this role may not use schema '%s'; let its owner say: %s", pg->where, name, grant) : ONCE_OK;
 }
 

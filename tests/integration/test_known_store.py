@@ -575,6 +575,28 @@ def test_f82_the_url_names_the_schema(tmp_path):
 
 
 @needs_postgres
+def test_f82_a_schema_that_was_dropped_is_a_store_that_was_lost(tmp_path):
+    """Whoever is told to make the schema anew must be told what was in it."""
+    for how, name in (("named", "look1"), ("search_path", "look2")):
+        (tmp_path / how).mkdir()
+        p = PostgresPipeline(tmp_path / how, CONFIG, PG_TABLES)
+        p.execute(f"CREATE SCHEMA {name}")
+        url = f"{p.url}&schema={name}" if how == "named" else f"{p.url}&options=-csearch_path%3D{name}%2Cpublic"
+        p.configure(CONFIG, store=url)
+        p.write(*some(10))
+        p.run(status=0)
+        p.execute(f"DROP SCHEMA {name} CASCADE")
+        refused(p, f"there is no schema '{name}'" if how == "named" else "no once tables")
+        assert "every message would be new here" in p.once("status", p.name).err
+        assert p.once("check", "--new-store", p.name).status == 0
+        if how == "named":
+            ended = p.once("run", p.name)
+            assert ended.status == 2 and f"CREATE SCHEMA {name}" in ended.err, ended
+        p.execute(f"CREATE SCHEMA {name}")
+        counts(p.run(status=0), received=10, done=10)
+
+
+@needs_postgres
 def test_f82_a_schema_with_any_name(tmp_path):
     p = PostgresPipeline(tmp_path, CONFIG)
     p.execute("""CREATE SCHEMA "it's ""one"; CREATE TABLE "it's ""one".t(id bigint)""")

@@ -46,6 +46,11 @@ static void as_json(const once_explanation *e, bool first)
         printf(",\"has_body\":%s", e->has_body ? "true" : "false");
         if (e->expires_ms == ONCE_FOREVER) printf(",\"expires_ms\":null");
         else if (e->expires_ms != ONCE_NO_TIME) printf(",\"expires_ms\":%lld", (long long)e->expires_ms);
+        printf(",\"discarded\":%s", e->discarded ? "true" : "false");
+        if (e->discarded_ms != ONCE_NO_TIME) {
+            printf(",\"discarded_ms\":%lld,\"discarded_by\":", (long long)e->discarded_ms);
+            cli_json_string(stdout, e->discarded_by);
+        }
         printf(",\"reason\":");
         cli_json_string(stdout, e->reason);
         printf(",\"result\":");
@@ -144,9 +149,18 @@ static void tell_attempts(const once_explanation *e)
         if (e->worker.len) say(", by ", e->worker, "");
         printf(".\n");
     }
-    else if (e->attempt && (!e->n_attempts || e->attempts[e->n_attempts - 1].ended_ms != e->changed_ms))
+    else if (e->attempt && !e->discarded && (!e->n_attempts || e->attempts[e->n_attempts - 1].ended_ms != e->changed_ms))
         printf("  It changed last %s.\n", cli_when(e->changed_ms, time)); /* by an operator, or its lane */
     if (e->failures) printf("  %u failure%s counted.\n", e->failures, e->failures == 1 ? " is" : "s are");
+}
+
+static void tell_discarded(const once_explanation *e)
+{
+    char time[40];
+    printf("  Its letter was discarded");
+    if (e->discarded_ms != ONCE_NO_TIME) printf(" %s", cli_when(e->discarded_ms, time));
+    if (e->discarded_by.len) say(", by ", e->discarded_by, "");
+    printf(": it was given up. Another delivery is a duplicate.\n");
 }
 
 /* The reason that it has now, unless its last attempt gave it. */
@@ -197,7 +211,8 @@ static void as_text(const once_explanation *e)
     printf(": %s\n", e->state);
     const bool source_has_it = strcmp(e->state, "waiting") == 0 && !e->has_body;
     if (source_has_it) printf("  Only its source has its message: the store waits until that brings it again, and then it may run.\n");
-    for (size_t i = 0; i < sizeof sentences / sizeof *sentences && !source_has_it; i++)
+    if (e->discarded) tell_discarded(e);
+    for (size_t i = 0; i < sizeof sentences / sizeof *sentences && !source_has_it && !e->discarded; i++)
         if (strcmp(sentences[i].state, e->state) == 0) printf("  %s\n", sentences[i].sentence);
     if (strcmp(e->state, "absent") == 0) {
         tell_letters(e);

@@ -1,7 +1,9 @@
 /* once: every message takes effect once. */
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -21,7 +23,7 @@ const cli_verb cli_verbs[] = {
     {"list", "FILE", "the messages that are not finished, and dead letters; without options all of them", NULL, cli_list},
     {"replay", "FILE [ID...]", "dead letters back to work: those named, or all that fit the options",
      "The next run, or one that is running, works on them. It may be ended anywhere and started again. Every letter that moves is\n"
-     "recorded with time and user. TIME is RFC 3339, epoch milliseconds, or a duration: that long ago.\n"
+     "recorded with time and user. TIME is RFC 3339, as 'once list' prints it, epoch milliseconds, or a duration: that long ago.\n"
      "Exit status: 0, or 1 when a letter stayed.", cli_replay},
     {"discard", "FILE [ID...]", "give dead letters up: they are dropped, and their keys count as rejected", NULL, cli_discard},
     {"resolve", "FILE [KEY] done|retry|dead", "decide about an unknown message, or all that fit the options",
@@ -106,6 +108,13 @@ static void undo_what_was_inherited(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* As `once list | head` does, which has seen enough. */
+static bool reader_went_away(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
 int main(int argc, char **argv)
 {
     undo_what_was_inherited();
@@ -128,9 +137,7 @@ int main(int argc, char **argv)
         return CLI_USAGE;
     }
     const int status = cli_current->run(argc - 1, argv + 1);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fputs("once: cannot write to standard output\n", stderr);
-        return status ? status : CLI_FAILED;
-    }
-    return status;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || reader_went_away()) return status;
+    fputs("once: cannot write to standard output\n", stderr);
+    return status > CLI_DEAD ? status : CLI_FAILED; /* an answer that nobody got is none */
 }

@@ -50,7 +50,7 @@ static void as_text(const once_standing *s, bool finished)
     if (!finished) return;
     line("done", s->done, "remembered: the effect happened", "", ONCE_NO_TIME);
     line("already", s->already, "remembered: it had happened before", "", ONCE_NO_TIME);
-    line("rejected", s->rejected, "remembered: the business said no", "", ONCE_NO_TIME);
+    line("rejected", s->rejected, "remembered: the business said no, or the letter was discarded", "", ONCE_NO_TIME);
     line("stale", s->stale, "remembered: superseded, or met nothing", "", ONCE_NO_TIME);
 }
 

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* A moment as an operator writes it: RFC 3339, epoch milliseconds, or a duration (2h): that long ago. */
+/* A moment as an operator writes it: RFC 3339, as lists show it (2026-01-31 12:00:00.000 UTC), epoch milliseconds, or a duration (2h): that long ago. */
 ONCE_API int once_parse_when(once_bytes text, int64_t *ret_ms, once_error *err);
 
 /* --- looking --- */

@@ -174,6 +174,9 @@ typedef struct once_explanation {
     size_t n_letters;
     uint64_t all_letters; /* so many there are */
     once_lane_place lane;
+    bool discarded;          /* rejected by an operator, who discarded its letter; the business has not said no */
+    int64_t discarded_ms;    /* when; ONCE_NO_TIME: not known */
+    once_bytes discarded_by; /* "user@host:pid"; may be empty */
 } once_explanation;
 
 /* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the pipeline that

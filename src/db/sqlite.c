@@ -314,8 +314,8 @@ static int open_failed(const char *path, sqlite3 *handle, int code, const once_s
         return once_fail(err, ONCE_E_NO_STORE, "file '%s': does not exist; check the path, or let `once run` make it", path);
     if ((no == ENOENT || no == ENOTDIR) && !has_folder(path))
         return once_fail(err, ONCE_E_CONFIG, "file '%s': its folder does not exist; make the folder first", path);
-    if (no == ENOENT || no == ENOTDIR)
-        return once_fail(err, ONCE_E_CONFIG, "file '%s': cannot be made in its folder: %s; name another one", path, once_errno_text(no));
+    if (no == ENOENT || no == ENOTDIR) /* as /proc says */
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': its folder is there, but no file can be made in it; name another one", path);
     return once_fail(err, ONCE_E_UNAVAILABLE, "file '%s': cannot be opened; check the path and the permissions", path);
 }
 

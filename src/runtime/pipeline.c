@@ -10,6 +10,7 @@
 #include "base/failpoint.h"
 #include "base/usage.h"
 #include "once/version.h"
+#include "runtime/audit.h"
 #include "runtime/choice.h"
 #include "runtime/config.h"
 #include "runtime/known.h"
@@ -444,8 +445,8 @@ static const char *budget_of(const once_retry *retry, char *out, size_t size)
     char time[ONCE_DURATION_TEXT];
     if (retry->for_ms > 0) once_duration_format(retry->for_ms, time);
     if (retry->attempts == ONCE_ANY_ATTEMPTS) snprintf(out, size, "attempts for %s", time);
-    else if (retry->for_ms > 0) snprintf(out, size, "%u attempts, for %s at most", retry->attempts, time);
-    else snprintf(out, size, "%u attempts", retry->attempts);
+    else if (retry->for_ms > 0) snprintf(out, size, "%u attempt%s, for %s at most", retry->attempts, retry->attempts == 1 ? "" : "s", time);
+    else snprintf(out, size, "%u attempt%s", retry->attempts, retry->attempts == 1 ? "" : "s");
     return out;
 }
 
@@ -688,8 +689,59 @@ static int explain_place(once_lane_reader *reader, const once_entry *entry, cons
     return rc;
 }
 
+/* Who discarded the letter of an entry, by the audit. */
+typedef struct discard_search {
+    const once_entry *entry;
+    once_bytes key; /* as it is kept */
+    once_json json;
+    once_arena arena;
+    bool discarded;
+    int64_t time_ms;
+    char who[200];
+    int rc;
+    once_error *err;
+} discard_search;
+
+/* Records of older versions have no scope. */
+static bool is_of_scope(const once_audited *a, const once_scope *scope)
+{
+    return (!a->tenant.len && !a->operation.len) || (same_bytes(a->tenant, scope->tenant) && same_bytes(a->operation, scope->operation));
+}
+
+static bool note_discard(void *user, const once_audit *record)
+{
+    discard_search *s = user;
+    once_audited a;
+    if (!same_bytes(record->what, ONCE_BYTES("discard")) || !same_bytes(record->key, s->key)) return true;
+    once_arena_reset(&s->arena);
+    s->rc = once__audit_read(record, &s->json, &s->arena, &a, s->err);
+    if (s->rc != ONCE_OK) return false;
+    if (!is_of_scope(&a, &s->entry->scope)) return true;
+    s->time_ms = a.time_ms; /* the last one counts */
+    snprintf(s->who, sizeof s->who, "%.*s", (int)(a.who.len < sizeof s->who ? a.who.len : sizeof s->who - 1), a.who.data ? a.who.data : "");
+    return true;
+}
+
+/* A rejected entry whose last attempt did not say so: an operator has given it up. Where no attempt is kept, the audit must say so. */
+static int find_discard(once_store *store, discard_search *s, once_error *err)
+{
+    once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
+    const size_t n = once__history_of(s->entry, attempts);
+    s->time_ms = ONCE_NO_TIME;
+    s->discarded = s->entry->state == ONCE_STATE_REJECTED && !(n && strcmp(attempts[n - 1].outcome, once_outcome_name(ONCE_REJECTED)) == 0);
+    if (!s->discarded) return ONCE_OK;
+    s->err = err;
+    once_json_init(&s->json);
+    const int rc = store->ops->audits(store, s->entry->scope.consumer, note_discard, s, err);
+    once_json_release(&s->json);
+    once_arena_release(&s->arena);
+    if (n == 0 && s->time_ms < s->entry->seen_ms) s->discarded = false; /* also when none was found */
+    if (!s->discarded) s->time_ms = ONCE_NO_TIME;
+    return rc == ONCE_OK ? s->rc : rc;
+}
+
 static void explain_entry(const once_keying *keying, const once_entry *entry, once_bytes shown, const letters_of_key *letters,
-                          const once_lane_place *lane, once_explain_visit *visit, void *user)
+                          const once_lane_place *lane, const discard_search *discard, once_explain_visit *visit, void *user)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
     const size_t n = once__history_of(entry, attempts);
@@ -717,6 +769,9 @@ static void explain_entry(const once_keying *keying, const once_entry *entry, on
         .n_letters = letters->n,
         .all_letters = letters->all,
         .lane = *lane,
+        .discarded = discard->discarded,
+        .discarded_ms = discard->time_ms,
+        .discarded_by = {discard->who, strlen(discard->who)},
     };
     if (entry->state != ONCE_STATE_ABSENT)
         once_outward_key(keying, &entry->scope, shown, entry->id, entry->old_key, explanation.idempotency_key);
@@ -738,7 +793,7 @@ static int explain_letter_or_nothing(once_store *store, const once_keying *keyin
                                last->reason.len < 300 ? (int)last->reason.len : 300, last->reason.data ? last->reason.data : "");
         absent.reason = (once_bytes){reason, (size_t)n};
     }
-    explain_entry(keying, &absent, key, &s, &(once_lane_place){0}, visit, user);
+    explain_entry(keying, &absent, key, &s, &(once_lane_place){0}, &(discard_search){.time_ms = ONCE_NO_TIME}, visit, user);
     return ONCE_OK;
 }
 
@@ -791,7 +846,9 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc == ONCE_OK) rc = find_letters(store, &letters, err);
         once_lane_place lane = {0};
         if (rc == ONCE_OK && !once_state_finished(entry.state)) rc = explain_place(&reader, &entry, &letters, &lane, err);
-        if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, &letters, &lane, visit, user);
+        discard_search discard = {.entry = &entry, .key = shown};
+        if (rc == ONCE_OK) rc = find_discard(store, &discard, err);
+        if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, &letters, &lane, &discard, visit, user);
         known++;
     }
     if (rc == ONCE_OK && known == 0) rc = explain_letter_or_nothing(store, &keying, (once_scope){tenant, spec->consumer, {0}}, shown, &arena, visit, user, err);

@@ -111,7 +111,8 @@ static int refuse_salt(checking *c, const char *what, const given_keys *given)
                          show(file), file.data, what, (unsigned long long)given->unknown, (unsigned long long)given->claimed, (unsigned long long)given->waiting);
     char letters[160] = "";
     if (given->dead)
-        snprintf(letters, sizeof letters, " (%llu dead letters that may have had their effect, too: discard or replay them first)", (unsigned long long)given->dead);
+        snprintf(letters, sizeof letters, " (%llu dead letter%s that may have had their effect, too: discard or replay them first)", (unsigned long long)given->dead,
+                 given->dead == 1 ? "" : "s");
     return once_fail(c->err, ONCE_E_SCOPE, "%.*s: 'idempotency_salt' changed in this store: %s; every idempotency key would be another one, "
                      "and the other side would take what is tried again for something new%s; put it back, or confirm with --confirm-scope-change",
                      show(file), file.data, what, letters);
@@ -138,8 +139,8 @@ static int check_salt(checking *c)
         if (rc != ONCE_OK) return rc;
         if (c->how != ONCE_SCOPE_CONFIRM || given.unknown + given.claimed + given.waiting) return refuse_salt(c, what, &given);
         if (given.dead)
-            once_log(ONCE_LOG_WARN, "salt_changed", "%llu dead letters may have had their effect under the idempotency keys of the salt before; they are shown and replayed "
-                     "with others", (unsigned long long)given.dead);
+            once_log(ONCE_LOG_WARN, "salt_changed", "%llu dead letter%s may have had an effect under the idempotency keys of the salt before, and will be shown and replayed "
+                     "with others", (unsigned long long)given.dead, given.dead == 1 ? "" : "s");
     }
     return c->how == ONCE_SCOPE_LOOK ? ONCE_OK : c->store->ops->fact_set(c->store, name, is, c->err);
 }

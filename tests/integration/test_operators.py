@@ -13,7 +13,7 @@ import pytest
 
 from harness import ONCE, Pipeline, Running, counts, once, read_terminal, stopped, until
 from fenced import Fenced
-from harness import ONCE, Pipeline, counts, once, read_terminal, until
+from harness import ONCE, Pipeline, counts, environment, once, read_terminal, until
 from test_hardening import product
 
 TABLE = "CREATE TABLE t(n INTEGER PRIMARY KEY, id TEXT, amount INTEGER);"
@@ -618,6 +618,47 @@ def test_explain_coordinates_that_are_none(tmp_path):
         ended = p.once("explain", p.name, "--message", coordinates)
         assert ended.status == 2 and text in ended.err, ended
         assert "error" in p.once("explain", p.name, "--json", "--message", coordinates).json
+
+
+def test_explain_says_who_discarded_a_letter(tmp_path):
+    p = Pipeline(tmp_path, 'key: "${/id}"\ntenant: "${/who}"\nhandlers: {a: {dead: "no account"}, b: {exec: [./say_no], exit: {7: rejected}}}\ntype: "${/type}"\n')
+    (tmp_path / "say_no").write_text("#!/bin/sh\nexit 7\n")
+    (tmp_path / "say_no").chmod(0o755)
+    p.write(*[{"id": "k", "who": who, "type": type} for who in ("ann", "bob") for type in ("a", "b")])
+    p.run(status=1)
+    (letter,) = [letter for letter in letters(p) if letter["tenant"] == "ann" and letter["operation"] == "a"]
+    assert p.once("discard", p.name, letter["letter"]).status == 0
+    (audit,) = audits(p)
+    by_operation = {e["operation"]: e for e in p.explain("k", "--tenant", "ann")}
+    assert by_operation["a"]["discarded"] and (by_operation["a"]["discarded_ms"], by_operation["a"]["discarded_by"]) == (audit["time_ms"], audit["who"]), by_operation
+    told = p.once("explain", "--tenant", "ann", p.name, "k").out
+    assert f"UTC, by {audit['who']}: it was given up." in told and "Its letter was discarded 20" in told, told
+    assert by_operation["b"]["state"] == "rejected" and not by_operation["b"]["discarded"] and told.count("The business said no") == 1, told
+    assert not any(e.get("discarded") for e in p.explain("k", "--tenant", "bob"))
+
+
+def test_times_are_taken_as_they_are_shown(tmp_path):
+    p = gated(tmp_path, pay("a"))
+    p.run(status=1)
+    shown = re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", p.once("list", p.name).out).group(0)
+    assert set(verdicts(replay(p, "--dry-run", "--since", shown))) == {1} and verdicts(replay(p, "--dry-run", "--until", shown)) == {}
+    (group,) = p.once("list", "--by", "hour", "--json", p.name).json["groups"]
+    assert set(verdicts(replay(p, "--dry-run", "--since", group["hour"]))) == {1}
+    for wrong in (shown[:-4], shown.replace("UTC", "CET"), "2026-13-31 12:00 UTC", "2026-01-31 UTC"):
+        ended = p.once("replay", "--since", wrong, p.name)
+        assert ended.status == 2 and "neither a time" in ended.err, ended
+
+
+def test_a_reader_that_goes_away_is_no_failure_and_a_full_disk_is(tmp_path):
+    p = gated(tmp_path, *[pay(f"{i}" * 50) for i in range(2000)])
+    p.run(status=1)
+    for arguments, status in ((["list"], 0), (["status"], 1), (["list", "--json"], 0)):
+        listing = subprocess.Popen([ONCE, *arguments, p.name], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(None, None, tmp_path))
+        listing.stdout.close()
+        assert (listing.stderr.read(), listing.wait()) == (b"", status), arguments
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([ONCE, *arguments, p.name], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, env=environment(None, None, tmp_path), check=False)
+        assert done.returncode == 3 and b"cannot write to standard output" in done.stderr, (arguments, done)
 
 
 # ---- wrong arguments ----

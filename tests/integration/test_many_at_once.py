@@ -79,6 +79,18 @@ def test_groups_are_of_what_reasons_have_in_common(tmp_path):
     assert [(group["hour"], group["count"]) for group in p.once("list", "--by", "hour", "--json", p.name).json["groups"]] == [("2026-01-02 03:00 UTC", 9)]
 
 
+def test_filters_of_groups(tmp_path):
+    long = "y" * 250  # it is shown cut, and nothing is called so
+    p = letters(tmp_path, ("", "", T), ("no", "t", T + 1), ("no", long, T + 2))
+
+    def filters(by):
+        return sorted(group["filter"] for group in p.once("list", "--by", by, "--json", p.name).json["groups"])
+
+    assert filters("hour") == [["--since", "2026-01-02T03:00:00Z", "--until", "2026-01-02T04:00:00Z"]]
+    assert filters("type") == [[], [], ["--type", "t"]]
+    assert filters("reason") == [["--group", "(none)"], ["--group", "no"]]
+
+
 def test_no_filter_is_shown_that_would_choose_others(tmp_path):
     p = Pipeline(tmp_path, 'key: "${/id}"\ntype: "${/type}"\nhandlers: {none: {dead: "no"}}\n')
     p.write({"id": 1, "type": "x"}, {"id": 2, "type": "x\0y"}, {"id": 3, "type": "x\u202ey"})

@@ -38,6 +38,8 @@ static void codes_stay_and_details_go(void **state)
     is_group("at 2026-01-31 12:30:00.125 UTC", "at # # UTC");
     is_group("text ends inside a value at byte 8", "text ends inside a value at byte #");
     is_group("1.5 of 2.25", "1.5 of 2.25");
+    is_group("line 7, column 8, offset 9, position 10", "line #, column #, offset #, position #");
+    is_group("deadbee1-- gone", "#-- gone");
 }
 
 static void quotes_are_values_and_apostrophes_are_not(void **state)
@@ -46,6 +48,7 @@ static void quotes_are_values_and_apostrophes_are_not(void **state)
     is_group("can't open 'x y'", "can't open ...");
     is_group("it's \"a 'b' c\"", "it's ...");
     is_group("no end of 'this", "no end of 'this");
+    is_group("open 'it's' now", "open ... now");
     is_group("'", "'");
     is_group("''", "...");
 }

@@ -571,6 +571,9 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         {"[nice, env, -u, A, timeout, -k, \"1\", \"5\", bash, -o, pipefail, -ec, \"${/x}\"]", "bash"},
         {"[find, /tmp, -exec, timeout, \"5\", \"${/x}\", ;]", "timeout"},
         {"[docker, exec, c, sh, -xc, \"${/x}\"]", "docker"},
+        {"[docker, exec, c, sh, -cx, \"${/x}\"]", "docker"},
+        {"[python3, -Z, charge.py, \"${/x}\"]", "python3"},
+        {"[env, \"-u=${/x}\", ./charge]", "env"},
         /* what may run any of its arguments, or some */
         {"[make, charge, \"ID=${/x}\"]", "make"},
         {"[sqlite3, a.db, \"${/x}\"]", "sqlite3"},
@@ -612,7 +615,7 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         "[python3, charge.py, -ne, \"${/id}\"]", "[python3, 2.py, \"${/id}\"]", "[shell, \"${/id}\"]", "[./mine, --evaluate, \"${/id}\"]",
         "[bash, -euo, pipefail, -c, 'charge \"$1\"', sh, \"${/id}\"]", "[bash, -o, pipefail, a.sh, \"${/id}\"]", "[awk, -F, \",\", -f, a.awk, \"${/id}\"]",
         "[sed, -n, -e, p, \"${/file}\"]", "[sed, s/a/b/, \"${/file}\"]", "[python3, -W, ignore, -Bc, print(1), \"${/id}\"]", "[python3, -m, charge, \"${/id}\"]",
-        "[perl, -I, lib, -w, charge.pl, \"${/id}\"]", "[node, -r, ./a, charge.js, \"${/id}\"]", "[java, -Xmx1g, -cp, a.jar, Main, \"${/id}\"]",
+        "[perl, charge.pl, -ne, \"${/id}\"]", "[sh, --, -script, \"${/id}\"]", "[perl, -I, lib, -w, charge.pl, \"${/id}\"]", "[node, -r, ./a, charge.js, \"${/id}\"]", "[java, -Xmx1g, -cp, a.jar, Main, \"${/id}\"]",
         "[timeout, -s, KILL, -k1, \"5\", ./charge, \"${/id}\"]", "[env, -u, A, -i, B=1, ./charge, \"${/id}\"]", "[env, \"A=${/id}\", ./charge]",
         "[env, \"ID=${/id}\", sh, -c, 'charge \"$ID\"']", "[flock, f, ./charge, \"${/id}\"]", "[sudo, -u, bob, ./charge, \"${/id}\"]",
         "[taskset, -c, \"0\", nice, -n, \"5\", ./charge, \"${/id}\"]", "[/lib64/ld-linux-x86-64.so.2, ./charge, \"${/id}\"]",
@@ -662,6 +665,22 @@ static void f78_whatever_runs_its_arguments_is_known(void **state)
         (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [./mine, \"%s=${/x}\"]\n", options[i]);
         refused_for(text, "./mine");
     }
+}
+
+static void f78_a_variable_that_says_what_is_run_is_no_place_for_a_field(void **state)
+{
+    (void)state;
+    static const char *const variables[] = {
+        "PATH", "ENV", "BASH_ENV", "SHELL", "EDITOR", "VISUAL", "PAGER", "IFS", "PS4", "PROMPT_COMMAND", "LD_PRELOAD", "GCONV_PATH", "BASH_FUNC_x%%", "GIT_SSH", "SSH_ASKPASS",
+        "PYTHONPATH", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "LUA_INIT", "PHPRC", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "MAKEFLAGS"};
+    char text[400];
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        (void)snprintf(text, sizeof text, HEAD "handler:\n  exec: [env, \"%s=${/x}\", ./charge]\n", variables[i]);
+        refused_for(text, "env");
+    }
+    once_arena arena = {0};
+    (void)loaded(&arena, HEAD "handler:\n  exec: [env, \"MY_PATH=${/x}\", ./charge]\n");
+    once_arena_release(&arena);
 }
 
 static void f67_streams(void **state)
@@ -1461,6 +1480,7 @@ int main(void)
         cmocka_unit_test(f67_exec_is_a_list_and_not_a_command_line),
         cmocka_unit_test(f78_a_field_of_the_message_is_no_program),
         cmocka_unit_test(f78_whatever_runs_its_arguments_is_known),
+        cmocka_unit_test(f78_a_variable_that_says_what_is_run_is_no_place_for_a_field),
         cmocka_unit_test(f67_streams),
         cmocka_unit_test(f67_environment),
         cmocka_unit_test(no_mistake_shows_a_value_of_the_environment),

@@ -37,12 +37,13 @@ static void print_text(const once_summary *summary, uint64_t log_dropped)
 #undef PRINT
     print_line("lost", summary->lost, "read from a source that cannot deliver again, and not known to be settled");
     print_line("log_dropped", log_dropped, "lines of the log that standard error did not take");
-    if (summary->store_dead && summary->store_dead != c->dead)
+    /* Of earlier runs; or a person has decided about some of this one. */
+    if (summary->store_dead != c->dead)
         printf("  %" PRIu64 " dead letter%s of this consumer %s in the store\n", summary->store_dead, summary->store_dead == 1 ? "" : "s",
                summary->store_dead == 1 ? "is" : "are");
-    if (summary->store_unknown && summary->store_unknown != c->unknown)
-        printf("  %" PRIu64 " unknown key%s of this consumer %s in the store; 'once list --unknown' shows %s\n", summary->store_unknown,
-               summary->store_unknown == 1 ? "" : "s", summary->store_unknown == 1 ? "is" : "are", summary->store_unknown == 1 ? "it" : "them");
+    if (summary->store_unknown != c->unknown)
+        printf("  %" PRIu64 " unknown key%s of this consumer %s in the store%s\n", summary->store_unknown, summary->store_unknown == 1 ? "" : "s",
+               summary->store_unknown == 1 ? "is" : "are", summary->store_unknown ? "; see 'once list --unknown'" : "");
 }
 
 typedef struct live {

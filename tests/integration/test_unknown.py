@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from anystore import Any, store  # noqa: F401
-from harness import counts, until
+from harness import Running, counts, until
 
 SCRIPT = """#!/bin/sh
 echo "$ONCE_KEY" >> started
@@ -135,3 +135,20 @@ def test_what_a_run_did_not_meet_is_told_apart(tmp_path, store):
     assert summary["store_unknown"] == p.unknown() == 2
     text = p.once("run", p.name)
     assert text.status == 1 and "2 unknown keys of this consumer are in the store" in text.out, text
+
+
+@pytest.mark.parametrize("how", ["unknown", "dead"])
+def test_the_text_says_that_a_person_decided_meanwhile(tmp_path, how):
+    p = Held(tmp_path, "sqlite:store.db")
+    p.run(status=0)
+    with open(os.path.join(tmp_path, "effect"), "w") as file:
+        file.write(f"#!/bin/sh\nexit {70 if how == 'unknown' else 65}\n")
+    p.configure(CONFIG, source="{path: in.ndjson, follow: true}")
+    p.append({"id": "a"})
+    with Running(["run", p.name], p.folder) as running:
+        until(lambda: p.ask("status")[how] == 1, what="the message")
+        assert (p.once("resolve", p.name, "a", "done") if how == "unknown" else p.once("discard", p.name, "--all")).status == 0
+        running.send(signal.SIGTERM)
+        ended = running.end()
+    what = "unknown keys" if how == "unknown" else "dead letters"
+    assert ended.status == 0 and f"\n  0 {what} of this consumer are in the store\n" in ended.out, ended

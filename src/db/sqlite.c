@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,12 +341,39 @@ static int on_busy(void *user, int tries)
     return 1;
 }
 
+static const char *kind_of(mode_t mode)
+{
+    if (S_ISLNK(mode)) return "a symbolic link";
+    if (S_ISDIR(mode)) return "a folder";
+    if (S_ISFIFO(mode)) return "a pipe";
+    return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+/* What SQLite takes for a disk that is broken or away. It follows a link to the file itself, but none in place of those beside it. */
+static int check_kinds(const char *path, once_error *err)
+{
+    static const char *const beside[] = {"-wal", "-shm", "-journal"};
+    char whole[PATH_MAX], name[PATH_MAX + 16];
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return once_fail(err, ONCE_E_CONFIG, "file '%s': is %s and no file; name another one", path, kind_of(st.st_mode));
+    const char *base = realpath(path, whole) ? whole : path;
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        (void)snprintf(name, sizeof name, "%s%s", base, beside[i]);
+        if (lstat(name, &st) == 0 && !S_ISREG(st.st_mode))
+            return once_fail(err, ONCE_E_CONFIG, "file '%s%s': is %s and no file; find out who put it there, and remove it", path, beside[i], kind_of(st.st_mode));
+    }
+    return ONCE_OK;
+}
+
 int once__sqlite_open(const char *path, const once_sqlite_options *options, once_sqlite_db **out, once_error *err)
 {
     assert(path && options && out);
     if (!path[0]) return once_fail(err, ONCE_E_CONFIG, "no file name; write sqlite:PATH");
     if (strcmp(path, ":memory:") == 0)
         return once_fail(err, ONCE_E_CONFIG, "file ':memory:' keeps nothing; use the store 'memory:' for that");
+    const int wrong = check_kinds(path, err);
+    if (wrong != ONCE_OK) return wrong;
 
     once_sqlite_db *db = calloc(1, sizeof *db);
     if (db) db->db.ops = &sqlite_ops;

@@ -1233,7 +1233,7 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
     int rc = how.create && !how.readonly && !how.vfs ? make_private(q->shelf.store.env, path, err) : ONCE_OK;
     if (rc == ONCE_OK) rc = once__sqlite_open(path, &how, &q->db, err);
     if (rc == ONCE_OK) once__sqlite_watch(q->db, options->patience);
-    if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, q->shelf.store.env, options->readonly, how.busy_ms, err);
+    if (rc == ONCE_OK) rc = once__sqlite_settings(q->db, q->shelf.store.env, how.create && !how.readonly, how.busy_ms, err);
     if (rc == ONCE_OK && once__sum_register(q->db->handle) != SQLITE_OK) rc = once__sqlite_fail(q->db, SQLITE_NOMEM, err);
     if (rc == ONCE_OK) rc = make_ready(q, options, limits, err);
     if (rc != ONCE_OK) {

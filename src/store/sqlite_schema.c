@@ -190,7 +190,7 @@ static int tables_in_file(once_sqlite_db *db, int64_t *n, once_error *err)
     return once__sqlite_integer(db, "SELECT count(*) FROM sqlite_schema", 0, n, err);
 }
 
-static int settings(once_sqlite_db *db, bool readonly, once_error *err)
+static int settings(once_sqlite_db *db, bool create, once_error *err)
 {
     int64_t tables;
     int rc = once__sqlite_exec(db,
@@ -198,17 +198,17 @@ static int settings(once_sqlite_db *db, bool readonly, once_error *err)
                                "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY",
                                err);
     if (rc == ONCE_OK) rc = tables_in_file(db, &tables, err); /* the first look into the file */
-    if (rc == ONCE_OK && tables == 0 && !readonly)
+    if (rc == ONCE_OK && tables == 0 && create)
         rc = once__sqlite_exec(db, "PRAGMA page_size = 4096; PRAGMA auto_vacuum = NONE; PRAGMA journal_mode = WAL", err);
     if (rc == ONCE_OK) rc = once__sqlite_exec(db, "PRAGMA synchronous = FULL", err);
     return rc;
 }
 
-int once__sqlite_settings(once_sqlite_db *db, const once_env *env, bool readonly, int busy_ms, once_error *err)
+int once__sqlite_settings(once_sqlite_db *db, const once_env *env, bool create, int busy_ms, once_error *err)
 {
     enum { PAUSE_MS = 10 };
     for (int waited_ms = 0;; waited_ms += PAUSE_MS) { /* SQLite does not wait by itself when the journal mode changes */
-        const int rc = settings(db, readonly, err);
+        const int rc = settings(db, create, err);
         if (rc != ONCE_E_BUSY || waited_ms >= busy_ms) return rc;
         once_env_sleep_ms(env, PAUSE_MS);
     }

@@ -12,8 +12,8 @@
 /* What `once schema sqlite:` prints. */
 const char *once__sqlite_schema(void);
 
-/* Settings of our connection; asks for WAL when the file is new. Not in a transaction. Waits for other processes. */
-int once__sqlite_settings(once_sqlite_db *db, const once_env *env, bool readonly, int busy_ms, once_error *err);
+/* Settings of our connection; with `create` it asks for WAL when the file is new. Not in a transaction. Waits for other processes. */
+int once__sqlite_settings(once_sqlite_db *db, const once_env *env, bool create, int busy_ms, once_error *err);
 
 /* Outside of a transaction: whether nothing has to be made or changed, and then the secret. Takes no lock that a writer would have to give
  * up, so that those who only read need not wait for one. */

@@ -139,6 +139,51 @@ def test_f97_a_store_is_not_made_behind_a_link_to_nothing(tmp_path):
     assert not os.path.exists(tmp_path / "elsewhere.db")
 
 
+@pytest.mark.parametrize("beside", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("to", ["nothing", "precious"])
+def test_files_beside_a_store_are_no_links(tmp_path, beside, to):
+    p = commands(tmp_path)
+    p.write({"id": 1})
+    os.mkdir(tmp_path / "folder")
+    os.symlink("folder/real.db", p.database)
+    open(tmp_path / "folder" / "real.db", "w").close()
+    (tmp_path / "precious").write_text("precious")
+    os.symlink("../" + to, tmp_path / "folder" / ("real.db" + beside))
+    for verb in ("check", "run", "status"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 2 and f"file 'store.db{beside}': is a symbolic link and no file" in ended.err and "gave up" not in ended.err, ended
+    assert (tmp_path / "precious").read_text() == "precious" and not os.path.exists(tmp_path / "nothing")
+    assert os.path.getsize(p.database) == 0
+
+
+def test_a_store_that_is_no_file_is_called_what_it_is(tmp_path):
+    p = commands(tmp_path)
+    p.write({"id": 1})
+    os.mkfifo(p.database)
+    for verb in ("check", "run", "status"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 2 and "file 'store.db': is a pipe and no file" in ended.err, ended
+    p.configure('key: "${/id}"\nhandler: {exec: [cat]}\n', store="sqlite:/dev/null")
+    ended = p.once("run", p.name)
+    assert ended.status == 2 and "file '/dev/null': is a device and no file" in ended.err, ended
+
+
+def test_nothing_is_written_to_an_empty_file_where_a_store_was_known(tmp_path):
+    p = commands(tmp_path)
+    p.write({"id": 1})
+    p.run()
+    for name in os.listdir(tmp_path):
+        if name.startswith("store.db"):
+            os.unlink(tmp_path / name)
+    open(p.database, "w").close()
+    before = sorted(os.listdir(tmp_path))
+    for verb in ("run", "check", "status", "list"):
+        ended = p.once(verb, p.name)
+        assert ended.status == 4 and "there is no store here" in ended.err, ended
+        assert os.path.getsize(p.database) == 0 and sorted(os.listdir(tmp_path)) == before, verb
+    assert p.run("--new-store")["done"] == 1 and sqlite3.connect(p.database).execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 @pytest.mark.parametrize("url", ["postgres://u:p@hunter2@h/db", "postgres://u:hunter2/x@h/db", "postgres://u:hunter2@h:x/db", "host=h password=hunter2",
                                  "postgres:user=u password=hunter2", "redis:///0?password=hunter2", "mysql://u:hunter2@h/db", "u:hunter2@h/db"])
 @pytest.mark.parametrize("verb", ["check", "run", "status"])

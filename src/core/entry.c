@@ -471,6 +471,16 @@ static void describe(const once_entry *entry, once_answer answer, int64_t now_ms
 
 static int lane_freed(const once_entry *entry) { return once_hash_is_zero(entry->lane) ? 0 : ONCE_LANE_FREED; }
 
+/* Its lease is over, and nobody has said how it ended. */
+static int become_unknown(once_entry *entry, int64_t now_ms, once_decision *out)
+{
+    entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
+    out->lapsed = true;
+    out->attempt = entry->attempt;
+    return ONCE_ENTRY_CHANGED | lane_freed(entry);
+}
+
+
 /* What the lane says now is kept so long at least; and while somebody waits in it, or it for a letter, as long as that. */
 static void promise(once_lane *lane, int64_t until_ms)
 {
@@ -866,8 +876,7 @@ int once_entry_claim(once_entry *entry, once_lane *lane, const once_request *r, 
         changed |= ONCE_ENTRY_CHANGED;
         if (entry->gap) entry->reason = out->reason = say_gap_over(lane, entry);
     } else if (answer == ONCE_ANSWER_UNKNOWN && claimed) {
-        entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
-        changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
+        changed = become_unknown(entry, now_ms, out);
     }
     describe(entry, answer, now_ms, out);
     return changed;
@@ -937,10 +946,7 @@ int once_entry_accept(once_entry *entry, once_lane *lane, const once_request *r,
     bool by_lane;
     once_answer answer = answer_to_known(entry, lane, r, now_ms, &by_lane);
     int changed = ONCE_UNCHANGED;
-    if (answer == ONCE_ANSWER_UNKNOWN && entry->state == ONCE_STATE_CLAIMED) {
-        entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
-        changed = ONCE_ENTRY_CHANGED | lane_freed(entry);
-    }
+    if (answer == ONCE_ANSWER_UNKNOWN && entry->state == ONCE_STATE_CLAIMED) changed = become_unknown(entry, now_ms, out);
     if (once_state_unfinished(entry->state)) {
         /* Due, superseded, settled under another key or behind a gap: take finds that out. Here the body only finds its owner. */
         if (by_lane && answer != ONCE_ANSWER_LATER)
@@ -1031,9 +1037,8 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
 
     const bool orphan = entry->state == ONCE_STATE_CLAIMED;
     if (orphan && entry->hold) {
-        entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
-        out->answer = ONCE_ANSWER_UNKNOWN;
-        return ONCE_ENTRY_CHANGED | lane_freed(entry);
+        describe(entry, ONCE_ANSWER_UNKNOWN, now_ms, out);
+        return become_unknown(entry, now_ms, out);
     }
 
     int changed = ONCE_ENTRY_CHANGED;
@@ -1069,6 +1074,14 @@ int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_
     }
     describe(entry, ONCE_ANSWER_LATER, now_ms, out);
     return changed;
+}
+
+int once_entry_lapse(once_entry *entry, int64_t now_ms, once_decision *out)
+{
+    *out = (once_decision){0};
+    if (entry->state != ONCE_STATE_CLAIMED || !entry->hold || entry->due_ms > now_ms) return ONCE_UNCHANGED;
+    describe(entry, ONCE_ANSWER_UNKNOWN, now_ms, out);
+    return become_unknown(entry, now_ms, out);
 }
 
 int once_entry_forget(once_entry *entry, once_lane *lane)

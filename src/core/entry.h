@@ -152,7 +152,7 @@ typedef struct once_first {
 
 typedef struct once_decision {
     once_answer answer;
-    uint32_t attempt;     /* RUN: which one this is */
+    uint32_t attempt;     /* RUN: which one this is; lapsed */
     uint32_t failures;    /* RUN: how many failed before */
     int64_t failing_for_ms; /* RUN: how long ago the first of them did, on the store's clock; -1: none has, or nobody noted it */
     bool orphan;          /* RUN: this claim took over from one that ended without a word, and counted that. Not said once more when
@@ -165,10 +165,12 @@ typedef struct once_decision {
     int64_t given_up;     /* RUN, gap_over: so many versions were given up for it, which its settlement counts; 0: an earlier one has */
     bool lane;            /* DUPLICATE, CONFLICT: with the version of its lane, not with its key */
     once_outcome outcome; /* DUPLICATE: how it ended */
+    bool lapsed;          /* UNKNOWN: this very call found its lease over and wrote it down; `attempt` is whose it was. Not said once more
+                           * when the reply was lost */
     bool own;             /* DUPLICATE, DEAD: settled by this very token; RUN to a claim: claimed by it. The reply to that had been
                            * lost. A natural one that has finished left no trace and is simply RUN */
     once_bytes result;    /* DUPLICATE: what it left */
-    once_bytes reason;    /* STALE, gap_over, and what `lane` says: in words; otherwise empty */
+    once_bytes reason;    /* STALE, gap_over, what `lane` says, and, from a store, `lapsed`: in words; otherwise empty */
     once_bytes before;    /* RUN and silent: the last that was said of it, of an earlier attempt perhaps; empty: nothing was */
     once_first first;     /* CONFLICT: the message with the other content; set by the store */
     once_fields fields;   /* CONFLICT with its key: of that message */
@@ -294,9 +296,12 @@ int once_entry_extend(once_entry *entry, const once_request *request, int64_t no
 
 /* Whether there is something to hand out: waiting or claimed, due, and with a message. */
 bool once_entry_may_be_taken(const once_entry *entry, int64_t now_ms);
-/* For such an entry. Sets out->answer to RUN (claimed with `token`), to STALE, DUPLICATE or CONFLICT (it is settled, or dead;
- * hand it out for counting), or to UNKNOWN or LATER when it must not be handed out after all. */
+/* For such an entry. Sets out->answer to RUN (claimed with `token`), to STALE, DUPLICATE, CONFLICT or UNKNOWN (it is settled, dead, or
+ * unknown now; hand it out for counting), or to LATER when it must not be handed out after all. */
 int once_entry_take(once_entry *entry, once_lane *lane, once_token token, int64_t lease_ms, int64_t now_ms, once_decision *out);
+
+/* What a claim is whose lease is over, written down: UNKNOWN, and `lapsed`, where that is to be held. Nothing changes otherwise. */
+int once_entry_lapse(once_entry *entry, int64_t now_ms, once_decision *out);
 
 /* Nothing is known about the key any more; expires_ms stays, for drivers that must cover an older record. */
 int once_entry_forget(once_entry *entry, once_lane *lane);

@@ -52,6 +52,7 @@ struct once_item {
     bool replaces_ours;   /* ... and which this run had left waiting */
     bool unsure;          /* it was in a commit whose fate is not known: what the store shows may be our own. Keeps its token */
     bool acked;
+    bool lapsed;          /* the executor's: it wrote down that the claim which was there is unknown */
 
     /* Filled by actions. */
     once_stage stage;

@@ -527,6 +527,7 @@ static void leave_waits(once_pipe *pipe, once_item *item)
 static void leave_unsettled(once_pipe *pipe, once_item *item)
 {
     pipe->unsettled += is_external(item) && item->given;
+    pipe->counts.attempts += item->returned && item->started;
     leave_waits(pipe, item);
     item_over(pipe, item);
 }
@@ -844,6 +845,7 @@ static void depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms)
 static void give_away(once_pipe *pipe, once_item *item)
 {
     pipe->counts.fenced++;
+    pipe->counts.attempts += item->started;
     if (item->ticket) { /* still the source's: asked again as if it had just come */
         item->held = item->lost = item->returned = item->unsure = item->maybe = false;
         forget_output(item);
@@ -1116,13 +1118,14 @@ static void recall(once_pipe *pipe)
     }
 }
 
-/* What was taken from the store and waits here for a transaction without others goes back there. */
+/* What was taken from the store and waits here for a transaction without others goes back there. What was in a commit of which no answer
+ * came is asked for: it may be done, and is counted then. */
 static void put_back_held(once_pipe *pipe)
 {
     size_t n = 0;
     for (size_t left = pipe->ready_n; left; left--) {
         once_item *item = ready_pop(pipe);
-        if (item->held) pipe->work[n++] = item;
+        if (item->held || item->unsure) pipe->work[n++] = item;
         else ready_push(pipe, item);
     }
     if (n) start_work(pipe, n);
@@ -1142,13 +1145,22 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
     return NULL;
 }
 
+static bool is_over(const once_item *item, int64_t now_ms) { return item && now_ms - item->claimed_at_ms >= item->request.lease_ms; }
+
+/* Our own leases may be over: we were stopped, or the store was away. They are extended and settled before anything is taken, which
+ * would find them so. */
+static bool must_keep_first(const once_pipe *pipe, int64_t now_ms)
+{
+    return now_ms >= pipe->flight.extend_at_ms || is_over(pipe->back, now_ms);
+}
+
 /* No work: take some. NULL and next != CHOOSE: there is work now. NULL and next == CHOOSE: nothing to do. */
 static once_action *choose(once_pipe *pipe, int64_t now_ms)
 {
     pipe->find_due = false;
     if (pipe->stopping) return choose_last(pipe, now_ms);
     const bool go = pipe->back || now_ms >= pipe->flight.extend_at_ms || (ready_can_go(pipe, now_ms) && !pipe->take_again);
-    const bool take_due = now_ms >= pipe->take_at_ms && !(pipe->took_last && go && !pipe->takes_left);
+    const bool take_due = now_ms >= pipe->take_at_ms && !(pipe->took_last && go && !pipe->takes_left) && !must_keep_first(pipe, now_ms);
     const size_t max = take_due ? take_max(pipe, now_ms) : 0;
     if (max && may_find(pipe) && !pipe->take_again && !pipe->take_next) {
         begin_find_due(pipe);
@@ -1260,7 +1272,11 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
                 if (pipe->keeping[i]->flying && !pipe->keeping[i]->lost) pipe->keeping[n++] = pipe->keeping[i];
             pipe->keeping_n = n;
             if (n) memcpy(pipe->list, pipe->keeping, n * sizeof *pipe->list); /* the executor has it while effects come back */
-            if (n) return emit(pipe, ONCE_ACT_EXTEND, n);
+            if (n) {
+                once_action *keep = emit(pipe, ONCE_ACT_EXTEND, n);
+                keep->kept = n;
+                return keep;
+            }
             pipe->next = NEXT_FIND;
             break;
         case NEXT_FIND:
@@ -1551,6 +1567,10 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
         item->held = true;
         item->first = item->decision;
         item->resumed = item->request.run != pipe->o.run;
+        if (item->decision.answer == ONCE_ANSWER_UNKNOWN) { /* nobody said how its last attempt ended: it stays where it is, and a delivery counts it */
+            item_over(pipe, item);
+            continue;
+        }
         if (item->decision.answer != ONCE_ANSWER_RUN) { /* its lane settled it, and the store has recorded that */
             count_origin(pipe, item, is_known_now(pipe, item));
             count_settled_by_lane(pipe, item);

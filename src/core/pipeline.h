@@ -56,7 +56,7 @@ typedef enum once_action_kind {
     ONCE_ACT_FIND,  /* in a transaction: what waits in the lanes of the items, and with `due` what else is due; up to `max` into `batch`; -> more:
                      * something is due that only TAKE can hand out */
     ONCE_ACT_CLAIM,  /* -> item->decision */
-    ONCE_ACT_EXTEND, /* -> item->yes: still ours */
+    ONCE_ACT_EXTEND, /* -> item->yes: still ours; `kept`: of effects that are on their way, which end before it is known what that means */
     ONCE_ACT_RUN,    /* -> item->outcome, result, failure; in order. Not careful: presumed perhaps */
     ONCE_ACT_SETTLE, /* item->outcome... -> item->yes: applied */
     ONCE_ACT_ACCEPT, /* -> item->decision */

@@ -14,6 +14,8 @@
 #include "base/banned.h"
 
 #define SWEEP_STEP 1000
+#define LAPSED_NS (INT64_C(2) * 1000000000) /* how often claims are looked for whose lease is over */
+enum { LAPSED_STEP = 256 };
 #define NEWEST_STEP_MS (INT64_C(3600) * 1000)
 
 void once_executor_init(once_executor *executor, once_store *store, once_bytes consumer, once_run_effects *run, void *user)
@@ -120,6 +122,15 @@ static void say_fenced(once_executor *x, const once_item *item, const char *what
     once_message_log_release(&now);
 }
 
+/* Whoever wrote it down says it. Should its commit have happened and no answer come, the next pass says it; rather twice than not at all. */
+static void note_lapsed(once_executor *x, once_item *item)
+{
+    const once_decision *d = &item->decision;
+    const bool before = item->lapsed && item->unsure && d->answer == ONCE_ANSWER_UNKNOWN;
+    if (d->lapsed || before) note(x, ONCE_LOG_WARN, "unknown", item, d->lapsed ? d->reason : ONCE_BYTES("its claim ran out, and nobody said how its attempt ended: it may have had its effect"));
+    item->lapsed = d->lapsed || before;
+}
+
 static void note_replaced(once_executor *x, const once_action *a)
 {
     for (size_t i = 0; i < a->n; i++)
@@ -195,9 +206,11 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
         a->items[i]->decision = decisions[i];
         x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
+        note_lapsed(x, a->items[i]);
     }
     note_replaced(x, a);
     note_times(x, requests, a->n);
+    if (!x->in_tx) once_message_log_say(&x->said); /* claimed one by one, durably */
     return ONCE_OK;
 }
 
@@ -209,7 +222,7 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
         a->items[i]->yes = ours[i];
-        if (!ours[i]) say_fenced(x, a->items[i], "its claim ran out and somebody else may have it; its effect is ended, or not committed");
+        if (!ours[i] && !a->kept) say_fenced(x, a->items[i], "its claim ran out and somebody else may have it; its effect is not committed");
     }
     return rc;
 }
@@ -246,7 +259,8 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
         a->items[i]->yes = applied[i];
         x->settled += applied[i] && is_decided(a->items[i]->outcome);
         if (applied[i]) note_ending(x, a->items[i]);
-        else say_fenced(x, a->items[i], "its claim ran out before the outcome was recorded; whoever has it decides");
+        else if (!a->items[i]->returned) say_fenced(x, a->items[i], "its claim ran out before the outcome was recorded; its effect is not committed");
+        else note(x, ONCE_LOG_WARN, "fenced", a->items[i], ONCE_BYTES("its claim ran out before the outcome was recorded; its effect has run, or was ended, and whoever has it now decides"));
     }
     return ONCE_OK;
 }
@@ -265,8 +279,10 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(accept_after, err);
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
+        const bool told = a->items[i]->decision.answer == ONCE_ANSWER_UNKNOWN; /* by its claim, in this transaction */
         a->items[i]->decision = decisions[i];
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
+        if (!told) note_lapsed(x, a->items[i]);
     }
     note_replaced(x, a);
     note_times(x, requests, a->n);
@@ -318,6 +334,45 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     return ONCE_OK;
 }
 
+static once_item item_of(const once_taken *taken)
+{
+    once_item item = {.message = taken->message, .scope = taken->scope, .request = taken->request, .decision = taken->decision};
+    item.request.scope = &taken->scope;
+    if (item.message.at.place.len == 0) item.message.at = taken->request.at; /* it has no body, and is known by where it was first seen */
+    return item;
+}
+
+/* At once: it is written. */
+static void say_lapsed(once_executor *x, const once_taken *taken, size_t n)
+{
+    once_message_log now;
+    once_message_log_init(&now);
+    for (size_t i = 0; i < n; i++) {
+        const once_item item = item_of(&taken[i]);
+        if (item.decision.lapsed) once_message_log_add(&now, ONCE_LOG_WARN, "unknown", &item, item.decision.reason, &x->keying);
+    }
+    once_message_log_say(&now);
+    once_message_log_release(&now);
+}
+
+/* Claims whose lease is over are unknown for everybody who looks (once_entry_look); here somebody writes that down and says it, whether or not
+ * the message comes again. What fails is found out by whatever comes next. */
+static void look_for_lapsed(once_executor *x, bool now)
+{
+    const int64_t now_ns = once_env_mono_ns(x->store->env);
+    size_t n = LAPSED_STEP;
+    if (!x->store->ops->lapse || (!now && x->lapsed_at_ns && now_ns - x->lapsed_at_ns < LAPSED_NS)) return;
+    x->lapsed_at_ns = now_ns;
+    while (n == LAPSED_STEP) {
+        once_arena arena = {0};
+        once_taken *lapsed = once_arena_new(&arena, once_taken, LAPSED_STEP);
+        const int rc = lapsed ? x->store->ops->lapse(x->store, x->consumer, x->worker ? x->worker->run : 0, LAPSED_STEP, lapsed, &n, &arena, NULL) : ONCE_E_NOMEM;
+        if (rc != ONCE_OK) n = 0;
+        say_lapsed(x, lapsed, n);
+        once_arena_release(&arena);
+    }
+}
+
 static int fill_batch(const once_action *a, const once_taken *taken, size_t n, once_error *err)
 {
     once_batch *batch = a->batch;
@@ -360,6 +415,7 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(take_before, err);
     const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);
     if (rc != ONCE_OK) return rc;
+    say_lapsed(x, taken, n);
     CHECK_POINT(take_after, err);
     return fill_batch(a, taken, n, err);
 }
@@ -370,6 +426,7 @@ static int do_stats(once_executor *x, once_action *a, once_error *err)
     int rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
     if (rc == ONCE_OK && stats.claimed && once__look_for_gone(x, true)) rc = x->store->ops->stats(x->store, x->consumer, &stats, err);
     if (rc != ONCE_OK) return rc;
+    if (stats.unknown) look_for_lapsed(x, true); /* it may be the last thing that is asked before the run ends */
     a->waiting = stats.waiting;
     a->claimed = stats.claimed;
     a->wait_ms = stats.wait_ms;
@@ -517,7 +574,10 @@ void once_execute_store(once_executor *x, once_action *a)
     once_error *err = &a->error;
     err->text[0] = 0;
     once_arena_reset(&x->scratch);
-    if (a->kind == ONCE_ACT_BEGIN || a->kind == ONCE_ACT_TAKE || a->kind == ONCE_ACT_RENEW) (void)once__look_for_gone(x, x->met_busy);
+    if (a->kind == ONCE_ACT_BEGIN || a->kind == ONCE_ACT_TAKE || a->kind == ONCE_ACT_RENEW) {
+        (void)once__look_for_gone(x, x->met_busy);
+        look_for_lapsed(x, false);
+    }
     switch (a->kind) {
     case ONCE_ACT_BEGIN:
         x->waiting.n = 0;
@@ -528,6 +588,7 @@ void once_execute_store(once_executor *x, once_action *a)
         x->wrote = false;
         x->settled = 0;
         a->status = do_begin(x, a, err);
+        x->in_tx = a->status == ONCE_OK;
         break;
     case ONCE_ACT_FIND: a->status = do_find(x, a, err); break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
@@ -536,9 +597,13 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_SETTLE: a->status = do_settle(x, a, err); break;
     case ONCE_ACT_ACCEPT: a->status = do_accept(x, a, err); break;
     case ONCE_ACT_BURY: a->status = do_bury(x, a, err); break;
-    case ONCE_ACT_COMMIT: a->status = do_commit(x, a, err); break;
+    case ONCE_ACT_COMMIT:
+        a->status = do_commit(x, a, err);
+        x->in_tx = false;
+        break;
     case ONCE_ACT_ROLLBACK:
         x->store->ops->rollback(x->store);
+        x->in_tx = false;
         a->status = ONCE_OK;
         break;
     case ONCE_ACT_TAKE: a->status = do_take(x, a, err); break;

@@ -49,6 +49,8 @@ typedef struct once_executor {
     once_gone gone;       /* workers that were found to be gone */
     int64_t gone_at_ns;   /* when they were looked for; 0: never */
     bool met_busy;        /* since then a claim of somebody else was in the way */
+    int64_t lapsed_at_ns; /* when claims were looked for whose lease is over; 0: never */
+    bool in_tx;           /* the transaction of BEGIN is open */
     bool shows_waiting;   /* `waiting` is wanted */
     once_waiting_for waiting;
     int64_t waiting_said_ns; /* when it was told last that others hold what is left; 0: never */

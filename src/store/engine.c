@@ -2,6 +2,7 @@
 #include "store/engine.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
@@ -336,6 +337,19 @@ static int own_words(const once_entry *entry, once_decision *decision, once_aren
     return ONCE_OK;
 }
 
+/* For whoever tells people: whose attempt it was. */
+static int say_lapsed(const seat *at, once_decision *decision, once_arena *arena, once_error *err)
+{
+    static const char text[] = "its claim ran out, and nobody said how its attempt ended: it may have had its effect";
+    if (!decision->lapsed) return ONCE_OK;
+    const size_t room = sizeof text + at->worker.len + 20;
+    char *words = once_arena_alloc(arena, room);
+    if (!words) return once_fail(err, ONCE_E_NOMEM, "out of memory for what is answered");
+    const int n = at->worker.len ? snprintf(words, room, "%s; worker %.*s", text, (int)at->worker.len, at->worker.data) : snprintf(words, room, "%s", text);
+    decision->reason = (once_bytes){words, (size_t)n};
+    return ONCE_OK;
+}
+
 /* --- the verbs --- */
 
 int once__engine_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out,
@@ -350,6 +364,7 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);
+        if (rc == ONCE_OK) rc = say_lapsed(&at, &out[i], arena, err);
         if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = bury_replaced(shelf, &at.waited, requests[i], &out[i].letter, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
@@ -369,6 +384,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
         if (rc != ONCE_OK) break;
         const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);
+        if (rc == ONCE_OK) rc = say_lapsed(&at, &out[i], arena, err);
         if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = bury_replaced(shelf, &at.waited, requests[i], &out[i].letter, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
@@ -495,14 +511,43 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
         const int changed = once_entry_take(at.entry, at.lane, (once_token){token.a, next}, lease_ms, shelf->now_ms, &decision);
         if (decision.answer == ONCE_ANSWER_CONFLICT) at.letter = ONCE_ANSWER_CONFLICT;
         if (decision.answer == ONCE_ANSWER_RUN || decision.answer == ONCE_ANSWER_STALE || decision.answer == ONCE_ANSWER_DUPLICATE ||
-            decision.answer == ONCE_ANSWER_CONFLICT) {
+            decision.answer == ONCE_ANSWER_CONFLICT || decision.lapsed) {
             once_entry shown = *at.entry;
             shown.message = message;
             if (!fill_taken(arena, &shown, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+            else rc = say_lapsed(&at, &out[count].decision, arena, err);
             count++;
             next++;
         }
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
+    }
+    rc = verb_end(shelf, rc, err);
+    if (rc == ONCE_OK) *n = count;
+    return rc;
+}
+
+int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    once_shelf *shelf = shelf_of(store);
+    assert(!shelf->in_tx && max > 0);
+    size_t found = 0, count = 0;
+    once_hash *ids = once_arena_alloc(arena, max * sizeof *ids);
+    *n = 0;
+    if (!ids) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    int rc = verb_begin(shelf, true, err);
+    if (rc != ONCE_OK) return rc;
+    rc = shelf->shelf->lapsed(shelf, consumer, shelf->now_ms, max, ids, &found, err);
+    seat at; /* for all of them: it is large */
+    for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
+        once_decision decision;
+        rc = take_seat(shelf, ids[i], (once_hash){0}, &at, err);
+        if (rc != ONCE_OK) break;
+        if (once_token_is_of_run(at.entry->token, but)) continue;
+        const int changed = once_entry_lapse(at.entry, shelf->now_ms, &decision);
+        if (!changed) continue;
+        if (!fill_taken(arena, at.entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+        else rc = say_lapsed(&at, &out[count++].decision, arena, err);
+        if (rc == ONCE_OK) rc = keep(shelf, &at, changed, err);
     }
     rc = verb_end(shelf, rc, err);
     if (rc == ONCE_OK) *n = count;

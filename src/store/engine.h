@@ -61,6 +61,9 @@ typedef struct once_shelf_ops {
     /* Ids of claimed entries of the consumer whose token has this .a, by token. */
     int (*by_token)(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                     once_error *err);
+    /* Ids of claimed entries of the consumer that say `hold`, with a body or without, due at or before now. Some may be left out that others
+     * are at, and some may not be so any more. */
+    int (*lapsed)(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
     /* `unique` is what makes two letters the same one; then *fresh = false, and the one that is there is counted (once__letter_again)
      * unless it has an entry: nothing else is written. */
     int (*letter_put)(once_shelf *shelf, const once_letter *letter, once_hash unique, bool *fresh, once_error *err);
@@ -98,6 +101,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
                         size_t n, once_decision *out, once_arena *arena, once_error *err);
 int once__engine_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                       once_taken *out, size_t *n, once_arena *arena, once_error *err);
+int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
 int once__engine_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
                       bool *rest, once_arena *arena, once_error *err);
 int once__engine_begin(once_store *store, once_error *err);

@@ -393,7 +393,8 @@ typedef struct ranked {
 
 static bool before(ranked x, ranked y) { return x.when != y.when ? x.when < y.when : once_hash_compare(x.id, y.id) < 0; }
 
-static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint64_t *token_a, size_t max, once_hash *out,
+/* Due ones; of a token; or `lapsed`: claimed, with `hold`, and due. */
+static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint64_t *token_a, bool lapsed, size_t max, once_hash *out,
                 size_t *n, once_error *err)
 {
     ranked *best = calloc(max, sizeof *best);
@@ -408,7 +409,9 @@ static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint
             if (e->state != ONCE_STATE_CLAIMED || e->token.a != *token_a) continue;
             mine.when = (int64_t)(e->token.b ^ (UINT64_C(1) << 63)); /* in the order of unsigned numbers */
         } else {
-            if ((e->state != ONCE_STATE_WAITING && e->state != ONCE_STATE_CLAIMED) || !e->has_message || e->due_ms > now_ms) continue;
+            const bool asked = lapsed ? e->state == ONCE_STATE_CLAIMED && e->hold
+                                      : (e->state == ONCE_STATE_WAITING || e->state == ONCE_STATE_CLAIMED) && e->has_message;
+            if (!asked || e->due_ms > now_ms) continue;
             mine.when = e->due_ms;
         }
         size_t at = count;
@@ -427,13 +430,18 @@ static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint
 
 static int mem_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
 {
-    return pick(self(shelf), consumer, now_ms, NULL, max, out, n, err);
+    return pick(self(shelf), consumer, now_ms, NULL, false, max, out, n, err);
 }
 
 static int mem_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n,
                         once_error *err)
 {
-    return pick(self(shelf), consumer, 0, &token_a, max, out, n, err);
+    return pick(self(shelf), consumer, 0, &token_a, false, max, out, n, err);
+}
+
+static int mem_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    return pick(self(shelf), consumer, now_ms, NULL, true, max, out, n, err);
 }
 
 /* --- letters --- */
@@ -683,6 +691,7 @@ static const once_shelf_ops memory_shelf = {
     .lane_equals = mem_lane_equals,
     .due = mem_due,
     .by_token = mem_by_token,
+    .lapsed = mem_lapsed,
     .lanes_waiting = mem_lanes_waiting,
     .lane_before = mem_lane_before,
     .letter_put = mem_letter_put,
@@ -734,6 +743,7 @@ const once_store_ops once__store_memory = {
     .extend = once__engine_extend,
     .accept = once__engine_accept,
     .take = once__engine_take,
+    .lapse = once__engine_lapse,
     .find = once__engine_find,
     .begin = once__engine_begin,
     .commit = once__engine_commit,

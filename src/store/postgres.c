@@ -160,6 +160,11 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                         " ORDER BY u.n, w.ord, w.id LIMIT $3::bigint",
     [PG_BY_TOKEN] = "SELECT l.id, l.lane FROM once_live l WHERE l.token >= $1::uuid AND l.token <= $2::uuid"
                     " AND l.state = 1 AND l.consumer = $3::bytea ORDER BY l.token LIMIT $4::bigint",
+    [PG_LAPSED] = "SELECT w.id, w.lane FROM (SELECT l.id, l.lane FROM once_live l WHERE l.consumer = $1::bytea AND l.state = 1"
+                  " AND l.due_ms <= $2::bigint AND l.marks & 4 <> 0 LIMIT 8 * $3::bigint) w"
+                  " LEFT JOIN LATERAL (SELECT a.id FROM once_lane a WHERE a.id = w.lane FOR UPDATE SKIP LOCKED) a ON true"
+                  " CROSS JOIN LATERAL (SELECT e.id FROM once_entry e WHERE e.id = w.id AND (w.lane IS NULL OR a.id IS NOT NULL)"
+                  " FOR UPDATE SKIP LOCKED) e LIMIT $3::bigint",
     [PG_LETTERS_PUT] = LETTERS_INSERT "DO NOTHING",
     [PG_LETTERS_COUNT] = LETTERS_INSERT "DO UPDATE SET (count, last_ms, place, point) = (once_letter.count + excluded.count, excluded.last_ms,"
                          " excluded.place, excluded.point) RETURNING same, count",
@@ -574,6 +579,11 @@ static int pg_take(once_store *store, once_bytes consumer, once_token token, boo
     REPEATED(once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
 }
 
+static int pg_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    REPEATED(once__engine_lapse(store, consumer, but, max, out, n, arena, err));
+}
+
 static int pg_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     REPEATED(once__engine_bury(store, letters, n, fresh, err));
@@ -670,6 +680,15 @@ static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a,
     }
     *n = left;
     return rc;
+}
+
+static int pg_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    once_pg_params params = {0};
+    once__pg_param_bytes(&params, consumer);
+    once__pg_param_int8(&params, now_ms);
+    once__pg_param_int8(&params, (int64_t)max);
+    return collect_ids(once__pg_of(shelf), PG_LAPSED, &params, true, out, n, err);
 }
 
 /* ---- letters ---- */
@@ -1359,6 +1378,7 @@ static const once_shelf_ops postgres_shelf = {
     .lane_equals = once__pg_lane_equals,
     .due = pg_due,
     .by_token = pg_by_token,
+    .lapsed = pg_lapsed,
     .lanes_waiting = once__pg_lanes_waiting,
     .lane_before = once__pg_lane_before,
     .letters_put = pg_letters_put,
@@ -1512,6 +1532,7 @@ const once_store_ops once__store_postgres = {
     .extend = pg_extend,
     .accept = pg_accept,
     .take = pg_take,
+    .lapse = pg_lapse,
     .find = once__engine_find,
     .begin = once__engine_begin,
     .expect = once__pg_expect,

@@ -92,6 +92,8 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                 " ORDER BY due_ms, id LIMIT ?3",
     [SQL_BY_TOKEN] = "SELECT id FROM once_entry WHERE token >= ?1 AND token <= ?2 AND state = 1 AND consumer = ?3"
                      " ORDER BY token LIMIT ?4",
+    /* By the index of what is claimed, which is little. */
+    [SQL_LAPSED] = "SELECT id FROM once_entry INDEXED BY once_entry_token WHERE state = 1 AND +consumer = ?1 AND due_ms <= ?2 AND flags & 4 LIMIT ?3",
     [SQL_LETTER_PUT] = "INSERT OR IGNORE INTO once_letter(" LETTER_SUMMED ", sum) VALUES (" LETTER_BOUND ", " SUM_OF("d", LETTER_BOUND) ")",
     [SQL_LETTER_SAME] = "SELECT " LETTER_COLUMNS " FROM once_letter WHERE same = ?1",
     [SQL_LETTER_AGAIN] = "UPDATE once_letter SET place = ?2, point = ?3, count = ?4, last_ms = ?5, sum = " SUM_OF("d", LETTER_AGAIN) " WHERE id = ?1",
@@ -431,6 +433,16 @@ static int sqlite_by_token(once_shelf *shelf, once_bytes consumer, uint64_t toke
     once__bind_id(stmt, 2, high);
     once__bind_bytes(stmt, 3, consumer);
     sqlite3_bind_int64(stmt, 4, (int64_t)max);
+    return collect_ids(q, stmt, out, n, err);
+}
+
+static int sqlite_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    once_sqlite *q = once__sqlite_of(shelf);
+    sqlite3_stmt *stmt = q->sql[SQL_LAPSED];
+    once__bind_bytes(stmt, 1, consumer);
+    sqlite3_bind_int64(stmt, 2, now_ms);
+    sqlite3_bind_int64(stmt, 3, (int64_t)max);
     return collect_ids(q, stmt, out, n, err);
 }
 
@@ -1082,6 +1094,7 @@ static const once_shelf_ops sqlite_shelf = {
     .lane_before = once__live_lane_before,
     .due = sqlite_due,
     .by_token = sqlite_by_token,
+    .lapsed = sqlite_lapsed,
     .letter_put = sqlite_letter_put,
     .letter_get = sqlite_letter_get,
     .letter_drop = sqlite_letter_drop,
@@ -1263,6 +1276,7 @@ const once_store_ops once__store_sqlite = {
     .extend = once__engine_extend,
     .accept = once__engine_accept,
     .take = once__engine_take,
+    .lapse = once__engine_lapse,
     .begin = once__engine_begin,
     .commit = once__engine_commit,
     .rollback = once__engine_rollback,

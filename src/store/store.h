@@ -47,7 +47,7 @@ typedef struct once_taken {
     once_request request; /* scope, key, id, fingerprint, token, lane, run, at; lease, remember, hold and natural are the caller's to set */
     once_scope scope;     /* what request.scope points to */
     once_message message;
-    once_decision decision; /* RUN; or STALE, DUPLICATE (settled already) or CONFLICT (a letter already), for counting only */
+    once_decision decision; /* RUN; or STALE, DUPLICATE (settled already), CONFLICT (a letter already) or UNKNOWN (`lapsed`), for counting only */
 } once_taken;
 
 /* A message that will not be worked on, kept for a person. Written by settle (dead) or bury; never dropped by time. */
@@ -176,10 +176,14 @@ typedef struct once_store_ops {
     int (*accept)(once_store *store, const once_request *const *requests, const once_message *const *messages, size_t n,
                   once_decision *out, once_arena *arena, once_error *err);
     /* Entries of one consumer. The i-th gets the token {token.a, token.b + i}; `again` repeats a take whose reply was lost
-     * and returns first what that one had claimed; ask for as many as then. What that one ended (STALE, DUPLICATE, CONFLICT) is not told
+     * and returns first what that one had claimed; ask for as many as then. What that one ended (STALE, DUPLICATE, CONFLICT, UNKNOWN) is not told
      * again: it stays in the count of what waits. */
     int (*take)(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_taken *out, size_t *n, once_arena *arena, once_error *err);
+
+    /* Claims of the consumer whose lease is over become unknown where that is to be held, with a body or without, up to `max` of them, and are
+     * told (`lapsed`), each once. Not those of the run `but`, which knows about them: it is at work. Outside of transactions. */
+    int (*lapse)(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
     /* In a transaction: what waits in the lanes of the requests and may run now, or behind what of them is claimed already, the first of a
      * lane first; with `due` also what else of the consumer is due, and waits behind that. Nothing is claimed: whoever claims it inside the transaction, as if it

@@ -100,7 +100,8 @@ static void f33_unknown_and_held_hold_their_lane(fixture *f)
     accept_lane(f, "b", -1, -1);
     pass(f, LEASE);
     once_taken none[1];
-    assert_int_equal(do_take(f, 1, none), 0);
+    assert_int_equal(do_take(f, 1, none), 1); /* only told */
+    assert_true(none[0].decision.answer == ONCE_ANSWER_UNKNOWN && none[0].decision.lapsed);
     assert_state(f, a, UNKNOWN);
     assert_string_equal(work(f, ONCE_DONE), "");
     assert_true(do_settle(f, &a, ONCE_DONE));

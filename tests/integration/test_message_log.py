@@ -81,8 +81,25 @@ def test_f14_a_lost_claim_is_a_warning_and_is_counted(tmp_path):
         first.send(signal.SIGCONT)
         ended = first.end()
     assert ended.status == 0 and ended.json["fenced"] == 1 and ended.json["done"] == 0, ended
-    assert {line["level"] for line in lines(ended.err, "fenced")} == {"warn"}, ended.err
-    assert lines(ended.err, "fenced")[0]["key"] == "k0"
+    (fenced,) = lines(ended.err, "fenced")
+    assert (fenced["level"], fenced["key"]) == ("warn", "k0"), ended.err
+    assert (ended.json["attempts"], second["attempts"]) == (1, 1), "what was started counts, whatever came of it"
+
+
+def test_f14_a_claim_that_was_late_and_is_settled_is_no_warning(tmp_path):
+    """Others saw it as unknown, and nobody went on with it: its outcome is recorded, so nothing was fenced off."""
+    p = commands(tmp_path, "handler: {exec: [./effect]}\n", 0, lease="300ms")
+    (tmp_path / "wait").touch()
+    with p.start("--log-format", "json") as first:
+        until(lambda: os.path.exists(tmp_path / "begun"), what="the effect has begun")
+        first.send(signal.SIGSTOP)
+        until(lambda: p.explain("k0")[0]["state"] == "unknown", what="the end of the lease")
+        second = p.try_run("--log-format", "json")
+        assert second.status == 1 and [line["key"] for line in lines(second.err, "unknown")] == ["k0"], second
+        time.sleep(1)  # the effect has ended by itself
+        first.send(signal.SIGCONT)
+        ended = first.end()
+    assert ended.json["fenced"] == 0 and lines(ended.err, "fenced") == [] and ended.json["done"] == 1, ended
 
 
 def test_a_run_that_waits_for_a_dead_one_says_for_whom_and_how_long(tmp_path):

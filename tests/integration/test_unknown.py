@@ -1,12 +1,13 @@
 """`unknown` in the summary of a run and in `once status`: keys, each once."""
 
+import json
 import os
 import signal
 
 import pytest
 
 from anystore import Any, store  # noqa: F401
-from harness import Running, counts, until
+from harness import Running, counts, stopped, until
 
 SCRIPT = """#!/bin/sh
 echo "$ONCE_KEY" >> started
@@ -152,3 +153,77 @@ def test_the_text_says_that_a_person_decided_meanwhile(tmp_path, how):
         ended = running.end()
     what = "unknown keys" if how == "unknown" else "dead letters"
     assert ended.status == 0 and f"\n  0 {what} of this consumer are in the store\n" in ended.out, ended
+
+
+# ---- whoever finds it says it ----
+
+def unknowns(text):
+    found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [(line["level"], line["key"], line["attempt"], line["at"]) for line in found if line["event"] == "unknown"]
+
+
+def killed(p):
+    p.touch("wait")
+    p.write({"id": "a"})
+    with p.start() as running:
+        until(lambda: p.started() == ["a"], what="the effect")
+        running.send(signal.SIGKILL)
+        running.end()
+
+
+WARNED = [("warn", "a", 1, "in.ndjson:1")]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_f99_an_attempt_that_was_killed_is_told_once(tmp_path, store, over):
+    """By the next run, which starts before its lease is over, or after: one line, and never again."""
+    p = Held(tmp_path, store)
+    killed(p)
+    if over:
+        until(lambda: p.unknown() == 1, what="the end of the lease")
+    ended = p.try_run("--log-format", "json")
+    assert ended.status == 1 and unknowns(ended.err) == WARNED and p.unknown() == 1, ended
+    assert "it may have had its effect; worker " in ended.err, ended
+    again = p.try_run("--log-format", "json")
+    assert again.status == 1 and unknowns(again.err) == [] and again.json["unknown"] == 1, again
+
+
+def test_f99_an_attempt_that_was_killed_is_told_although_nothing_comes(tmp_path, store):
+    """Neither its message nor any other: the source is empty."""
+    p = Held(tmp_path, store)
+    killed(p)
+    until(lambda: p.unknown() == 1, what="the end of the lease")
+    p.write()
+    ended = p.try_run("--log-format", "json")
+    assert ended.status == 1 and unknowns(ended.err) == WARNED, ended
+    assert "worker" not in p.explain("a")[0], "it is written"
+    assert unknowns(p.try_run("--log-format", "json").err) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_f99_a_worker_beside_tells_of_it(tmp_path, store, number):
+    """One that has another source, and is alive while the other one dies, or is late. It is late only: what it says in the end counts, and nothing
+    was fenced off."""
+    p = Held(tmp_path, store)
+    text = open(os.path.join(tmp_path, p.name)).read()
+    with open(os.path.join(tmp_path, "beside.yaml"), "w") as file:
+        file.write(text.replace("{path: in.ndjson}", "{path: other.ndjson, follow: true}"))
+    p.touch("other.ndjson")
+    p.touch("wait")
+    p.touch("works")
+    p.write({"id": "a"})
+    with p.start("--log-format", "json") as running:
+        until(lambda: p.started() == ["a"], what="the effect")
+        running.send(number)
+        until(lambda: running.process.poll() is not None or stopped(running), what="its end")
+        p.name = "beside.yaml"
+        with p.start("--log-format", "json") as beside:
+            until(lambda: p.explain("a")[0]["state"] == "unknown" and "worker" not in p.explain("a")[0], what="somebody writes it down")
+            beside.send(signal.SIGTERM)
+            told = beside.end()
+        assert unknowns(told.err) == WARNED, told
+        if number == signal.SIGSTOP:
+            running.send(signal.SIGCONT)
+            ended = running.end()
+            assert unknowns(ended.err) in ([], WARNED), ended
+            assert ended.json["fenced"] == 0 and ended.json["attempts"] == 1 and '"event":"fenced"' not in ended.err, ended

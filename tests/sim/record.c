@@ -798,6 +798,16 @@ void sim_record_ended(sim_worker *w, const once_request *request)
     sim_fired(world, SIM_taken_over);
 }
 
+void sim_record_lapsed(sim_worker *w, const once_request *request)
+{
+    sim_world *world = w->world;
+    const int key = sim_key_of(world, request);
+    const sim_key *k = &world->keys[key];
+    if (!k->open || !once_hash_equal(k->token, request->token)) sim_violation(world, "key %d: a claim ran out that is not there", key);
+    if (!handler_of(world, k)->hold) sim_violation(world, "key %d: became unknown, and is not to be held", key);
+    if (!may_be_over(world, k, world->now_ms)) sim_violation(world, "key %d: became unknown before its lease was over", key);
+}
+
 void sim_record_excuse(sim_worker *worker)
 {
     sim_world *world = worker->world;

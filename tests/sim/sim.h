@@ -421,6 +421,7 @@ void sim_record_discard(sim_world *world, int key);
 void sim_record_resolve(sim_world *world, int key, once_outcome outcome);
 void sim_record_excuse(sim_worker *worker); /* its open claims may end without a word */
 void sim_record_ended(sim_worker *worker, const once_request *request); /* somebody else's claim was */
+void sim_record_lapsed(sim_worker *worker, const once_request *request); /* a claim that is held was found to be over */
 void sim_record_dropped(sim_worker *worker, const once_request *request); /* it was told that its claim is gone */
 void sim_record_start(sim_world *world, sim_flight *flight);
 void sim_record_effect(sim_world *world, sim_flight *flight); /* it happens, really */

@@ -207,9 +207,21 @@ static int sim_take(once_store *store, once_bytes consumer, once_token token, bo
         if (out[i].decision.answer == ONCE_ANSWER_DUPLICATE || out[i].decision.answer == ONCE_ANSWER_CONFLICT)
             sim_note_add(w, (sim_note){.what = NOTE_JUDGED, .key = sim_key_of(w->world, &out[i].request), .message = -1,
                                        .answer = out[i].decision.answer});
+        if (out[i].decision.lapsed) sim_record_lapsed(w, &out[i].request);
         if (reply_lost && out[i].decision.answer == ONCE_ANSWER_CONFLICT) w->world->unheard++;
     }
     return leave(w, rc, reply_lost, err);
+}
+
+/* What is over is unknown for whoever looks; that somebody writes it down changes nothing. */
+static int sim_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    int rc = arrive(w, SIM_store_fails, err);
+    if (rc != ONCE_OK) return rc;
+    rc = w->real->ops->lapse(w->real, consumer, but, max, out, n, arena, err);
+    for (size_t i = 0; rc == ONCE_OK && i < *n; i++) sim_record_lapsed(w, &out[i].request);
+    return leave(w, rc, rc == ONCE_OK && sim_fires(w->world, SIM_store_reply_lost), err);
 }
 
 static int sim_find(once_store *store, once_bytes consumer, const once_request *const *requests, size_t n, bool due, size_t max, once_taken *out, size_t *n_out,
@@ -373,6 +385,7 @@ static const once_store_ops store_ops = {
     .extend = sim_extend,
     .accept = sim_accept,
     .take = sim_take,
+    .lapse = sim_lapse,
     .find = sim_find,
     .begin = sim_begin,
     .commit = sim_commit,

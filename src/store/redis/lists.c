@@ -237,6 +237,37 @@ int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_
     return rc == ONCE_OK ? once__redis_prefetch(r, out, *n, NULL, 0, false, err) : rc;
 }
 
+/* Claims whose lease is over, with a body or without. Groups also name those that have left them. */
+static int lapsed_ids(once_redis *r, once_bytes consumer, int64_t now_ms, id_list *out, once_error *err)
+{
+    once__redis_pipe_clear(&r->pipe);
+    ask_claims(r, consumer, 0, now_ms);
+    int rc = once__redis_ask(r, err);
+    if (rc == ONCE_OK) rc = add_all(r, out, r->pipe.replies[0], err);
+    if (rc == ONCE_OK) rc = add_groups(r, out, r->pipe.replies[1], 0, now_ms, err);
+    out->n = sort_ids(out->at, out->n);
+    return rc;
+}
+
+int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err)
+{
+    once_redis *r = once__redis_of(shelf);
+    id_list ids = {0};
+    int rc = lapsed_ids(r, consumer, now_ms, &ids, err);
+    *n = 0;
+    for (size_t at = 0; at < ids.n && *n < max && rc == ONCE_OK; at += PAGE) {
+        const size_t count = ids.n - at < PAGE ? ids.n - at : PAGE;
+        rc = ask_values(r, ids.at + at, count, err);
+        for (size_t k = 0; k < count && *n < max && rc == ONCE_OK; k++) {
+            once_redis_open_head head;
+            if (!once__redis_read_head(once__reply_at(r->pipe.replies[0], k), &head)) continue; /* gone meanwhile */
+            if (head.state == ONCE_STATE_CLAIMED && head.hold) out[(*n)++] = ids.at[at + k];
+        }
+    }
+    free(ids.at);
+    return rc == ONCE_OK && *n ? once__redis_prefetch(r, out, *n, NULL, 0, false, err) : rc;
+}
+
 /* --- lists --- */
 
 static int now_of(once_redis *r, int64_t *out, once_error *err)

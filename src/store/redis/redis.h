@@ -349,6 +349,7 @@ int once__redis_replaced(once_redis *r, once_error *err);
 int once__redis_head_number(const once_redis *r, once_bytes text, uint64_t *out, once_error *err); /* a field of it; 0: it is not there */
 
 int once__redis_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
+int once__redis_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t max, once_hash *out, size_t *n, once_error *err);
 int once__redis_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err);
 int once__redis_list(once_store *store, once_bytes consumer, once_state state, once_entry_visit *visit, void *user, once_error *err);
 /* The values of letters, in the first reply of the pipe. */

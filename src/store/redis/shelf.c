@@ -293,6 +293,7 @@ const once_shelf_ops once__redis_shelf = {
     .lane_before = redis_lane_before,
     .due = once__redis_due,
     .by_token = once__redis_by_token,
+    .lapsed = once__redis_lapsed,
     .letter_put = once__redis_letter_put,
     .letters_ahead = once__redis_letters_ahead,
     .letter_get = once__redis_letter_get,

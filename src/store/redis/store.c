@@ -71,6 +71,11 @@ static int redis_take(once_store *store, once_bytes consumer, once_token token, 
     RACING(store, once__engine_take(store, consumer, token, again, lease_ms, max, out, n, arena, err));
 }
 
+static int redis_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    RACING(store, once__engine_lapse(store, consumer, but, max, out, n, arena, err));
+}
+
 static int redis_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {
     RACING(store, once__engine_bury(store, letters, n, fresh, err));
@@ -482,7 +487,7 @@ static void redis_describe(once_store *store, char *out, size_t size)
     {                                                                                                                 \
         .scheme = name, .batch_max = 8192, .bits = (granted) | ONCE_STORE_SHARED | ONCE_STORE_LANES | ONCE_STORE_LIST | ONCE_STORE_CLOCK,  \
         .summary = text, .open = open_it, .close = redis_close, .claim = redis_claim, .settle = redis_settle, .extend = redis_extend,    \
-        .accept = redis_accept, .take = redis_take, .begin = once__engine_begin, .commit = once__engine_commit,       \
+        .accept = redis_accept, .take = redis_take, .lapse = redis_lapse, .begin = once__engine_begin, .commit = once__engine_commit,       \
         .rollback = once__engine_rollback, .describe = redis_describe, .doubt = once__redis_doubt, .bury = redis_bury, .exhume = redis_exhume,    \
         .forget = redis_forget, .letters_ahead = once__engine_letters_ahead, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
         .discard = redis_discard, .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \

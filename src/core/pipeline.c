@@ -1119,13 +1119,13 @@ static void recall(once_pipe *pipe)
 }
 
 /* What was taken from the store and waits here for a transaction without others goes back there. What was in a commit of which no answer
- * came is asked for: it may be done, and is counted then. */
+ * came is asked for, if its effect is the store's own: it may be done, and is counted then. */
 static void put_back_held(once_pipe *pipe)
 {
     size_t n = 0;
     for (size_t left = pipe->ready_n; left; left--) {
         once_item *item = ready_pop(pipe);
-        if (item->held || item->unsure) pipe->work[n++] = item;
+        if (item->held || (item->unsure && !is_external(item))) pipe->work[n++] = item;
         else ready_push(pipe, item);
     }
     if (n) start_work(pipe, n);

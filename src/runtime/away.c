@@ -78,7 +78,7 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
     for (unsigned tries = 1;; tries++) {
         once_error why = {0};
         const int rc = attempt(user, &why);
-        if (rc == ONCE_OK && tries > 1) once_log(ONCE_LOG_WARN, event, "works again, after %u failure%s", tries - 1, tries == 2 ? "" : "s");
+        if (rc == ONCE_OK && tries > 1) once_log(ONCE_LOG_WARN, "store_works", "works again, after %u failure%s", tries - 1, tries == 2 ? "" : "s");
         if (rc == ONCE_OK) return rc;
         if (rc != ONCE_E_UNAVAILABLE && rc != ONCE_E_ABORTED && rc != ONCE_E_FULL) return once_fail(err, rc, "%s", why.text);
         const int64_t now_ms = once_env_mono_ns(pipeline->env) / 1000000, away_ms = now_ms - begun_ns / 1000000;

@@ -40,10 +40,19 @@ typedef struct worker {
     once_action *(*next)(once_pipe *pipe, int64_t now_ms);
     void (*execute)(void *on, once_action *action);
     void *on;
-    const char *trouble; /* the event that is logged when an action fails */
+    const char *trouble; /* the event that is logged when an action fails ... */
+    const char *works;   /* ... and when that is over */
     once_saying saying;  /* of its failures in a row */
     bool warned;         /* of these */
 } worker;
+
+/* What comes of a handler's effects. */
+typedef struct handler_state {
+    unsigned refused;  /* in a row: it gave them back, and will for as long as what it needs is away */
+    int64_t worked_ms; /* when it last did anything else; 0: never */
+    bool said;         /* that it is down */
+    once_saying saying; /* kept when it works: one that comes and goes does not fill the log */
+} handler_state;
 
 struct running {
     once_pipeline *pipeline;
@@ -53,6 +62,7 @@ struct running {
     pthread_t effects;
     once_hands *hands; /* NULL: no effect is outside of the store */
     once_saying effects_saying; /* of times in a row that they could not be started */
+    handler_state *handlers;    /* as spec->handlers */
     pthread_cond_t over;
     once_source *from;
     const once_run_options *options;
@@ -115,7 +125,7 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
     if (done->status == ONCE_OK) {
         if (!concerns_both(done->kind) || done->kind == ONCE_ACT_BEGIN || done->kind == ONCE_ACT_ROLLBACK) return;
         if (w->saying.times > 0) /* who was warned is told the end of it */
-            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->trouble, "%s: works again, after %u failure%s", once_action_name(done->kind),
+            once_log(w->warned ? ONCE_LOG_WARN : ONCE_LOG_DEBUG, w->works, "%s: works again, after %u failure%s", once_action_name(done->kind),
                      w->saying.times, w->saying.times == 1 ? "" : "s");
         w->saying = (once_saying){0};
         w->warned = false;
@@ -180,8 +190,39 @@ static void report_trouble(running *r, const once_item *item) /* @locks: lock */
 static void report_no_trouble(running *r) /* @locks: lock */
 {
     if (r->effects_saying.times)
-        once_log(ONCE_LOG_WARN, "effect_failed", "works again, after %u failure%s", r->effects_saying.times, r->effects_saying.times == 1 ? "" : "s");
+        once_log(ONCE_LOG_WARN, "effect_works", "works again, after %u failure%s", r->effects_saying.times, r->effects_saying.times == 1 ? "" : "s");
     r->effects_saying = (once_saying){0};
+}
+
+/* It has not had its effect, and no number of tries ends that: for long nobody else would say it. */
+static bool is_refused(const once_item *item)
+{
+    if (item->outcome == ONCE_RELEASE) return item->started && !item->told_to_end;
+    return item->outcome == ONCE_RETRY && item->handler->retry.attempts == ONCE_ANY_ATTEMPTS;
+}
+
+/* One refusal among many successes is the handler's business. */
+static bool is_down(const handler_state *h, int64_t now_ms) { return h->refused >= 3 || h->worked_ms == 0 || now_ms - h->worked_ms >= 5000; }
+
+static void report_handler(running *r, const once_item *item) /* @locks: lock */
+{
+    handler_state *h = &r->handlers[item->handler - r->pipeline->spec->handlers];
+    const once_bytes name = item->handler->type.len ? item->handler->type : item->handler->operation;
+    const int64_t at_ms = now_ms(r);
+    char why[sizeof((once_error *)0)->text];
+    if (is_refused(item)) {
+        h->refused++;
+        snprintf(why, sizeof why, "%.*s", item->failure.len < 300 ? (int)item->failure.len : 300, item->failure.data ? item->failure.data : "");
+        if (!is_down(h, at_ms) || !once__worth_saying(&h->saying, why, at_ms)) return;
+        h->said = true;
+        once_log(ONCE_LOG_WARN, "handler_down", "handler '%.*s' gives back what it is given, %u in a row, and its messages wait: %s", (int)name.len, name.data,
+                 h->refused, why);
+    } else if (item->started && item->outcome != ONCE_RETRY && item->outcome != ONCE_UNKNOWN && item->outcome != ONCE_RELEASE) {
+        if (h->said) once_log(ONCE_LOG_WARN, "handler_works", "handler '%.*s' works again, after %u in a row", (int)name.len, name.data, h->refused);
+        h->said = false;
+        h->refused = 0;
+        h->worked_ms = at_ms;
+    }
 }
 
 static void take_back(running *r, once_item *const *items, size_t n) /* @locks: lock */
@@ -191,6 +232,7 @@ static void take_back(running *r, once_item *const *items, size_t n) /* @locks: 
     for (size_t i = 0; i < n; i++) {
         if (items[i]->trouble != ONCE_OK) troubled = items[i];
         started |= items[i]->started;
+        if (items[i]->trouble == ONCE_OK && items[i]->handler) report_handler(r, items[i]);
     }
     if (troubled) report_trouble(r, troubled);
     else if (started) report_no_trouble(r);
@@ -247,8 +289,8 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&r->lock, NULL);
-    r->store = (worker){.r = r, .other = &r->source, .next = once_pipe_store_action, .execute = on_store, .on = executor, .trouble = "store_failed"};
-    r->source = (worker){.r = r, .other = &r->store, .next = once_pipe_source_action, .execute = on_source, .on = r->from, .trouble = "source_failed"};
+    r->store = (worker){.r = r, .other = &r->source, .next = once_pipe_store_action, .execute = on_store, .on = executor, .trouble = "store_failed", .works = "store_works"};
+    r->source = (worker){.r = r, .other = &r->store, .next = once_pipe_source_action, .execute = on_source, .on = r->from, .trouble = "source_failed", .works = "source_works"};
     pthread_cond_init(&r->over, &monotonic);
     pthread_cond_init(&r->store.news, &monotonic);
     pthread_cond_init(&r->source.news, &monotonic);
@@ -460,8 +502,12 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
         .finite = (bits & ONCE_SOURCE_FINITE) != 0,
         .gives_once = !(bits & ONCE_SOURCE_REDELIVERS) && once__keeps(parts->store),
     };
-    rc = once_pipe_new(&pipe_options, &r.pipe, err);
-    if (rc != ONCE_OK) return rc;
+    r.handlers = calloc(pipeline->spec->n_handlers + 1, sizeof *r.handlers);
+    rc = r.handlers ? once_pipe_new(&pipe_options, &r.pipe, err) : once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
+    if (rc != ONCE_OK) {
+        free(r.handlers);
+        return rc;
+    }
 
     once_executor executor;
     once_executor_init(&executor, parts->store, pipeline->spec->consumer, run_effects, parts->effects);
@@ -486,6 +532,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     summary->lost = how->lost;
     once_executor_release(&executor);
     once_pipe_free(r.pipe);
+    free(r.handlers);
 
     if (rc == ONCE_OK) rc = once__persist(pipeline, end, &b, err);
     if (rc != ONCE_OK) return rc;

@@ -140,3 +140,56 @@ def test_f68_a_run_says_at_its_end_that_its_log_was_not_taken(tmp_path, json_too
     dead = len([line for line in came if "event=dead" in line])
     said = json.loads(out)["log_dropped"] if json_too else int(re.search(r"log_dropped +(\d+)  lines of the log", out).group(1))
     assert run.process.returncode == 1 and 0 < dead < 5000 and said == 5000 - dead, (out, dead)
+
+
+# ---- troubles, and their ends ----
+
+DOWN = '#!/bin/sh\nread -r body\necho >> asked\n[ -f up ] && exit 0\necho "gateway is away" >&2\nexit %d\n'
+
+
+def down(folder, code, config):
+    path = os.path.join(folder, "effect")
+    with open(path, "w") as file:
+        file.write(DOWN % code)
+    os.chmod(path, 0o755)
+    p = Pipeline(folder, 'key: "${/id}"\n' + config)
+    p.write({"id": 1}, {"id": 2})
+    return p
+
+
+@pytest.mark.parametrize("code, retry", [(69, "{backoff: 1ms..5ms}"), (75, "{for: 1h, backoff: 1ms..5ms}")])
+def test_f95_a_handler_that_is_down_is_told_and_that_it_works_again(tmp_path, code, retry):
+    """It takes nothing, however long that lasts, and spends no budget: at warn, when it begins, now and then, and at its end."""
+    p = down(tmp_path, code, f"retry: {retry}\nhandler: {{exec: [./effect]}}\n")
+    with p.start("--log-format", "json") as running:
+        until(lambda: os.path.exists(tmp_path / "asked") and os.path.getsize(tmp_path / "asked") > 30, what="it was asked again and again")
+        (tmp_path / "up").touch()
+        ended = running.end()
+    assert ended.status == 0 and ended.json["done"] == 2, ended
+    said = lines(ended.err, "handler_down")
+    assert 1 <= len(said) <= 8 and {line["level"] for line in said} == {"warn"}, ended.err
+    assert "gateway is away" in said[0]["msg"] and "handler 'handler'" in said[0]["msg"], said
+    (works,) = lines(ended.err, "handler_works")
+    assert works["level"] == "warn" and "works again" in works["msg"], works
+
+
+def test_a_handler_that_gives_one_of_many_back_is_not_down(tmp_path):
+    path = os.path.join(tmp_path, "effect")
+    with open(path, "w") as file:
+        file.write('#!/bin/sh\nread -r body\n[ "$ONCE_KEY" = 9 ] && [ "$ONCE_ATTEMPT" = 1 ] && exit 69\nexit 0\n')
+    os.chmod(path, 0o755)
+    p = Pipeline(tmp_path, 'key: "${/id}"\nworkers: 1\nretry: {backoff: 1ms..5ms}\nhandler: {exec: [./effect]}\n')
+    p.write(*[{"id": i} for i in range(20)])
+    ended = p.try_run("--log-format", "json")
+    assert ended.status == 0 and ended.json["done"] == 20 and lines(ended.err, "handler_down") == [], ended
+
+
+def test_the_end_of_a_trouble_has_a_name_of_its_own(tmp_path):
+    """An alert goes by the event: what is over must not fire it again."""
+    p = Pipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: "INSERT INTO t VALUES (:id)"}\n', "CREATE TABLE t(id)")
+    p.write({"id": 1})
+    ended = p.try_run("--log-format", "json", failpoint="commit_before:error:1")
+    assert ended.status == 0 and ended.json["done"] == 1, ended
+    assert all("works again" not in line["msg"] for line in lines(ended.err, "store_failed")), ended
+    (works,) = lines(ended.err, "store_works")
+    assert works["level"] == "warn" and "works again" in works["msg"], works

@@ -607,7 +607,7 @@ static void ran(once_pipe *pipe, once_item *item)
 static void decide_run(once_pipe *pipe, once_item *item)
 {
     const bool external = is_external(item);
-    if (pipe->stopping && (item->held || external)) {
+    if (pipe->stopping && (item->held || external) && !(item->verdict && item->outcome == ONCE_UNKNOWN)) {
         item->outcome = ONCE_RELEASE;
         item->failure = ONCE_BYTES("put back at shutdown");
         item->delay_ms = 0;
@@ -620,6 +620,7 @@ static void decide_run(once_pipe *pipe, once_item *item)
         die(item, item->decision.reason);
     } else if (item->verdict) {
         item->failure = item->reason;
+        item->maybe |= item->outcome == ONCE_UNKNOWN;
         ran(pipe, item);
     } else if (external) {
         item->stage = ONCE_STAGE_FLY;
@@ -650,6 +651,12 @@ static void decide(once_pipe *pipe, once_item *item)
     const bool before = item->overtakes && item->unsure; /* then perhaps it has, and the entry does not show it any more */
     item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before) && !item->decision.letter;
     note_replaced(pipe, item);
+    if (item->verdict && item->outcome == ONCE_UNKNOWN && item->decision.answer != ONCE_ANSWER_RUN) {
+        /* Its outcome was written ahead, and committed by whoever ended the transaction: that it is there says nothing. */
+        item->decision.answer = ONCE_ANSWER_DEAD;
+        item->stage = ONCE_STAGE_BURY;
+        return;
+    }
     if (item->found && item->decision.answer != ONCE_ANSWER_RUN) {
         item->stage = ONCE_STAGE_OVER; /* the store has it */
         return;
@@ -1420,8 +1427,33 @@ static void count_rollback(once_pipe *pipe, const once_action *action)
     set_apart(pipe);
 }
 
+/* Something has ended the transaction while effects ran in it: they may stay, without their outcomes. So none of them may run again before a
+ * person has looked, and nothing else may run either, because it would end the same way. One more transaction writes that down. */
+static bool leave_unknown(once_pipe *pipe, const once_action *action)
+{
+    bool any = false;
+    for (size_t i = 0; action->status == ONCE_E_UNSURE && i < pipe->work_n; i++) {
+        once_item *item = pipe->work[i];
+        const bool begun = item->started || item->stage == ONCE_STAGE_RUN;
+        if (!begun || item->returned || item->verdict || is_external(item)) continue;
+        give_verdict(item, item->handler->natural ? ONCE_RETRY : ONCE_UNKNOWN,
+                     ONCE_BYTES("something has ended the transaction that its effect ran in, and it is not known whether that was committed"));
+        item->unsure = any = true;
+    }
+    if (!any) return false;
+    give_up(pipe, action->status, &action->error);
+    if (pipe->in_tx) {
+        pipe->next = NEXT_ROLLBACK;
+    } else {
+        unreserve_work(pipe);
+        pipe->next = NEXT_BEGIN;
+    }
+    return true;
+}
+
 static void store_failed(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
+    if (leave_unknown(pipe, action)) return;
     suspect_effects(pipe, action);
     count_rollback(pipe, action);
     if (pipe->tries == 0) pipe->failing_since_ms = now_ms;

@@ -115,6 +115,9 @@ int once__pg_fail(once_pg *pg, const PGresult *result, once_error *err)
         status = ONCE_E_UNAVAILABLE;
         return once_fail(err, status, "%s: " ONCE_PG_STANDBY, pg->where);
     }
+    if (pg->effects && state && (strcmp(state, "25P01") == 0 || strcmp(state, "3B001") == 0)) /* ours would be there */
+        return once_fail(err, ONCE_E_UNSURE, "%s: a statement of the effects has ended their transaction, and it is not known what of it was committed; look at"
+                         " the data, and let no statement or function end a transaction", pg->where);
     if (!message) message = result ? PQresultErrorMessage(result) : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "";
     first_line(message, what, sizeof what);
     const char *refused = once__pg_pooler_refuses(what);

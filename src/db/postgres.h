@@ -231,21 +231,35 @@ int once__pg_look(once_bytes sql, bool whole, once_error *err);
 
 /* ---- what a transaction with effects is (postgres_guard.c) ---- */
 
+/* Of all settings of a session those that say what a statement of the next message means, or whether its constraints hold. */
+#define ONCE_PG_SETTINGS(X)                                                                                           \
+    X("client_encoding") ", " X("session_replication_role") ", " X("row_security") ", " X("DateStyle") ", " X("IntervalStyle") ", " X("TimeZone") ", "  \
+    X("standard_conforming_strings") ", " X("default_transaction_isolation") ", " X("default_text_search_config") ", " X("lc_monetary") ", "          \
+    X("lc_numeric") ", " X("bytea_output") ", " X("extra_float_digits") ", " X("xmloption") ", " X("array_nulls") ", " X("transform_null_equals")
+#define ONCE_PG_SETTING_NAME(name) "'" name "'"
+#define ONCE_PG_SETTING_IS(name) "pg_catalog.current_setting('" name "')"
 #define ONCE_PG_BEGUN                                                                                                 \
     "current_user::pg_catalog.text, pg_catalog.current_setting('search_path'), pg_catalog.current_setting('synchronous_commit'),"    \
-    " extract(epoch FROM pg_catalog.now())::pg_catalog.text"
-#define ONCE_PG_DIFFERS(what, is, was) "CASE WHEN NOT pg_catalog.texteq(" is ", " was ") THEN pg_catalog.concat('" what " was ', pg_catalog.left(" was ", 60), ' and is ', pg_catalog.left(" is ", 60)) END"
-/* Fails (22P02) with what differs from ONCE_PG_BEGUN, the parameters. */
+    " extract(epoch FROM pg_catalog.now())::pg_catalog.text, pg_catalog.concat_ws(pg_catalog.chr(10), " ONCE_PG_SETTINGS(ONCE_PG_SETTING_IS) ")"
+#define ONCE_PG_WAS(what, is, was) "pg_catalog.concat(" what ", ' was ', pg_catalog.left(" was ", 60), ' and is ', pg_catalog.left(" is ", 60))"
+#define ONCE_PG_DIFFERS(what, is, was) "CASE WHEN NOT pg_catalog.texteq(" is ", " was ") THEN " ONCE_PG_WAS("'" what "'", is, was) " END"
+#define ONCE_PG_OTHER_TX "it is another transaction"
+/* Fails (22P02) with what differs from ONCE_PG_BEGUN, the parameters. What matters most is first, because texts are cut. */
 #define ONCE_PG_GUARD                                                                                                 \
-    "SELECT CASE WHEN pg_catalog.texteq(r, $1) AND pg_catalog.texteq(p, $2) AND pg_catalog.texteq(s, $3) AND pg_catalog.texteq(t, $4) THEN 0 ELSE"  \
-    " pg_catalog.concat('once(', pg_catalog.concat_ws(', ', " ONCE_PG_DIFFERS("role", "r", "$1") ", " ONCE_PG_DIFFERS("search_path", "p", "$2") ", "  \
-    ONCE_PG_DIFFERS("synchronous_commit", "s", "$3") ", CASE WHEN NOT pg_catalog.texteq(t, $4) THEN 'it is another transaction' END),"     \
-    " ')once')::pg_catalog.int4 END FROM (SELECT " ONCE_PG_BEGUN ") AS q(r, p, s, t)"
+    "SELECT CASE WHEN pg_catalog.texteq(r, $1) AND pg_catalog.texteq(p, $2) AND pg_catalog.texteq(s, $3) AND pg_catalog.texteq(t, $4)"        \
+    " AND pg_catalog.texteq(o, $5) THEN 0 ELSE"                                                                       \
+    " pg_catalog.concat('once(', pg_catalog.concat_ws(', ', CASE WHEN NOT pg_catalog.texteq(t, $4) THEN '" ONCE_PG_OTHER_TX "' END, "             \
+    ONCE_PG_DIFFERS("role", "r", "$1") ", " ONCE_PG_DIFFERS("search_path", "p", "$2") ", " ONCE_PG_DIFFERS("synchronous_commit", "s", "$3") ","    \
+    " (SELECT pg_catalog.string_agg(" ONCE_PG_WAS("n", "i", "w") ", ', ') FROM ROWS FROM (pg_catalog.unnest(ARRAY["     \
+    ONCE_PG_SETTINGS(ONCE_PG_SETTING_NAME) "]::pg_catalog.text[]), pg_catalog.unnest(pg_catalog.string_to_array($5, pg_catalog.chr(10))),"    \
+    " pg_catalog.unnest(pg_catalog.string_to_array(o, pg_catalog.chr(10)))) AS u(n, w, i) WHERE NOT pg_catalog.texteq(w, i))),"              \
+    " ')once')::pg_catalog.int4 END FROM (SELECT " ONCE_PG_BEGUN ") AS q(r, p, s, t, o)"
 
 int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column, once_error *err); /* ONCE_PG_BEGUN, from that column on */
 void once__pg_guard_params(const once_pg *pg, once_pg_params *params); /* of ONCE_PG_GUARD; not copied */
-/* Whether an error is that of ONCE_PG_GUARD, and what it says. */
-bool once__pg_guard_said(const once_pg *pg, const char *state, const char *text, char *out, size_t size);
+/* The status, when an error is that of ONCE_PG_GUARD, and what it says: ONCE_E_SCHEMA: nothing was committed. ONCE_E_UNSURE: that is not known,
+ * because the transaction was ended in the middle. ONCE_OK: it is another error. */
+int once__pg_guard_said(const once_pg *pg, const char *state, const char *text, char *out, size_t size);
 
 /* ---- a connection of its own (postgres_tx.c) ---- */
 

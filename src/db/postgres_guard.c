@@ -1,9 +1,13 @@
 /* What a transaction with effects is when it begins, and whether it still is that when it commits: whose rights it has, where its names lead to,
- * whether its commit waits for the disk, and that it is the same transaction.
+ * whether its commit waits for the disk, what its texts, times and numbers mean, whether its constraints hold, and that it is the same
+ * transaction.
  *
  * The words of effects are looked at (postgres_user.c), but a function may say SET ROLE or SET synchronous_commit, and a change that is
  * committed stays in the session for whoever comes next. So a statement in front of COMMIT compares, in the same round trip, and fails when
- * something differs: nothing is committed then. It names the schema of all that it uses, because the search path is what may have changed. */
+ * something differs: nothing is committed then. It names the schema of all that it uses, because the search path is what may have changed.
+ *
+ * When it is another transaction, the one that was begun has ended in the middle, and nobody knows what of it was committed, and without
+ * its outcomes: running it again could do everything twice. */
 #include "db/postgres.h"
 
 #include <stdio.h>
@@ -11,7 +15,7 @@
 
 #include "base/banned.h"
 
-enum { GUARDED = 4 };
+enum { GUARDED = 5 };
 
 int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column, once_error *err)
 {
@@ -33,15 +37,18 @@ void once__pg_guard_params(const once_pg *pg, once_pg_params *params)
     }
 }
 
-bool once__pg_guard_said(const once_pg *pg, const char *state, const char *text, char *out, size_t size)
+int once__pg_guard_said(const once_pg *pg, const char *state, const char *text, char *out, size_t size)
 {
     static const char before[] = "once(", after[] = ")once";
     const char *from = state && strcmp(state, "22P02") == 0 && text ? strstr(text, before) : NULL;
-    if (!from) return false;
+    if (!from) return ONCE_OK;
     from += sizeof before - 1;
     const char *end = strstr(from, after);
     const char *consumer = strchr(pg->application, ':');
-    snprintf(out, size, "effects of consumer '%s' have changed their transaction: %.*s; nothing was committed; let a function set such things for itself"
-             " alone (ALTER FUNCTION ... SET ...)", consumer ? consumer + 1 : "", end ? (int)(end - from) : (int)strlen(from), from);
-    return true;
+    const bool other = strncmp(from, ONCE_PG_OTHER_TX, strlen(ONCE_PG_OTHER_TX)) == 0;
+    const int len = (int)(other ? strlen(ONCE_PG_OTHER_TX) : end ? (size_t)(end - from) : strlen(from));
+    snprintf(out, size, "effects of consumer '%s' have changed their transaction: %.*s; %s", consumer ? consumer + 1 : "", len, from,
+             other ? "the one that was begun has ended, and it is not known what of it was committed; look at the data, and let no statement end a transaction"
+                   : "nothing was committed; let a function set such things for itself alone (ALTER FUNCTION ... SET ...)");
+    return other ? ONCE_E_UNSURE : ONCE_E_SCHEMA;
 }

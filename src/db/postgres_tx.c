@@ -136,16 +136,16 @@ static int guard_send(once_pg *pg)
     return once__pg_sent(pg, sizeof ONCE_PG_GUARD, NULL);
 }
 
-/* The COMMIT behind it has rolled back then. */
-static int guard_gather(once_pg *pg, bool *changed, once_fault *fault)
+/* *changed: the status, when something has; the COMMIT behind it has rolled back then. */
+static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
 {
     PGresult *result = NULL;
     const int rc = once__pg_next(pg, &result, NULL);
     if (rc != ONCE_OK) return rc;
     char said[sizeof fault->text];
     *changed = once__pg_guard_said(pg, PQresultErrorField(result, PG_DIAG_SQLSTATE), PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), said, sizeof said);
-    if (*changed) {
-        *fault = (once_fault){.kind = ONCE_FAULT_PAUSE};
+    if (*changed != ONCE_OK) {
+        *fault = (once_fault){.kind = *changed == ONCE_E_UNSURE ? ONCE_FAULT_FATAL : ONCE_FAULT_PAUSE};
         snprintf(fault->text, sizeof fault->text, "%s", said);
     }
     PQclear(result);
@@ -157,7 +157,7 @@ int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
     once_pg *pg = of(db);
     PGresult *result = NULL;
     const bool guarded = pg->effects;
-    bool changed = false;
+    int changed = ONCE_OK;
     *maybe = false;
     if (!once__pg_alive(pg)) return once__pg_fault(pg, NULL, fault);
     *maybe = true;
@@ -168,10 +168,11 @@ int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
     if (rc == ONCE_OK && guarded) rc = guard_gather(pg, &changed, fault);
     if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);
     if (rc != ONCE_OK) return once__pg_fault(pg, NULL, fault);
-    if (changed) *maybe = false;
-    rc = changed ? ONCE_E_SCHEMA : commit_answered(pg, result, maybe, fault);
+    if (changed != ONCE_OK) *maybe = changed == ONCE_E_UNSURE;
+    rc = changed != ONCE_OK ? changed : commit_answered(pg, result, maybe, fault);
     PQclear(result);
-    (void)once__pg_synced(pg, NULL); /* the answer is there; a connection that is lost now is noticed by the next transaction */
+    if (changed == ONCE_E_UNSURE) once__pg_drop(pg); /* nobody knows what the session is now */
+    else (void)once__pg_synced(pg, NULL); /* the answer is there; a connection that is lost now is noticed by the next transaction */
     return rc;
 }
 

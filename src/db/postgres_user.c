@@ -52,6 +52,15 @@ static const char *quoted_end(const scanner *s, bool escapes)
     return s->end;
 }
 
+/* Where a string goes on behind a line end, with escapes if it began with them; NULL: it does not. */
+static const char *continued(const scanner *s)
+{
+    const char *at = s->at;
+    bool line = false;
+    for (; at < s->end && once_ascii_is_space(*at); at++) line |= *at == '\n' || *at == '\r';
+    return line && at < s->end && *at == '\'' ? at : NULL;
+}
+
 /* Behind $tag$ ... $tag$, or NULL when it is none. */
 static const char *dollar_end(const scanner *s)
 {
@@ -61,6 +70,14 @@ static const char *dollar_end(const scanner *s)
     const size_t tag = (size_t)(tag_end + 1 - s->at);
     const char *close = memmem(tag_end + 1, (size_t)(s->end - tag_end - 1), s->at, tag);
     return close ? close + tag : s->end;
+}
+
+/* Behind a comment that a line ends; to PostgreSQL a carriage return is such an end, too. */
+static const char *line_end(const scanner *s)
+{
+    const char *at = s->at;
+    while (at < s->end && *at != '\n' && *at != '\r') at++;
+    return at < s->end ? at + 1 : at;
 }
 
 /* Behind a comment; PostgreSQL's nest. */
@@ -130,8 +147,7 @@ static int scan(scanner *s, size_t *statements, once_error *err)
             continue;
         }
         if (left > 1 && c == '-' && s->at[1] == '-') {
-            const char *line = memchr(s->at, '\n', left);
-            copy(s, line ? line + 1 : s->end);
+            copy(s, line_end(s));
             continue;
         }
         if (left > 1 && c == '/' && s->at[1] == '*') {
@@ -150,9 +166,14 @@ static int scan(scanner *s, size_t *statements, once_error *err)
             if (is_ours(s->at, len)) return refuse_ours(s->at, len, err);
             if (is_set_config(s->at, len)) return refuse_setting(err);
             if (len == 1 && (c == 'u' || c == 'U') && s->end - end >= 2 && end[0] == '&' && end[1] == '"') return refuse_escaped_name(err);
-            const bool escapes = len == 1 && (c == 'e' || c == 'E') && end < s->end && *end == '\'';
+            bool escapes = len == 1 && (c == 'e' || c == 'E') && end < s->end && *end == '\'';
             copy(s, end);
-            if (escapes) copy(s, quoted_end(s, true));
+            while (escapes) {
+                copy(s, quoted_end(s, true));
+                const char *next = continued(s);
+                escapes = next != NULL;
+                if (next) copy(s, next);
+            }
         } else if (c == '\'') {
             copy(s, quoted_end(s, false));
         } else if (c == '"') {
@@ -203,16 +224,18 @@ static once_fault_kind fault_kind(const char *state, int status)
     }
 }
 
-/* Messages about values quote them; reasons and logs must not. */
-static void without_values(char *text)
+/* Messages about values quote them; reasons and logs must not. A value may have quotes itself, so all from the first to the last one is left
+ * out, of the whole text, before it is cut. In other languages there are other quotes: then only the state is said. */
+static void without_values(const char *state, const char *text, char *out, size_t size)
 {
-    char *to = text;
-    bool inside = false;
-    for (const char *from = text; *from; from++) {
-        if (*from == '"') inside = !inside;
-        if (!inside || *from == '"') *to++ = *from;
-    }
-    *to = '\0';
+    const char *first = strchr(text, '"'), *last = strrchr(text, '"');
+    if (!first) first = last = text + strlen(text);
+    const char *behind = last > first ? last : "";
+    bool plain = true;
+    for (const char *at = text; at < first; at++) plain &= (unsigned char)*at < 0x80;
+    for (const char *at = behind; *at; at++) plain &= (unsigned char)*at < 0x80;
+    if (plain) snprintf(out, size, "%.*s%s%s", (int)(first - text), text, *first ? "\"" : "", behind);
+    else snprintf(out, size, "a value does not fit (SQLSTATE %s)", state);
 }
 
 /* Errors of the server (its disk, its memory, its connections) that a statement has raised by itself, or that only it has met: the server
@@ -242,8 +265,8 @@ static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
     snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
     snprintf(fault->constraint, sizeof fault->constraint, "%s", name ? name : "");
     snprintf(fault->text, sizeof fault->text, "%s", text ? text : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost");
+    if (text && kind == ONCE_FAULT_DATA) without_values(state, text, fault->text, sizeof fault->text);
     fault->text[strcspn(fault->text, "\n")] = '\0';
-    if (state && strncmp(state, "22", 2) == 0) without_values(fault->text);
     return status;
 }
 

@@ -207,7 +207,8 @@ static bool has_committed(sql_hand *hand, seat *s, once_job *job, bool *again)
         *again = judge(hand, s, job, &handler->statements[handler->n_statements - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;
-        once_reply_reason(&job->reply, "COMMIT was sent, and what became of it is not known: %s", fault.text);
+        if (rc == ONCE_E_UNSURE) job->trouble = rc; /* and the next one would end the same way */
+        once_reply_reason(&job->reply, "%s%s", rc == ONCE_E_UNSURE ? "" : "COMMIT was sent, and what became of it is not known: ", fault.text);
     }
     return false;
 }

@@ -243,10 +243,18 @@ static int read_quoted(lexer *lex, char close, const char *what, once_error *err
     return ONCE_OK;
 }
 
-static void skip_line(lexer *lex)
+/* To SQLite it ends at a line feed, to PostgreSQL at a carriage return, too. Which of them will read it is not known here, and what one
+ * takes for a comment would be a statement to the other. */
+static int skip_line(lexer *lex, once_error *err)
 {
-    const char *end = memchr(lex->text.data + lex->at, '\n', lex->text.len - lex->at);
-    copy_to(lex, end ? (size_t)(end - lex->text.data) + 1 : lex->text.len);
+    const char *from = lex->text.data + lex->at, *all = lex->text.data + lex->text.len;
+    const char *end = memchr(from, '\n', (size_t)(all - from));
+    if (!end) end = all;
+    const char *turn = memchr(from, '\r', (size_t)(end - from));
+    if (turn && turn + 1 != end)
+        return once_fail(err, ONCE_E_USAGE, "a comment (--) has a carriage return in it, where some databases end it and others do not; write a line feed");
+    copy_to(lex, (size_t)(end - lex->text.data) + (end < all));
+    return ONCE_OK;
 }
 
 static int skip_comment(lexer *lex, once_error *err)
@@ -328,7 +336,7 @@ static int read_next(lexer *lex, once_error *err)
     if (!lex->begun && lex->text.len - lex->at >= 3 && memcmp(lex->text.data + lex->at, ONCE_BOM, 3) == 0) {
         lex->at += 3;
     } else if (c == '-' && peek(lex, 1) == '-') {
-        skip_line(lex);
+        return skip_line(lex, err);
     } else if (c == '/' && peek(lex, 1) == '*') {
         return skip_comment(lex, err);
     } else if (once_ascii_is_space(c) || c == ';') {

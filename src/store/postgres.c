@@ -477,12 +477,13 @@ static int facts_send(once_postgres *q, size_t *sent, once_error *err)
 }
 
 /* A constraint that is checked at the end is the fault of a message, and so is a trigger, when nobody has asked for it before. */
-static int commit_failed(once_postgres *q, int rc, size_t commit_at, once_error *err)
+static int commit_failed(once_postgres *q, int rc, size_t commit_at, const once_error *why, once_error *err)
 {
     once_pg *pg = q->pg;
     char said[400];
-    if (pg->failed_at == q->guard_at && once__pg_guard_said(pg, pg->failed_state, err ? err->text : NULL, said, sizeof said))
-        return once_fail(err, ONCE_E_SCHEMA, "%s: %s", pg->where, said);
+    const int guarded = pg->failed_at == q->guard_at ? once__pg_guard_said(pg, pg->failed_state, why->text, said, sizeof said) : ONCE_OK;
+    if (guarded == ONCE_E_UNSURE) once__pg_drop(pg); /* nobody knows what the session is now */
+    if (guarded != ONCE_OK) return once_fail(err, guarded, "%s: %s", pg->where, said);
     if (pg->failed_at == q->count_at && strcmp(pg->failed_state, "22012") == 0) return once__store_forgot(err);
     const bool at_commit = pg->failed_state[0] && pg->failed_at == commit_at;
     const bool of_message = pg->presumed ? once__pg_status(pg->failed_state) == ONCE_E_MESSAGE : strncmp(pg->failed_state, "23", 2) == 0;
@@ -511,6 +512,7 @@ static int pg_commit(once_shelf *shelf, once_error *err)
     PGresult *results[WRITES_MAX + 1];
     size_t sent = 0;
     int rc = ONCE_OK;
+    once_error why = {0};
     if (!q->begun) {
         tx_over(q, true);
         return ONCE_OK;
@@ -523,9 +525,12 @@ static int pg_commit(once_shelf *shelf, once_error *err)
     if (rc == ONCE_OK) rc = once__pg_send_text(q->pg, q->nested ? "RELEASE once_store" : "COMMIT", err);
     q->pg->unreplicated = false;
     if (rc == ONCE_OK) {
-        rc = once__pg_round(q->pg, results, sent + 1, err);
-        if (rc != ONCE_OK) rc = once__pg_names_failed(q, commit_failed(q, rc, sent, err), err);
-        else if (strcmp(PQcmdStatus(results[sent]), q->nested ? "RELEASE" : "COMMIT") != 0)
+        rc = once__pg_round(q->pg, results, sent + 1, &why);
+        if (rc != ONCE_OK) {
+            once_fail(err, rc, "%s", why.text);
+            rc = once__pg_names_failed(q, commit_failed(q, rc, sent, &why, err), err);
+        }
+        if (rc == ONCE_OK && strcmp(PQcmdStatus(results[sent]), q->nested ? "RELEASE" : "COMMIT") != 0)
             rc = once_fail(err, ONCE_E_ABORTED, "%s: the transaction had failed before", q->pg->where);
         once__pg_clear(results, sent + 1);
     }

@@ -1,6 +1,8 @@
 """What whoever looks after a PostgreSQL database meets: roles with few rights, standbys, read-only defaults, whose session it is, and a view."""
 
 import contextlib
+import os
+import re
 import signal
 
 import pytest
@@ -11,6 +13,7 @@ import pq
 from harness import Pipeline, counts, once, until
 from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
 from pgreplica import Replica
+from tcpproxy import Proxy
 
 need_postgres()
 
@@ -441,6 +444,9 @@ CHANGES = {
     "path": ("SET search_path = pg_catalog, public", "search_path was "),
     "local": ("SET LOCAL search_path = public", "search_path was "),
     "sync": ("SET synchronous_commit = off", "synchronous_commit was on and is off"),
+    "encoding": ("SET client_encoding = LATIN1", "client_encoding was UTF8 and is LATIN1"),
+    "replica": ("SET LOCAL session_replication_role = replica", "session_replication_role was origin and is replica"),
+    "times": ("SET TimeZone = 'Asia/Tokyo'; SET DateStyle = 'German'", "and is Asia/Tokyo"),
 }
 
 
@@ -475,6 +481,38 @@ def test_f78_a_function_that_changes_what_its_transaction_is(tmp_path, change, w
             assert psql(direct, "SELECT count(*) FROM t WHERE id = 'm3'") == "0\n"
         else:
             assert psql(direct, "SELECT count(*) FROM t") == ("1\n" if where == "careful" else "0\n")
-        psql(direct, "CREATE OR REPLACE FUNCTION pay(n text) RETURNS text LANGUAGE sql SET search_path = pg_catalog SET synchronous_commit = off AS 'SELECT n'")
+        psql(direct, "CREATE OR REPLACE FUNCTION pay(n text) RETURNS text LANGUAGE sql SET search_path = pg_catalog SET synchronous_commit = off"
+                     " SET TimeZone = 'Asia/Tokyo' AS 'SELECT n'")
         assert p.run(status=0)["store_dead"] == 0
         assert psql(direct, "SELECT count(*), count(DISTINCT id) FROM t") == "6|6\n"
+
+
+@pytest.mark.parametrize("ends", [b"COMMIT", b"COMMIT AND CHAIN", b"ROLLBACK"])
+@pytest.mark.parametrize("where", ["store", "careful", "elsewhere"])
+def test_f78_a_transaction_that_was_ended_in_the_middle_is_not_known(tmp_path, where, ends):
+    """Whatever has done that, without our seeing it: what it left may be there, so its messages are unknown and do not run again."""
+    direct = postgres.shared().database(new_name())
+    psql(direct, "CREATE TABLE t(id text UNIQUE)")
+    mark = b"SELECT 1234567890"
+    do = f'["INSERT INTO t VALUES (:id)", "{mark.decode()}"]'
+    config = f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: {do}\n  already: [t_id_key]\n'
+    if where == "careful":  # with savepoints
+        psql(direct, "INSERT INTO t VALUES ('m0')")
+    with Proxy(os.path.join(re.search(r"host=([^&]*)", direct).group(1), ".s.PGSQL.5432")) as proxy:
+        proxied = re.sub(r"host=[^&]*", f"host=127.0.0.1&port={proxy.port}&sslmode=disable&gssencmode=disable", direct)
+        if where == "elsewhere":
+            p = Pipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: {{url: "{proxied}", do: {do}}}\n')
+        else:
+            p = PostgresPipeline(tmp_path, config, url=direct)
+            p.configure(config, store=proxied)
+        p.write(*some(3))
+        proxy.replacing = {mark: ends.ljust(len(mark))}
+        ended = p.try_run()
+        assert ended.status == 3 and "not known what of it was committed" in ended.err and "nothing was committed" not in ended.err, ended
+        left = psql(direct, "SELECT id FROM t ORDER BY id")
+        proxy.replacing = {}
+        again = p.try_run()
+        begun = {m["key"] for which in ("--unknown", "--dead") for m in p.once("list", which, "--json", p.name).json["messages"]}
+        assert begun and again.status == 1 and again.json["done"] + again.json["already"] + len(begun) == 3, (ended, again)
+        assert where != "store" or len(begun) == 3, "all of a batch share a transaction"
+        assert set(left.split()) - {"m0"} <= begun, (left, begun)

@@ -41,6 +41,7 @@ class Proxy:
         self.delay_s = 0           # of every piece
         self.reply_ends = b""      # how a whole reply ends, for lose_reply_to; empty: any part of it will do
         self.rewriting = None      # gives for each connection a function of a piece that the server says: what the client gets instead
+        self.replacing = {}        # what a client says -> what the server gets instead
         self.hold_from = self.hold_until = None
         self.held = 0              # how often answers were held back until hold_until was sent
         self.starved = 0           # how often it was not
@@ -186,6 +187,8 @@ class Proxy:
             self.cut_at = None
             self.lost += 1
             return False
+        for what, instead in self.replacing.items():
+            data = data.replace(what, instead)
         server.sendall(data)
         if self.hold_from and self.hold_from in data and not self._hold(client, server, data):
             return False

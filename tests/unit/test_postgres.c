@@ -47,11 +47,14 @@ static void f78_words_of_others_are_refused(void **state)
         "PREPARE TRANSACTION 'x'", "COPY t FROM STDIN", "vacuum t", "DELETE FROM once_entry", "SELECT * FROM a JOIN ONCE_meta ON true",
         "DELETE FROM public.\"once_live\"", "UPDATE t SET a = 1; COMMIT", "", " ; ", "-- nothing", "SELECT 1; SELECT 2", "DISCARD ALL",
         "DELETE FROM U&\"\\006fnce_entry\"", "SELECT set_config('role', 'x', false)", "SELECT pg_catalog.\"set_config\"('a.b', 'c', true)", "\xef\xbb\xbf\x43OMMIT",
+        "-- a\rCOMMIT /*\nSELECT 1 */", "-- a\rSAVEPOINT x", "--\r\rset role a", "SELECT 1 -- a\r FROM once_entry /*\n*/",
+        "SELECT E'a'\n'\\'', (SELECT max(id) FROM once_entry), ''",
     };
     static const char *const good[] = {
         "INSERT INTO t VALUES (?1, 'COMMIT; once_entry')", "SELECT \"a;b\", 'it''s; ', E'\\'; COMMIT', $$; COMMIT $$, $x$ ; once_meta $x$ FROM t",
         "UPDATE t SET begin = 1 /* once_entry; COMMIT */ -- COMMIT\n;", "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x;", "SELECT nonce_x, a.once FROM t",
         "SELECT 1e5, x'0f', ?1::bigint", "SELECT U&'\\0061', u, u & 1, 'set_config'",
+        "-- COMMIT\r\nSELECT 1", "-- COMMIT\rSELECT 1 -- once_entry", "SELECT E'a'\r\n'\\' once_entry ', 'b'\n'once_entry'", "SELECT E'a' 'once_entry\\'",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (look(bad[i], false) != ONCE_E_CONFIG) fail_msg("allowed: %s", bad[i]);
@@ -933,8 +936,12 @@ static void f78_effects_that_are_in_another_transaction_are_not_committed(void *
     assert_int_equal(once__pg_exec(many.pg, "ROLLBACK; BEGIN", NULL, &err), ONCE_OK);
     send_batch(0, BATCH);
     settle_batch(ONCE_DONE);
-    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_E_SCHEMA);
+    assert_int_equal(many.store->ops->commit(many.store, &err), ONCE_E_UNSURE);
     assert_non_null(strstr(err.text, "it is another transaction"));
+    assert_non_null(strstr(err.text, "it is not known what of it was committed"));
+    assert_null(strstr(err.text, "nothing was committed"));
+    assert_null(many.pg->conn); /* nobody knows what that session is */
+    assert_int_equal(once__pg_connect(many.pg, 0, &err), ONCE_OK);
     assert_int_equal(rows_of("t"), 0);
 }
 

@@ -110,6 +110,8 @@ static void quotes_and_comments_stay(void **state)
     unchanged("SELECT \":a\"\":b\", `:c``?`, [:d ?]");
     unchanged("SELECT 1 -- :a ? don't\n");
     unchanged("SELECT 1 -- :a");
+    unchanged("SELECT 1 -- :a\r\n + 2");
+    unchanged("SELECT 1 -- :a\r");
     unchanged("SELECT 1 /* :a ? don't */ + 2");
     unchanged("SELECT '/* ' , '-- '");
     unchanged("SELECT 1 /**/ - /*/ :a */ 2");
@@ -165,6 +167,8 @@ static void what_has_no_end_is_refused(void **state)
     refused("SELECT \"abc", "quoted name that begins with \"abc has no end; close it with \"");
     refused("SELECT `abc", "quoted name that begins with `abc has no end; close it with `");
     refused("SELECT [abc", "quoted name that begins with [abc has no end; close it with ]");
+    refused("-- a\rCOMMIT /*\nSELECT 1 */", "a comment (--) has a carriage return in it, where some databases end it and others do not; write a line feed");
+    refused("SELECT 1 -- a\r\r\n", "a comment (--) has a carriage return in it, where some databases end it and others do not; write a line feed");
     refused("SELECT 1 /* abc", "comment has no end; close it with */");
     refused("SELECT 1 /*/", "comment has no end; close it with */");
     refused("SELECT '", "string that begins with ' has no end; close it with '");

@@ -1,0 +1,42 @@
+"""Values of messages that PostgreSQL does not take: whose failure that is, and that nobody reads them in reasons and logs."""
+
+import pytest
+
+import postgres
+from harness import Pipeline, counts
+from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
+
+need_postgres()
+
+SECRET = "S3cr3tBody"
+TABLES = """CREATE TYPE mood AS ENUM ('a'); CREATE SEQUENCE sq; CREATE TABLE u(id int);
+CREATE TABLE n(a int); CREATE TABLE d(a date); CREATE TABLE e(a mood); CREATE TABLE j(a jsonb); CREATE TABLE i(a inet); CREATE TABLE g(a uuid); CREATE TABLE p(a point);
+CREATE TABLE a(a int[]); CREATE TABLE t(id text);
+CREATE FUNCTION built(x text) RETURNS text LANGUAGE plpgsql AS $$ DECLARE r text; BEGIN
+  EXECUTE 'SELECT ' || quote_literal(x) || CASE WHEN x = 'a' THEN '' ELSE ' FROM nothing_like_that' END INTO r; RETURN r; END $$;
+"""
+
+
+def pipeline(folder, do, where, more="", tables=TABLES):
+    """Atomic, or in a transaction for each message."""
+    url = postgres.shared().database(new_name())
+    psql(url, tables)
+    head = f'key: "${{/id}}"\npatience: 1s\nretry: {{attempts: 2, backoff: 1ms..2ms}}\nhandler:\n{more}'
+    if where == "store":
+        return PostgresPipeline(folder, f'{head}  sql: ["{do}"]\n', url=url), url
+    folder.mkdir(exist_ok=True)
+    return Pipeline(folder, f'{head}  sql: {{url: "{url}", do: ["{do}"]}}\n'), url
+
+
+@pytest.mark.parametrize("where", ["store", "elsewhere"])
+def test_values_with_quotes_are_in_no_reason(tmp_path, where):
+    for table in "ndejigpa":
+        p, url = pipeline(tmp_path / table, f"INSERT INTO {table} VALUES (:x)", where)
+        values = [f'x"{SECRET}"y', SECRET, f'"{SECRET}', f'a"b {SECRET} c"d', f'a\n"{SECRET}', "z" * 290 + f'"{SECRET}' + "z" * 400 + '"']
+        p.write(*({"id": i, "x": x} for i, x in enumerate(values)))
+        ended = p.try_run()
+        assert ended.status == 1 and ended.json["dead"] == len(values), ended
+        letters = p.once("list", "--dead", "--json", p.name).json["messages"]
+        assert len(letters) == len(values) and all(m["reason"] for m in letters), letters
+        assert SECRET not in ended.out + ended.err + "".join(m["reason"] for m in letters), (table, ended)
+        assert any("invalid input" in m["reason"] or "malformed" in m["reason"] for m in letters), letters

@@ -38,7 +38,7 @@ typedef struct runner {
 #define SHELL_WORDS "--norc --noprofile --login --posix --restricted --verbose --noediting --no-config --private"
 
 static const runner runners[] = {
-    {"sh bash rbash dash ash ksh mksh zsh fish csh tcsh", RUNS_PROGRAM, .flags = "abcefhiklmnpruvxBCEHNPT", .valued = "oO", .program = "cC",
+    {"sh bash rbash dash ash ksh mksh zsh fish csh tcsh", RUNS_PROGRAM, .flags = "abcefhiklmnpruvxBEHNPT", .valued = "oO", .program = "c",
      .flag_words = SHELL_WORDS, .shell = true},
     {"python pypy", RUNS_PROGRAM, .flags = "bBdEhiIOPqRsStuvx", .valued = "WX", .program = "cm"},
     {"perl", RUNS_PROGRAM, .flags = "acflnpsSTtuUwWX0123456789", .valued = "I", .attached = "iMmFCD", .program = "eE", .repeats = true},
@@ -59,7 +59,7 @@ static const runner runners[] = {
     {"env", RUNS_COMMAND, .flags = "i0v", .valued = "uC", .flag_words = "- --ignore-environment --null --debug", .valued_words = "--unset --chdir", .assigns = true},
     {"nice", RUNS_COMMAND, .flags = "0123456789", .valued = "n", .valued_words = "--adjustment"},
     {"ionice", RUNS_COMMAND, .flags = "t", .valued = "cn", .flag_words = "--ignore", .valued_words = "--class --classdata"},
-    {"nohup exec command busybox toybox unbuffer catchsegv fakeroot numactl valgrind prlimit dbus-run-session systemd-inhibit setpriv ld-linux* ld.so* ld-musl*", RUNS_COMMAND},
+    {"nohup exec command npx bunx uvx busybox toybox unbuffer catchsegv fakeroot numactl valgrind prlimit dbus-run-session systemd-inhibit setpriv ld-linux* ld.so* ld-musl*", RUNS_COMMAND},
     {"linux32 linux64 i386 x86_64 uname26", RUNS_COMMAND, .flags = "vRFZLXBIST3"},
     {"setsid", RUNS_COMMAND, .flags = "cfw", .flag_words = "--ctty --fork --wait"},
     {"timeout", RUNS_COMMAND, 1, .flags = "fpv", .valued = "ks", .flag_words = "--foreground --preserve-status --verbose", .valued_words = "--kill-after --signal"},
@@ -316,8 +316,16 @@ static bool announces_program(const arguments *a, bool here)
 
 static bool check_command(arguments *a);
 
-/* What is passed to a program: data, but for options that announce another one. In "docker exec NAME sh -xc ..." an interpreter is told by
- * its option, because its name alone ("./notify node ID") says nothing. */
+/* "docker exec NAME sh -xc ...": a shell is told by its option, because its name alone ("./charge sh ID") says nothing. */
+static bool begins_shell(const arguments *a)
+{
+    if (a->runner && a->runner->kind == RUNS_PROGRAM) return false; /* $0 of a shell's program may be anything */
+    const runner *r = runner_of(a->item->text);
+    const once_node *next = a->item->next;
+    return r && r->shell && next && once_template_is_literal(a->argv[1]) && next->text.len > 1 && next->text.data[0] == '-';
+}
+
+/* What is passed to a program: data, but for options that announce another one. Other interpreters are told by such an option. */
 static bool check_data(arguments *a)
 {
     bool behind = false;
@@ -333,6 +341,7 @@ static bool check_data(arguments *a)
             advance(a);
             return check_command(a);
         }
+        if (begins_shell(a)) return check_command(a);
         const bool option = text.len > 1 && text.data[0] == '-';
         behind = announces_program(a, false) || (named && option && option_of_runner(named, text, false));
         if (option) continue;
@@ -346,7 +355,9 @@ static bool check_program(arguments *a, bool by_option)
 {
     if (!a->item) return true;
     if (!is_literal(a)) return refuse(a, a->item);
-    const runner *module = runner_of(a->item->text); /* python3 -m timeit */
+    const once_bytes text = a->item->text;
+    const char *m = text.data[0] == '-' ? memchr(text.data, 'm', text.len) : NULL; /* python3 -m timeit, -mtimeit */
+    const runner *module = runner_of(m ? (once_bytes){m + 1, text.len - (size_t)(m + 1 - text.data)} : text);
     a->more_programs = a->runner->permutes || (a->runner->repeats && by_option);
     advance(a);
     return by_option && module && module->kind == RUNS_ALL ? check_all_literal(a) : check_data(a);

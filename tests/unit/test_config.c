@@ -570,8 +570,14 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         {"[/lib64/ld-linux-x86-64.so.2, \"${/x}\"]", "/lib64/ld-linux-x86-64.so.2"},
         {"[nice, env, -u, A, timeout, -k, \"1\", \"5\", bash, -o, pipefail, -ec, \"${/x}\"]", "bash"},
         {"[find, /tmp, -exec, timeout, \"5\", \"${/x}\", ;]", "timeout"},
-        {"[docker, exec, c, sh, -xc, \"${/x}\"]", "docker"},
-        {"[docker, exec, c, sh, -cx, \"${/x}\"]", "docker"},
+        {"[docker, exec, c, sh, -xc, \"${/x}\"]", "sh"},
+        {"[docker, exec, c, bash, -o, pipefail, -ec, \"${/x}\"]", "bash"},
+        {"[docker, exec, c, perl, -we, \"${/x}\"]", "docker"},
+        {"[python3, -mtimeit, \"${/x}\"]", "python3"},
+        {"[python3, -umtimeit, -s, \"${/x}\"]", "python3"},
+        {"[fish, -C, init, \"${/x}\"]", "fish"},
+        {"[npx, \"${/x}\"]", "npx"},
+        {"[docker, exec, c, sh, -cx, \"${/x}\"]", "sh"},
         {"[python3, -Z, charge.py, \"${/x}\"]", "python3"},
         {"[env, \"-u=${/x}\", ./charge]", "env"},
         /* what may run any of its arguments, or some */
@@ -621,7 +627,7 @@ static void f78_a_field_of_the_message_is_no_program(void **state)
         "[taskset, -c, \"0\", nice, -n, \"5\", ./charge, \"${/id}\"]", "[/lib64/ld-linux-x86-64.so.2, ./charge, \"${/id}\"]",
         "[find, /tmp, -name, a, -exec, ./charge, \"${/id}\", ;]", "[deno, run, --allow-net, charge.ts, \"${/id}\"]",
         "[./charge, sh, \"${/id}\"]", "[./charge, --to, time, \"${/id}\"]", "[aws, s3, cp, script, \"${/id}\"]", "[./script, \"${/id}\"]",
-        "[./notify, --kind, exec, --id, \"${/id}\"]", "[./notify, node, --id, \"${/id}\"]", "[make-charge, \"${/id}\"]", "[tar, -cf, a.tar, \"${/file}\"]",
+        "[./notify, --kind, exec, --id, \"${/id}\"]", "[./notify, node, --id, \"${/id}\"]", "[sh, -c, 'charge \"$@\"', sh, -x, \"${/id}\"]", "[docker, exec, c, sh, -ec, 'charge \"$1\"', sh, \"${/id}\"]", "[make-charge, \"${/id}\"]", "[tar, -cf, a.tar, \"${/file}\"]",
         "[git, tag, \"${/id}\"]", "[psql, -v, \"x=${/x}\", -f, a.sql]", "[curl, -d, \"${/x}\", http://localhost/]",
     };
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {

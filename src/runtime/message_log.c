@@ -15,7 +15,7 @@ typedef struct span {
 struct once_message_line {
     once_log_level level;
     const char *event;
-    span place, key, tenant, reason;
+    span place, key, tenant, operation, reason;
     uint32_t attempt;
     once_outward idempotency_key;
 };
@@ -69,11 +69,12 @@ void once_message_log_add(once_message_log *log, once_log_level level, const cha
     line->place.len += keep(log, at->point, VALUE_MAX).len;
     line->key = keep(log, item->request.key, VALUE_MAX);
     line->tenant = keep(log, item->scope.tenant, VALUE_MAX);
+    line->operation = keep(log, item->scope.operation, VALUE_MAX);
     line->reason = keep(log, reason, REASON_MOST);
     if (!once_hash_is_zero(item->request.id)) once_item_outward_key(keying, item, line->idempotency_key);
     if (!log->text.failed) return;
     once_buf_clear(&log->text); /* too much of it: what was gathered is said without words */
-    for (size_t i = 0; i < log->n; i++) log->lines[i].place = log->lines[i].key = log->lines[i].tenant = log->lines[i].reason = (span){0};
+    for (size_t i = 0; i < log->n; i++) log->lines[i].place = log->lines[i].key = log->lines[i].tenant = log->lines[i].operation = log->lines[i].reason = (span){0};
 }
 
 static once_bytes text_of(const once_message_log *log, span s) { return (once_bytes){s.len ? log->text.data + s.at : "", s.len}; }
@@ -86,6 +87,7 @@ static void say(const once_message_log *log, const once_message_line *line)
     const once_log_field fields[] = {
         {"at", text_of(log, line->place)},
         {"tenant", text_of(log, line->tenant)},
+        {"operation", text_of(log, line->operation)},
         {"key", text_of(log, line->key)},
         {"attempt", {attempt, line->attempt ? (size_t)len : 0}, .number = true},
         {"idempotency_key", {line->idempotency_key, strlen(line->idempotency_key)}},

@@ -161,7 +161,7 @@ static int ask(once_pg *pg, const char *sql, char *out, size_t size, once_error 
 static int no_place(const once_pg *pg, const char *name, once_error *err)
 {
     if (!pg->tables_in[0] && (!name[0] || strncmp(name, "pg_", 3) == 0))
-        return once_fail(err, ONCE_E_NO_STORE,
+        return once_fail(err, ONCE_E_CONFIG,
                          "%s: search_path names no schema that exists and that this role may use; make one (or GRANT USAGE, CREATE ON SCHEMA), or name"
                          " another with ?schema=name", pg->where);
     return once_fail(err, ONCE_E_CONFIG, "%s: schema '%s' is the server's own, and no place for a store; name another with ?schema=name", pg->where, name);

@@ -207,9 +207,9 @@ def test_f75_f82_no_other_salt_while_a_message_may_have_had_its_effect(tmp_path)
     assert given["unknown"] in p.once("list", p.name, env=env).out
     assert p.once("resolve", p.name, "unknown", "dead", env=env).status == 0
     salted(p, "env:OTHER")
-    assert "(1 dead letters that may have had their effect, too" in p.once("run", p.name, env=env).err
+    assert "(1 dead letter that may have had their effect, too" in p.once("run", p.name, env=env).err
     ended = p.once("run", p.name, "--confirm-scope-change", env=env)
-    assert ended.status == 1 and "1 dead letters may have had their effect under the idempotency keys of the salt before" in ended.err, ended
+    assert ended.status == 1 and "1 dead letter may have had an effect under the idempotency keys of the salt before" in ended.err, ended
     assert p.once("run", p.name, env=env).status == 1
 
 

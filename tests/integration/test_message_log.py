@@ -40,7 +40,7 @@ def test_f99_dead_letters_and_unknowns_are_warnings(tmp_path):
     assert sorted(dead) == ["k65", "k75"], ended.err
     for line, key, at, attempt, reason in ((dead["k65"], "k65", "in.ndjson:3", 1, "said 65"), (dead["k75"], "k75", "in.ndjson:5", 2, "said 75"),
                                            (unknown, "k70", "in.ndjson:4", 1, "said 70")):
-        assert (line["level"], line["key"], line["at"], line["attempt"]) == ("warn", key, at, attempt), line
+        assert (line["level"], line["operation"], line["key"], line["at"], line["attempt"]) == ("warn", "handler", key, at, attempt), line
         assert reason in line["msg"] and line["idempotency_key"] == p.explain(key)[0]["idempotency_key"], line
     assert lines(ended.err, "retry") == []
 

@@ -18,7 +18,7 @@ handlers:
     retry: {attempts: 2, backoff: 1ms..2ms, on: [t.note]}
 """
 TABLE = "CREATE TABLE t(id TEXT PRIMARY KEY, n INTEGER CHECK (n > 0), note TEXT UNIQUE);"
-LINE = {"logfmt": r'time=\S+ level=warn event=dead at=\S+( tenant=("[^"]*"|\S+))?( key=("[^"]*"|\S+))?( attempt=1)?( idempotency_key=[0-9a-f]{32})? msg=".*"',
+LINE = {"logfmt": r'time=\S+ level=warn event=dead at=\S+( tenant=("[^"]*"|\S+))?( operation=\S+)?( key=("[^"]*"|\S+))?( attempt=1)?( idempotency_key=[0-9a-f]{32})? msg=".*"',
         "json": r'{"time":"[^"]*","level":"warn","event":"dead","at":"[^"]*",.*"msg":".*"}'}
 SECRET = "4929-1234-5678-9012"
 

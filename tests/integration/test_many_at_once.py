@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from anystore import Any, store  # noqa: F401
 from harness import Pipeline
 
 CONFIG = """
@@ -338,3 +339,23 @@ def test_groups_of_reasons_keep_codes_and_choose_exactly_what_they_count(tmp_pat
     for by in ("handler", "hour"):
         for group in groups(p, "--dead", by).values():
             assert p.once("replay", "--dry-run", "--json", *group["filter"], p.name).json["counts"]["run"] == group["count"] == len(SAID), group
+
+
+def test_filters_audits_and_dry_runs_are_the_same_on_every_store(tmp_path, store):
+    (tmp_path / "effect").write_text("#!/bin/sh\nexit 70\n")
+    (tmp_path / "effect").chmod(0o755)
+    p = Any(tmp_path, store, 'key: "${/id}"\ntype: "${/type}"\ntenant: "${/who}"\nretry: {attempts: 1}\nhandlers: {charge: {exec: [./effect]}, note: {dead: "HTTP 404 of 123456"}}\n')
+    p.write(*[{"id": "1", "type": type, "who": who} for who in ("berlin", "paris") for type in ("charge", "note")])
+    p.run(status=1)
+    for verb, end, items in (("resolve", ["done"], "messages"), ("discard", [], "letters")):
+        for dry in (["--dry-run"], []):
+            told = p.once(verb, "--json", "--tenant", "berlin", *dry, p.name, *end).json
+            assert (told["dry_run"], told["count"], whose(told[items])) == (bool(dry), 1, [("berlin", "charge" if end else "note")]), told
+        assert p.once(verb, "--json", "--tenant", "berlin", p.name, *end).json["count"] == 0
+    (group,) = p.ask("list", "--dead", "--by", "reason")["groups"]
+    assert group["reason"] == "HTTP 404 of #" and group["count"] == 1, group
+    assert [letter["verdict"] for letter in p.once("replay", "--json", "--dry-run", *group["filter"], p.name).json["letters"]] == ["still_dead"]
+    assert [(a["what"], a["tenant"], a["operation"], len(a["idempotency_key"])) for a in p.ask("list", "--audit")["audit"]] == [
+        ("resolve", "berlin", "charge", 32), ("discard", "berlin", "note", 32)]
+    given_up = [e for e in p.explain("1", "--tenant", "berlin") if e["operation"] == "note"]
+    assert [(e["state"], e["discarded"], bool(e["discarded_by"])) for e in given_up] == [("rejected", True, True)], given_up

@@ -43,7 +43,7 @@ static void as_json(const once_explanation *e, bool first)
         }
         cli_json_attempts(e->attempts, e->n_attempts);
         if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%lld", (long long)e->due_ms);
-        printf(",\"has_body\":%s", e->has_body ? "true" : "false");
+        printf(",\"has_body\":%s,\"maybe_done\":%s", e->has_body ? "true" : "false", e->maybe_done ? "true" : "false");
         if (e->expires_ms == ONCE_FOREVER) printf(",\"expires_ms\":null");
         else if (e->expires_ms != ONCE_NO_TIME) printf(",\"expires_ms\":%lld", (long long)e->expires_ms);
         printf(",\"discarded\":%s", e->discarded ? "true" : "false");
@@ -221,6 +221,7 @@ static void as_text(const once_explanation *e)
     printf("  Its idempotency key is %s.\n", e->idempotency_key);
     tell_first(e);
     tell_attempts(e);
+    if (e->maybe_done && strcmp(e->state, "unknown") != 0) printf("  An attempt may have had its effect: another one may repeat it.\n");
     tell_lane(e);
     tell_reason(e);
     tell_result(e->result);

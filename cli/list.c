@@ -32,6 +32,7 @@ static void as_json(const listing *l, const once_listed *e)
     if (e->letter) printf(",\"count\":%" PRIu64 ",\"last_ms\":%" PRId64, e->count, e->last_ms);
     if (e->due_ms != ONCE_NO_TIME) printf(",\"due_ms\":%" PRId64, e->due_ms);
     if (e->worker.len) json_field("worker", e->worker);
+    if (e->maybe_done) printf(",\"maybe_done\":true");
     json_field("reason", e->reason);
     cli_json_lane(&e->lane);
     if (e->line.len) {
@@ -94,6 +95,7 @@ static void as_text(const listing *l, const once_listed *e)
     }
     if (e->state[0] == 'w' && !e->has_body) printf("  its source must bring it again");
     if (was_replaced(e)) printf("  replaced");
+    if (e->letter && e->maybe_done) printf("  may have had its effect");
     if (e->reason.len) {
         printf("  ");
         cli_print_safe(e->reason);

@@ -11,6 +11,7 @@
 
 typedef struct replaying {
     bool json, dry_run, terminal, first;
+    uint64_t maybe; /* that leave, and may repeat an effect */
 } replaying;
 
 static void clear_line(const replaying *r)
@@ -23,10 +24,12 @@ static void on_letter(void *user, const once_replayed *l)
 {
     replaying *r = user;
     const bool leaves = once_replay_verdict_leaves(l->verdict);
+    r->maybe += leaves && l->maybe_done;
     if (!r->dry_run && leaves && !r->json) return;
     if (r->json) {
         printf("%s{\"letter\":%" PRIu64, r->first ? "" : ",", l->letter);
         printf(",\"verdict\":\"%s\",\"leaves\":%s", once_replay_verdict_name(l->verdict), leaves ? "true" : "false");
+        if (l->maybe_done) printf(",\"maybe_done\":true");
         cli_json_key(l->key, &l->scope, l->idempotency_key);
         cli_json_origin(l->type, l->place, l->point, l->reason);
         if (l->result.len) {
@@ -40,6 +43,7 @@ static void on_letter(void *user, const once_replayed *l)
         if (l->key.len) printf("  ");
         cli_print_key(l->key, &l->scope);
         printf("  %s: %s", once_replay_verdict_name(l->verdict), once_replay_verdict_text(l->verdict));
+        if (l->maybe_done && leaves) printf("; it may repeat an effect");
         cli_print_origin(l->place, l->point, (once_bytes){0});
         if (l->idempotency_key[0]) printf("  idempotency key %s", l->idempotency_key);
         cli_print_origin((once_bytes){0}, (once_bytes){0}, l->reason);
@@ -77,14 +81,15 @@ static void print_counts(const replaying *r, const once_replay_counts *counts)
         if (counts->verdicts[i])
             printf("  %-10s %12" PRIu64 "  %s\n", once_replay_verdict_name((once_replay_verdict)i), counts->verdicts[i],
                    once_replay_verdict_text((once_replay_verdict)i));
+    if (r->maybe) printf("of these %" PRIu64 " may repeat an effect: an attempt of them may have had it\n", r->maybe);
 }
 
-static void json_counts(const once_replay_counts *counts)
+static void json_counts(const replaying *r, const once_replay_counts *counts)
 {
     printf(",\"counts\":{");
     for (int i = 0; i < ONCE_REPLAY_VERDICTS; i++)
         printf("%s\"%s\":%" PRIu64, i ? "," : "", once_replay_verdict_name((once_replay_verdict)i), counts->verdicts[i]);
-    printf("},\"stopped\":%s", counts->stopped ? "true" : "false");
+    printf("},\"maybe_done\":%" PRIu64 ",\"stopped\":%s", r->maybe, counts->stopped ? "true" : "false");
 }
 
 static bool stayed(const once_replay_counts *counts)
@@ -122,7 +127,7 @@ static int replay(const char *file, replaying *r, once_replay_options *how)
     clear_line(r);
     if (r->json) {
         printf("]");
-        json_counts(&counts);
+        json_counts(r, &counts);
         cli_json_error(rc, &err);
         printf("}\n");
     } else if (rc == ONCE_OK) {

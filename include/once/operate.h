@@ -85,6 +85,7 @@ typedef struct once_listed {
     uint64_t column; /* of that: the byte, from 1, at which it is no JSON any more; 0: it is */
     once_bytes own_reason; /* the reason without what its lane says: the one that once_choice looks at */
     once_lane_place lane; /* of a letter that has no place in it: only its value */
+    bool maybe_done; /* an attempt may have had its effect: whoever has it run again may repeat that */
 } once_listed;
 
 typedef bool once_list_visit(void *user, const once_listed *item); /* false ends the listing */
@@ -182,6 +183,7 @@ typedef struct once_replayed {
     char idempotency_key[33]; /* that its effects are given; empty: it has no key */
     once_scope scope; /* of its key; may be empty */
     once_bytes result; /* duplicate: what the finished one left; may be empty */
+    bool maybe_done; /* an attempt may have had its effect: running it again may repeat that */
 } once_replayed;
 
 /* How far it is: letters looked at, out of how many. */

@@ -177,6 +177,7 @@ typedef struct once_explanation {
     bool discarded;          /* rejected by an operator, who discarded its letter; the business has not said no */
     int64_t discarded_ms;    /* when; ONCE_NO_TIME: not known */
     once_bytes discarded_by; /* "user@host:pid"; may be empty */
+    bool maybe_done; /* not finished, or dead: an attempt may have had its effect */
 } once_explanation;
 
 /* `explanation` and its bytes are the library's until the callback returns. Called once for each operation of the pipeline that

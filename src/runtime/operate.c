@@ -291,6 +291,7 @@ typedef struct listing {
     once_list_visit *visit;
     void *user;
     once_keying keying;
+    const once_spec *spec;
     bool over;
     once_gone gone;
     once_store *lanes; /* a handle of its own, to ask what lanes wait for; NULL: there are none */
@@ -361,6 +362,7 @@ static bool list_entry(void *user, const once_entry *e)
         .headers = e->message.headers,
         .attempts = attempts,
         .n_attempts = n,
+        .maybe_done = once_spec_maybe_done(l->spec, e->scope.operation, e->maybe || e->state == ONCE_STATE_UNKNOWN),
     };
     once_outward_key(&l->keying, &e->scope, e->key, e->id, e->old_key, item.idempotency_key);
     place_in_lane(l, e->id, &e->scope, e->has_message ? &e->message : NULL, &item);
@@ -421,6 +423,7 @@ static bool list_letter(void *user, const once_letter *letter)
         .n_attempts = n,
         .line = line ? letter->message.body : (once_bytes){0},
         .column = line ? column_of(&l->json, letter->message.body) : 0,
+        .maybe_done = once_spec_maybe_done(l->spec, letter->scope.operation, letter->maybe),
     };
     once__letter_outward_key(&l->keying, letter, item.idempotency_key);
     if (letter->key.len) place_in_lane(l, letter->entry, &letter->scope, &letter->message, &item);
@@ -438,7 +441,7 @@ int once_pipeline_list(once_pipeline *pipeline, unsigned what, once_list_visit *
     once_store *store;
     int rc = open_keyed(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
-    listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .err = err};
+    listing l = {.visit = visit, .user = user, .keying = once__keying_of(pipeline, store), .spec = pipeline->spec, .err = err};
     once_json_init(&l.json);
     if (pipeline->spec->order) rc = once__known_open_store(pipeline, &l.lanes, err);
     if (l.lanes) once__lane_reader_init(&l.reader, pipeline, l.lanes);
@@ -672,6 +675,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     if (rc != ONCE_OK) return rc;
     if (entry.state != ONCE_STATE_ABSENT)
         once_outward_key(&r->keying, &item->scope, item->request.key, item->request.id, entry.old_key, out->idempotency_key);
+    out->maybe_done |= once_spec_maybe_done(r->pipeline->spec, item->scope.operation, entry.maybe); /* a letter of an older once does not say it */
     const bool back = once__letter_is_of(letter, &entry), again = r->options->force && once_state_finished(entry.state);
     rc = look_at_lane(r, item, &entry, back, again, out, err);
     if (rc != ONCE_OK || out->verdict == ONCE_REPLAY_stale || out->verdict == ONCE_REPLAY_conflict) return rc;
@@ -697,6 +701,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     out->scope = letter.scope;
     out->key = letter.key;
     out->type = letter.message.type;
+    out->maybe_done = once_spec_maybe_done(r->pipeline->spec, letter.scope.operation, letter.maybe);
     out->place = letter.message.at.place;
     out->point = letter.message.at.point;
     out->reason = letter.reason;

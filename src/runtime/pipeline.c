@@ -740,7 +740,7 @@ static int find_discard(once_store *store, discard_search *s, once_error *err)
     return rc == ONCE_OK ? s->rc : rc;
 }
 
-static void explain_entry(const once_keying *keying, const once_entry *entry, once_bytes shown, const letters_of_key *letters,
+static void explain_entry(const once_spec *spec, const once_keying *keying, const once_entry *entry, once_bytes shown, const letters_of_key *letters,
                           const once_lane_place *lane, const discard_search *discard, once_explain_visit *visit, void *user)
 {
     once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
@@ -768,6 +768,8 @@ static void explain_entry(const once_keying *keying, const once_entry *entry, on
         .letters = letters->at,
         .n_letters = letters->n,
         .all_letters = letters->all,
+        .maybe_done = !once_state_finished(entry->state) && entry->state != ONCE_STATE_ABSENT &&
+                      once_spec_maybe_done(spec, entry->scope.operation, entry->maybe || entry->state == ONCE_STATE_UNKNOWN),
         .lane = *lane,
         .discarded = discard->discarded,
         .discarded_ms = discard->time_ms,
@@ -793,7 +795,7 @@ static int explain_letter_or_nothing(once_store *store, const once_keying *keyin
                                last->reason.len < 300 ? (int)last->reason.len : 300, last->reason.data ? last->reason.data : "");
         absent.reason = (once_bytes){reason, (size_t)n};
     }
-    explain_entry(keying, &absent, key, &s, &(once_lane_place){0}, &(discard_search){.time_ms = ONCE_NO_TIME}, visit, user);
+    explain_entry(NULL, keying, &absent, key, &s, &(once_lane_place){0}, &(discard_search){.time_ms = ONCE_NO_TIME}, visit, user);
     return ONCE_OK;
 }
 
@@ -848,7 +850,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         if (rc == ONCE_OK && !once_state_finished(entry.state)) rc = explain_place(&reader, &entry, &letters, &lane, err);
         discard_search discard = {.entry = &entry, .key = shown};
         if (rc == ONCE_OK) rc = find_discard(store, &discard, err);
-        if (rc == ONCE_OK) explain_entry(&keying, &entry, shown, &letters, &lane, &discard, visit, user);
+        if (rc == ONCE_OK) explain_entry(spec, &keying, &entry, shown, &letters, &lane, &discard, visit, user);
         known++;
     }
     if (rc == ONCE_OK && known == 0) rc = explain_letter_or_nothing(store, &keying, (once_scope){tenant, spec->consumer, {0}}, shown, &arena, visit, user, err);

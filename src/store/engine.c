@@ -205,6 +205,7 @@ static int write_letter(once_shelf *shelf, const once_entry *entry, once_answer 
         .last_ms = shelf->now_ms,
         .history = entry->history,
         .old_key = entry->old_key,
+        .maybe = entry->maybe,
     };
     /* One letter for each death: an entry that was forgotten and died anew must not lose its second body. */
     const once_hash unique = {entry->id.a ^ entry->token.a, entry->id.b ^ entry->token.b};

@@ -58,27 +58,33 @@ typedef struct once_letter {
     once_bytes key; /* may be empty */
     once_message message;
     once_bytes reason;
-    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key */
+    once_answer kind; /* DEAD, CONFLICT, TOO_OLD or CUT. Kept as a number; ONCE_LETTER_NEW_KEY is added unless old_key, ONCE_LETTER_MAYBE if maybe */
     uint32_t attempt, failures;
     int64_t seen_ms, buried_ms;
     uint64_t count;  /* without an entry: deliveries of this very letter, those that came again included; otherwise 1. Written: 0 is 1 */
     int64_t last_ms; /* of the last of them, which is also where message.at is */
     once_bytes history; /* as that of the entry that died */
     bool old_key;       /* as once_entry.old_key: its message keeps the idempotency key of before when it comes again */
+    bool maybe;         /* as once_entry.maybe: an attempt may have had its effect. Letters of an older once do not say it; their entries do */
     /* CONFLICT, only when asked to be written: of which key it is, and its content. Zero: as `key` and the body say. */
     once_hash key_id, fingerprint;
     once_hash same; /* set by letter_get: what makes it one letter, however often it comes. Without an entry it is the id of the entry that
                      * says that the letter was discarded */
 } once_letter;
 
-enum { ONCE_LETTER_NEW_KEY = 64 };
+enum { ONCE_LETTER_NEW_KEY = 64, ONCE_LETTER_MAYBE = 128 };
 
-static inline unsigned once__letter_kind_write(const once_letter *l) { return (unsigned)l->kind + (l->old_key ? 0 : ONCE_LETTER_NEW_KEY); }
+static inline unsigned once__letter_kind_write(const once_letter *l)
+{
+    return (unsigned)l->kind + (l->old_key ? 0 : ONCE_LETTER_NEW_KEY) + (l->maybe ? ONCE_LETTER_MAYBE : 0);
+}
 static inline bool once__letter_kind_read(int64_t kept, once_letter *l)
 {
+    const int64_t kind = kept & ~(int64_t)(ONCE_LETTER_NEW_KEY | ONCE_LETTER_MAYBE);
     l->old_key = !(kept & ONCE_LETTER_NEW_KEY);
-    l->kind = (once_answer)(kept & ~(int64_t)ONCE_LETTER_NEW_KEY);
-    return (kept & ~(int64_t)ONCE_LETTER_NEW_KEY) < ONCE_ANSWERS && kept >= 0;
+    l->maybe = kept & ONCE_LETTER_MAYBE;
+    l->kind = (once_answer)kind;
+    return kind < ONCE_ANSWERS && kept >= 0;
 }
 
 /* What an operator did, and who it was. Kept for ever; written in the transaction of the act itself. */

@@ -704,6 +704,25 @@ static void an_unknown_one_is_resolved(fixture *f)
     assert_int_equal(t.decision.failures, 0);
 }
 
+/* Kept with the letter, whatever the last attempt said of itself. */
+static void f81_a_letter_says_whether_its_effect_may_have_happened(fixture *f)
+{
+    for (int maybe = 0; maybe < 2; maybe++) {
+        const once_request r = ask(f, maybe ? "maybe" : "sure");
+        const once_message message = message_of(&r);
+        once_letter letters[2];
+        bool applied;
+        do_claim(f, &r);
+        const once_settlement dies = {.request = &r, .outcome = ONCE_DEAD, .reason = ONCE_BYTES("no"), .message = &message, .failed = true, .maybe = maybe};
+        assert_ok(f, f->store->ops->settle(f->store, &dies, 1, &applied, &f->err));
+        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        assert_int_equal(list_letters(f, letters, 2), maybe + 1);
+        assert_int_equal(letters[maybe].maybe, maybe);
+        assert_int_equal(letters[maybe].kind, ONCE_ANSWER_DEAD);
+        assert_false(letters[maybe].old_key);
+    }
+}
+
 static void f34_a_finished_key_runs_again_only_when_forced(fixture *f)
 {
     once_request r = ask(f, "k"), force = ask(f, "k");
@@ -1769,6 +1788,7 @@ const conform_test conform_verbs[] = {
     CONFORM_WITH(a_letter_is_read_and_dropped_by_its_id, ONCE_STORE_OWNS | ONCE_STORE_TX),
     CONFORM_WITH(letters_go_on_after_an_id, ONCE_STORE_OWNS),
     CONFORM_WITH(an_unknown_one_is_resolved, ONCE_STORE_OWNS),
+    CONFORM_WITH(f81_a_letter_says_whether_its_effect_may_have_happened, ONCE_STORE_OWNS),
     CONFORM_WITH(f34_a_finished_key_runs_again_only_when_forced, ONCE_STORE_OWNS | ONCE_STORE_LIST),
     CONFORM_WITH(a_forced_key_that_is_forgotten_does_not_show_its_old_record, ONCE_STORE_OWNS),
     CONFORM_WITH(f34_audit_and_act_are_one_transaction, ONCE_STORE_TX),

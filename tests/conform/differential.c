@@ -458,11 +458,11 @@ static bool digest_letter(void *user, const once_letter *l)
     /* ids are each store's own */
     snprintf(to->text[to->n++], sizeof to->text[0],
              "entry %" PRIx64 " kind %d tenant %zu key %zu body %zu reason %zu type %zu headers %zu point %.*s a%u f%u seen %" PRId64
-             " buried %" PRId64 " sent %" PRId64 " history %" PRIx64 " old_key %d count %" PRIu64 " last %" PRId64,
+             " buried %" PRId64 " sent %" PRId64 " history %" PRIx64 " old_key %d maybe %d count %" PRIu64 " last %" PRId64,
              l->entry.a, (int)l->kind, l->scope.tenant.len, l->key.len, l->message.body.len, l->reason.len, l->message.type.len,
              l->message.headers.len, (int)l->message.at.point.len, l->message.at.point.data ? l->message.at.point.data : "",
              l->attempt, l->failures, l->seen_ms, l->buried_ms, l->message.sent_ms, once_xxh128(0, l->history.data, l->history.len).a, l->old_key,
-             l->count, l->last_ms);
+             l->maybe, l->count, l->last_ms);
     return true;
 }
 

@@ -227,3 +227,28 @@ def test_f99_a_worker_beside_tells_of_it(tmp_path, store, number):
             ended = running.end()
             assert unknowns(ended.err) in ([], WARNED), ended
             assert ended.json["fenced"] == 0 and ended.json["attempts"] == 1 and '"event":"fenced"' not in ended.err, ended
+
+
+# ---- a letter of one that may have had its effect ----
+
+def test_f81_a_letter_says_that_its_effect_may_have_happened(tmp_path, store):
+    """`unknown: retry`, and its budget is spent: whoever replays it is told that it may repeat an effect. Not of one that failed before it did anything."""
+    p = Held(tmp_path, store, CONFIG + "unknown: retry\nretry: {attempts: 2, backoff: 1ms..5ms}\n")
+    with open(os.path.join(tmp_path, "effect"), "w") as file:
+        file.write('#!/bin/sh\n[ "$ONCE_KEY" = sure ] && exit 65\nexit 70\n')
+    p.write({"id": "maybe"}, {"id": "sure"})
+    p.run(status=1)
+    assert {m["key"]: m.get("maybe_done", False) for m in p.dead()} == {"maybe": True, "sure": False}
+    assert [p.explain(key)[0]["maybe_done"] for key in ("maybe", "sure")] == [True, False]
+    for line in p.once("list", "--dead", p.name).out.splitlines():
+        assert ("may have had its effect" in line) == ("'maybe'" in line), line
+    assert "An attempt may have had its effect: another one may repeat it." in p.once("explain", p.name, "maybe").out
+    assert "may repeat" not in p.once("explain", p.name, "sure").out
+    for dry in ("--dry-run",), ():
+        ended = p.once("replay", "--json", *dry, "--all", p.name).json
+        assert {m["key"]: m.get("maybe_done", False) for m in ended["letters"]} == {"maybe": True, "sure": False}, ended
+        assert ended["maybe_done"] == 1, ended
+        if dry:
+            text = p.once("replay", *dry, "--all", p.name).out
+            assert text.count("; it may repeat an effect") == 1 and "of these 1 may repeat an effect" in text, text
+    assert p.explain("maybe")[0]["state"] == "waiting" and p.explain("maybe")[0]["maybe_done"]

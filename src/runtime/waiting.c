@@ -2,9 +2,11 @@
  * so: for whom, and how long. After a kill -9 it would look as if it hung. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/duration.h"
 #include "base/log.h"
+#include "base/plain.h"
 #include "runtime/executor.h"
 
 #include "base/banned.h"
@@ -32,8 +34,13 @@ static size_t say_taken_over(const once_gone *gone)
 
 int once__take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *ended, once_error *err)
 {
-    const int rc = once_take_over(store, consumer, self, gone, err);
-    *ended = say_taken_over(gone); /* also of one that failed half-way */
+    size_t from = 0;
+    int rc;
+    *ended = 0;
+    do {
+        rc = once_take_over(store, consumer, self, gone, &from, err);
+        *ended += say_taken_over(gone); /* also of one that failed half-way */
+    } while (rc == ONCE_OK && from);
     return rc;
 }
 
@@ -64,6 +71,7 @@ typedef struct claim {
 static void copy(char out[ONCE_WAITING_NAME], once_bytes text)
 {
     (void)snprintf(out, ONCE_WAITING_NAME, "%.*s", text.len < ONCE_WAITING_NAME ? (int)text.len : ONCE_WAITING_NAME - 1, text.data ? text.data : "");
+    (void)once_make_plain(out, strlen(out), '?'); /* what another process has written, on a terminal */
 }
 
 static bool look_at_claim(void *user, const once_entry *entry)

@@ -17,16 +17,29 @@ const once_gone_worker *once_gone_holder(const once_gone *gone, const once_entry
     return NULL;
 }
 
-static bool note_gone(void *user, const once_worker *worker, once_worker_state state)
+static void note_gone(once_gone *gone, const once_worker *worker)
 {
-    once_gone *gone = user;
-    (void)state;
     for (size_t i = 0; i < once_gone_count(gone); i++)
-        if (gone->at[i].run == worker->run) return true;
+        if (gone->at[i].run == worker->run) return;
     once_gone_worker *at = &gone->at[gone->n++ % ONCE_GONE_MAX];
     *at = (once_gone_worker){.run = worker->run, .contained = worker->contained};
     (void)snprintf(at->who, sizeof at->who, "%s", worker->who);
-    return true;
+}
+
+/* Those from `from` on, and no more than are remembered: one that is overwritten before its claims were looked for would be forgotten. */
+typedef struct some_gone {
+    once_gone *gone;
+    size_t from, i;
+    bool more;
+} some_gone;
+
+static bool note_some(void *user, const once_worker *worker, once_worker_state state)
+{
+    some_gone *some = user;
+    (void)state;
+    some->more = some->i == some->from + ONCE_GONE_MAX;
+    if (!some->more && some->i++ >= some->from) note_gone(some->gone, worker);
+    return !some->more;
 }
 
 int once_gone_read(once_store *store, once_bytes consumer, once_gone *out, once_error *err)
@@ -34,7 +47,7 @@ int once_gone_read(once_store *store, once_bytes consumer, once_gone *out, once_
     once_worker nobody;
     *out = (once_gone){0};
     once_worker_init(&nobody, store, consumer, 0, 0);
-    return once_workers_gone(store, &nobody, note_gone, out, err);
+    return once_workers_gone(store, &nobody, note_some, &(some_gone){.gone = out}, err);
 }
 
 once_bytes once_gone_says(const once_gone *gone, const once_entry *entry)
@@ -96,10 +109,12 @@ static bool any_over(const once_gone *gone)
     return any;
 }
 
-int once_take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, once_error *err)
+int once_take_over(once_store *store, once_bytes consumer, const once_worker *self, once_gone *gone, size_t *from, once_error *err)
 {
+    some_gone some = {.gone = gone, .from = *from};
     for (size_t i = 0; i < once_gone_count(gone); i++) gone->at[i].ended = 0;
-    int rc = once_workers_gone(store, self, note_gone, gone, err);
+    int rc = once_workers_gone(store, self, note_some, &some, err);
+    *from = rc == ONCE_OK && some.more ? some.i : 0;
     if (rc != ONCE_OK || !any_over(gone)) return rc;
     bool more = false;
     claims *c = malloc(sizeof *c);

@@ -419,9 +419,11 @@ static once_request ask_as(fixture *f, const char *key, uint64_t run)
 
 static size_t take_over(fixture *f, const once_worker *self, once_gone *gone)
 {
-    size_t ended = 0;
-    assert_ok(f, once_take_over(f->store, f->scope.consumer, self, gone, &f->err));
-    for (size_t i = 0; i < once_gone_count(gone); i++) ended += gone->at[i].ended;
+    size_t ended = 0, from = 0;
+    do {
+        assert_ok(f, once_take_over(f->store, f->scope.consumer, self, gone, &from, &f->err));
+        for (size_t i = 0; i < once_gone_count(gone); i++) ended += gone->at[i].ended;
+    } while (from);
     return ended;
 }
 
@@ -538,6 +540,28 @@ static void f99_many_claims_are_ended(fixture *f)
     }
     assert_int_equal(take_over(f, &self, &gone), MANY);
     assert_int_equal(do_stats(f).claimed, 0);
+}
+
+static void f99_more_workers_are_gone_than_are_remembered(fixture *f)
+{
+    enum { MANY = 2 * ONCE_GONE_MAX + 3 };
+    bool died;
+    char keys[MANY][16];
+    once_gone gone = {0};
+    once_worker self = new_worker(f, RUN(100), &died);
+    for (int i = 0; i < MANY; i++) {
+        once_worker one;
+        once_worker_init(&one, f->store, text("c"), RUN(i + 1), LONG_LEASE);
+        one.started++;
+        one.contained = true;
+        assert_ok(f, renew(f, &one)); /* its begin would drop the records of those before */
+        (void)snprintf(keys[i], sizeof keys[i], "k%d", i);
+        const once_request r = ask_as(f, keys[i], RUN(i + 1));
+        assert_answer(do_claim(f, &r), RUN);
+    }
+    assert_int_equal(take_over(f, &self, &gone), MANY);
+    assert_int_equal(do_stats(f).claimed, 0);
+    assert_int_equal(take_over(f, &self, &gone), 0);
 }
 
 /* Older programs wrote who they are at the end, and nothing behind it; newer ones may write more. */
@@ -1313,6 +1337,7 @@ const conform_test conform_keeping[] = {
     CONFORM(f100_workers_are_alive_as_long_as_they_renew),
     CONFORM(f100_a_process_that_is_not_there_is_dead_at_once),
     CONFORM(f99_claims_of_a_worker_that_is_gone_end_at_once),
+    CONFORM(f99_more_workers_are_gone_than_are_remembered),
     CONFORM(f99_what_was_taken_says_whose_it_is),
     CONFORM(f99_whoever_may_live_keeps_its_claims),
     CONFORM(f99_a_claim_that_comes_after_its_worker_is_ended_too),

@@ -105,7 +105,8 @@ ONCE_API bool once_pipeline_has_secrets(const once_pipeline *pipeline);
 
 /* Runs until a finite source is drained and everything is settled, or once_pipeline_stop. `options` may be NULL. `summary` is
  * filled in any case. ONCE_CLASS_USAGE: nothing was consumed. After a stop it is ONCE_OK, too, when a server is away or refuses what
- * it is asked, unless something was lost (summary.lost, or a store that is damaged); store_dead and store_unknown are then of this run alone. */
+ * it is asked, unless something was lost (summary.lost, or a store that is damaged); where it has
+ * failed or a server was away, store_dead and store_unknown are of this run alone. */
 ONCE_API int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, once_summary *summary, once_error *err);
 ONCE_API void once_pipeline_stop(once_pipeline *pipeline); /* drain; async-signal-safe */
 

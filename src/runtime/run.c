@@ -434,14 +434,18 @@ static bool can_wait(int rc)
     return class == ONCE_CLASS_RETRY || class == ONCE_CLASS_PAUSE;
 }
 
-/* Which messages are over when there was no space to go on, and which are not. */
-static void tell_acked(const ending *end, int rc, const once_summary *summary, once_error *why)
+/* Which messages are over when there was no space to go on, and which are not; and of which effects nobody will know, whatever it was that ended it. */
+static void tell_rest(const ending *end, int rc, const once_summary *summary, once_error *why)
 {
-    if (rc != ONCE_E_FULL || end->lost) return;
-    const once_error before = *why;
-    const uint64_t acked = summary->counts.acked, open = end->open;
-    once_fail(why, rc, "%.300s; %" PRIu64 " message%s acked, %" PRIu64 " that %s read %s not%s", before.text, acked, acked == 1 ? " is" : "s are", open,
-              open == 1 ? "was" : "were", open == 1 ? "is" : "are", open == 0 ? "" : open == 1 ? " and comes again" : " and come again");
+    once_error before = *why;
+    const uint64_t acked = summary->counts.acked, open = end->open, unsettled = end->unsettled;
+    if (rc == ONCE_E_FULL && !end->lost)
+        once_fail(why, rc, "%.*s; %" PRIu64 " message%s acked, %" PRIu64 " that %s read %s not%s", unsettled ? 240 : 300, before.text, acked,
+                  acked == 1 ? " is" : "s are", open, open == 1 ? "was" : "were", open == 1 ? "is" : "are",
+                  open == 0 ? "" : open == 1 ? " and comes again" : " and come again");
+    if (!unsettled) return;
+    before = *why;
+    once_fail(why, rc, "%.400s; of %" PRIu64 " effect%s begun the outcome could not be kept", before.text, unsettled, unsettled == 1 ? " that was" : "s that were");
 }
 
 /* Told to stop, and the server is away or refuses: what was not settled is the broker's or the store's, and comes again. */
@@ -449,13 +453,11 @@ static int end_all_the_same(once_pipeline *pipeline, const ending *end, int rc, 
 {
     if (!can_wait(rc) || !atomic_load(&pipeline->stop) || end->lost) return rc;
     if (end->unsettled)
-        once_log(ONCE_LOG_WARN, "stopped", "%s; what was not acked comes again, but of %" PRIu64 " effects that were begun the outcome could not be kept",
-                 why->text, end->unsettled);
+        once_log(ONCE_LOG_WARN, "stopped", "%s; what was not acked comes again, but of %" PRIu64 " effect%s begun the outcome could not be kept",
+                 why->text, end->unsettled, end->unsettled == 1 ? " that was" : "s that were");
     else
         once_log(ONCE_LOG_WARN, "stopped", "%s; nothing was lost: what was not acked comes again", why->text);
     summary->stopped = true;
-    summary->store_dead = summary->counts.dead; /* of this run: the store cannot be asked */
-    summary->store_unknown = summary->counts.unknown + end->unsettled;
     return ONCE_OK;
 }
 
@@ -530,6 +532,8 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
     summary->stopped = r.stop_seen;
     *how = how_it_ended(r.pipe, parts->source);
     summary->lost = how->lost;
+    summary->store_dead = summary->counts.dead; /* of this run, as long as the store was not asked */
+    summary->store_unknown = summary->counts.unknown + how->unsettled;
     once_executor_release(&executor);
     once_pipe_free(r.pipe);
     free(r.handlers);
@@ -567,7 +571,7 @@ int once_pipeline_run(once_pipeline *pipeline, const once_run_options *options, 
     pipeline->running = pipeline->working = false;
     if (rc == ONCE_OK) return rc;
     summary->stopped |= atomic_load(&pipeline->stop);
-    tell_acked(&how, rc, summary, &why);
+    tell_rest(&how, rc, summary, &why);
     if (err) *err = why;
     return rc;
 }

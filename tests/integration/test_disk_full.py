@@ -18,6 +18,7 @@ import pytest
 
 import postgres
 import pq
+from fenced import CONFIG as CONFIG_OF_COMMANDS
 from fenced import Fenced
 from harness import Pipeline, counts, until
 from pgpipeline import PostgresPipeline, need_postgres, new_name
@@ -209,6 +210,38 @@ def test_f52_commands_wait_for_their_store_to_have_space(tmp_path):
         assert ended.status == 0, (kib, ended)
         counts(ended.json, received=40, done=40)
         assert set(work.per_key().values()) == {1}, kib
+
+
+# Has its effect, and waits to be told to end.
+LATER = """#!/bin/sh
+read -r body
+echo "$ONCE_KEY $ONCE_ATTEMPT $ONCE_MAYBE_DONE" >> effects
+while [ ! -f go ]; do sleep 0.02; done
+"""
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["patience", "stop"])
+def test_f52_effects_whose_outcome_had_no_space_are_told(tmp_path, stop):
+    """They have happened, and the store could not be told so before it was given up."""
+    config = CONFIG_OF_COMMANDS.replace("timeout: 5s", "timeout: 60s") + "drain: 300ms\npatience: " + ("10m\n" if stop else "300ms\n")
+    work = Fenced(tmp_path, n=3, unknown="hold", workers=2, lease="4s", script=LATER, config=config)
+    p = work.p
+    with p.start() as running:
+        until(lambda: len(work.effects()) == 2, what="two effects")
+        resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        (tmp_path / "go").touch()
+        said, met = heard(running, "no space left")
+        assert met, said
+        if stop:
+            running.send(signal.SIGTERM)
+        ended = running.end()
+    said = said.decode() + ended.err
+    assert "of 2 effects that were begun the outcome could not be kept" in said, said
+    assert ended.status == (1 if stop else 3) and ended.json["store_unknown"] == 2, (ended, said)
+    assert stop or "0 messages are acked, 3 that were read are not and come again;" in said, said
+    ended = p.try_run()
+    assert ended.status == 1 and ended.json["done"] == 1 and ended.json["store_unknown"] == 2, ended
+    assert work.unknown_keys() == {"k0", "k1"} and set(work.per_key().values()) == {1}
 
 
 # ---- operators ----

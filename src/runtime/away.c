@@ -45,6 +45,11 @@ bool once__worth_saying(once_saying *s, const char *text, int64_t now_ms)
     return true;
 }
 
+const char *once__store_event(int status)
+{
+    return status == ONCE_E_FULL ? "store_full" : status == ONCE_E_UNAVAILABLE ? "store_away" : "store_failed";
+}
+
 bool once__patience_over(void *user)
 {
     once_pipeline *pipeline = user;
@@ -74,7 +79,6 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
     const bool finite = !pipeline->spec->source.follow;
     const int64_t begun_ns = once_env_mono_ns(pipeline->env);
     once_saying saying = {0};
-    const char *event = "store_away";
     for (unsigned tries = 1;; tries++) {
         once_error why = {0};
         const int rc = attempt(user, &why);
@@ -82,10 +86,12 @@ int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_e
         if (rc == ONCE_OK) return rc;
         if (rc != ONCE_E_UNAVAILABLE && rc != ONCE_E_ABORTED && rc != ONCE_E_FULL) return once_fail(err, rc, "%s", why.text);
         const int64_t now_ms = once_env_mono_ns(pipeline->env) / 1000000, away_ms = now_ms - begun_ns / 1000000;
-        event = rc == ONCE_E_FULL ? "store_full" : "store_away";
         if (atomic_load(&pipeline->stop)) return once_fail(err, rc, "%.400s; stopped while it was waited for", why.text);
         if (finite && away_ms >= pipeline->spec->patience_ms) return give_up(pipeline, rc, &why, err);
-        if (once__worth_saying(&saying, why.text, now_ms)) once_log(ONCE_LOG_WARN, event, "%s; trying again, nothing is fetched or acked meanwhile", why.text);
+        if (once__worth_saying(&saying, why.text, now_ms)) {
+            const char *event = once__store_event(rc);
+            once_log(ONCE_LOG_WARN, event, "%s; trying again, nothing is fetched or acked meanwhile", why.text);
+        }
         int64_t delay_ms = once_retry_delay_ms(&pace, tries, pipeline->env);
         if (finite && delay_ms > pipeline->spec->patience_ms - away_ms) delay_ms = pipeline->spec->patience_ms - away_ms;
         pause_for(pipeline, delay_ms);

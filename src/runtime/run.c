@@ -40,7 +40,7 @@ typedef struct worker {
     once_action *(*next)(once_pipe *pipe, int64_t now_ms);
     void (*execute)(void *on, once_action *action);
     void *on;
-    const char *trouble; /* the event that is logged when an action fails ... */
+    const char *trouble; /* the event that is logged when an action fails; NULL: once__store_event says it ... */
     const char *works;   /* ... and when that is over */
     once_saying saying;  /* of its failures in a row */
     bool warned;         /* of these */
@@ -131,8 +131,9 @@ static void report(worker *w, const once_action *done) /* @locks: lock */
         w->warned = false;
     } else if (once__worth_saying(&w->saying, done->error.text, now_ms(w->r)) && once_pipe_status(w->r->pipe, NULL) == ONCE_OK) {
         const bool routine = (done->status == ONCE_E_ABORTED || done->status == ONCE_E_BUSY) && w->saying.times < ROUTINE_RACES && !w->warned;
+        const char *event = w->trouble ? w->trouble : once__store_event(done->status);
         w->warned |= !routine;
-        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, w->trouble, "%s: %s%s; trying again", once_action_name(done->kind), done->error.text,
+        once_log(routine ? ONCE_LOG_DEBUG : ONCE_LOG_WARN, event, "%s: %s%s; trying again", once_action_name(done->kind), done->error.text,
                  done->status == ONCE_E_FULL ? "; nothing is fetched or acked until there is space" : "");
     }
 }
@@ -289,7 +290,7 @@ static int run_loop(running *r, once_executor *executor, once_error *err)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&r->lock, NULL);
-    r->store = (worker){.r = r, .other = &r->source, .next = once_pipe_store_action, .execute = on_store, .on = executor, .trouble = "store_failed", .works = "store_works"};
+    r->store = (worker){.r = r, .other = &r->source, .next = once_pipe_store_action, .execute = on_store, .on = executor, .works = "store_works"};
     r->source = (worker){.r = r, .other = &r->store, .next = once_pipe_source_action, .execute = on_source, .on = r->from, .trouble = "source_failed", .works = "source_works"};
     pthread_cond_init(&r->over, &monotonic);
     pthread_cond_init(&r->store.news, &monotonic);

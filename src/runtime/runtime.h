@@ -49,6 +49,8 @@ void once__parts_close(once_parts *parts);
  * `patience`. A stop ends it. What will not pass by itself is not repeated. */
 typedef int once_try(void *user, once_error *err);
 int once__persist(once_pipeline *pipeline, once_try *attempt, void *user, once_error *err);
+/* The event of a log's line about a store that failed with this status, at whatever time: alerts go by it. */
+const char *once__store_event(int status);
 bool once__patience_over(void *pipeline); /* for once_store_options.patience */
 
 /* Failures in a row: what was said of them. All zero: nothing yet. */

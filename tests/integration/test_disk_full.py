@@ -76,6 +76,7 @@ def goes_on(p, kib, unlimit=unlimited, **more):
     assert ended.status == 0, (kib, ended, said)
     if met:
         assert "nothing is fetched or acked" in said and "works again" in said, said
+        assert "event=store_full" in said and "event=store_failed" not in said, said  # in the middle of a run, too
         assert "acknowledged" not in said, said
     counts(ended.json, received=N, done=N, acked=N)
     whole(p)

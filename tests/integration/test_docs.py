@@ -60,7 +60,7 @@ def test_every_event_of_the_log_is_on_its_page():
                 found.setdefault(event, set()).update(level.lower() for level in re.findall(r"ONCE_LOG_(\w+)", levels))
             for event in re.findall(r'\.(?:trouble|works) = "(\w+)"', source):
                 found.setdefault(event, set()).update({"warn", "debug"})
-            for events in re.findall(r"\bevent = ([^;]*);", source):
+            for events in re.findall(r"\bevent = ([^;]*);", source) + re.findall(r"_event\(int status\)\n{([^}]*)}", source):
                 for event in re.findall(r'"(\w+)"', events):
                     found.setdefault(event, set()).add("warn")
             for call in re.findall(r"once_log(?:_fields)?\((?:[^,;]*ONCE_LOG[^,;]*), *([^\",]+),", source):

@@ -107,6 +107,15 @@ static void what_does_not_pass_by_itself_is_not_waited_for(void **state)
     }
 }
 
+static void the_event_of_a_failure_says_which_it_is(void **state)
+{
+    (void)state;
+    assert_string_equal(once__store_event(ONCE_E_FULL), "store_full");
+    assert_string_equal(once__store_event(ONCE_E_UNAVAILABLE), "store_away");
+    assert_string_equal(once__store_event(ONCE_E_DENIED), "store_failed");
+    assert_string_equal(once__store_event(ONCE_E_ABORTED), "store_failed");
+}
+
 static void a_reason_that_changes_is_said_at_once(void **state)
 {
     (void)state;
@@ -151,6 +160,7 @@ int main(void)
         cmocka_unit_test(f45_an_endless_one_waits_until_it_is_there),
         cmocka_unit_test(f46_a_stop_ends_it),
         cmocka_unit_test(what_does_not_pass_by_itself_is_not_waited_for),
+        cmocka_unit_test(the_event_of_a_failure_says_which_it_is),
         cmocka_unit_test(a_reason_that_changes_is_said_at_once),
         cmocka_unit_test(a_long_outage_is_told_once_a_minute),
     };

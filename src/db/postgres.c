@@ -321,12 +321,14 @@ static char *qualified(const char *sql, const char *schema)
     return copy;
 }
 
-int once__pg_statements(once_pg *pg, const char *const *sql, size_t n, once_error *err)
+int once__pg_statements(once_pg *pg, const char *const *sql, const char *const *shapes, size_t n, once_error *err)
 {
     assert(pg->schema && !pg->sql);
     pg->sql = calloc(n, sizeof *pg->sql);
     if (!pg->sql) return no_memory(err);
     for (size_t i = 0; i < n; i++) {
+        assert(shapes[i]);
+        pg->sql[i].shape = shapes[i];
         pg->sql[i].sql = qualified(sql[i], pg->schema);
         pg->n_sql = i + 1;
         if (!pg->sql[i].sql) return no_memory(err);
@@ -340,13 +342,13 @@ static int look_for_ours(once_pg *pg, PGresult **out, once_error *err)
 {
     *out = NULL;
     if (!pg->borrowed) return ONCE_OK;
-    return once__pg_exec(pg, "SELECT name FROM pg_catalog.pg_prepared_statements WHERE left(name, 5) = 'once_'", out, err);
+    return once__pg_ask(pg, "SELECT name FROM pg_catalog.pg_prepared_statements WHERE left(name, 5) = 'once_'", "*t", out, err);
 }
 
 static bool has_name(const PGresult *names, const char *name)
 {
     for (int i = 0; names && i < PQntuples(names); i++)
-        if (strcmp(PQgetvalue(names, i, 0), name) == 0) return true;
+        if (strcmp(once__pg_text(names, i, 0), name) == 0) return true;
     return false;
 }
 
@@ -543,36 +545,6 @@ void once__pg_param_array(once_pg_params *params, once_pg_array *array)
     param(params, array->buf.data, array->buf.len);
 }
 
-bool once__pg_null(const PGresult *result, int row, int column) { return PQgetisnull(result, row, column) != 0; }
-
-int64_t once__pg_int(const PGresult *result, int row, int column)
-{
-    const void *data = PQgetvalue(result, row, column);
-    uint64_t eight;
-    uint32_t four;
-    uint16_t two;
-    switch (once__pg_null(result, row, column) ? 0 : PQgetlength(result, row, column)) {
-    case 8: memcpy(&eight, data, 8); return (int64_t)be64toh(eight);
-    case 4: memcpy(&four, data, 4); return (int32_t)be32toh(four);
-    case 2: memcpy(&two, data, 2); return (int16_t)be16toh(two);
-    case 1: return *(const unsigned char *)data;
-    default: return 0;
-    }
-}
-
-once_hash once__pg_id(const PGresult *result, int row, int column)
-{
-    uint64_t words[2];
-    if (PQgetlength(result, row, column) != 16) return (once_hash){0};
-    memcpy(words, PQgetvalue(result, row, column), 16);
-    return (once_hash){be64toh(words[0]), be64toh(words[1])};
-}
-
-once_bytes once__pg_bytes(const PGresult *result, int row, int column)
-{
-    return (once_bytes){PQgetvalue(result, row, column), (size_t)PQgetlength(result, row, column)};
-}
-
 /* ---- sending and reading ---- */
 
 int once__pg_lost(once_pg *pg, once_error *err)
@@ -606,14 +578,18 @@ int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, on
     if (!sent) return once__pg_fail(pg, NULL, err);
     size_t bytes = pg->shared ? strlen(text->sql) : 0;
     for (int i = 0; params && i < params->n; i++) bytes += (size_t)params->lengths[i];
-    return once__pg_sent(pg, bytes, err);
+    const int rc = once__pg_sent(pg, bytes, err);
+    if (rc == ONCE_OK) once__pg_must(pg, text->sql, text->shape, 0);
+    return rc;
 }
 
 int once__pg_send_text(once_pg *pg, const char *sql, once_error *err)
 {
     assert(!pg->synced);
     if (!once__pg_alive(pg) || !PQsendQueryParams(pg->conn, sql, 0, NULL, NULL, NULL, NULL, 1)) return once__pg_fail(pg, NULL, err);
-    return once__pg_sent(pg, strlen(sql), err);
+    const int rc = once__pg_sent(pg, strlen(sql), err);
+    if (rc == ONCE_OK) once__pg_must(pg, sql, NULL, 0);
+    return rc;
 }
 
 int once__pg_sync(once_pg *pg, once_error *err)
@@ -677,6 +653,8 @@ void once__pg_clear(PGresult **results, size_t n)
     }
 }
 
+static bool is_answer(ExecStatusType status) { return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK; }
+
 int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
 {
     for (size_t i = 0; i < n; i++) results[i] = NULL;
@@ -694,11 +672,16 @@ int once__pg_round(once_pg *pg, PGresult **results, size_t n, once_error *err)
             return rc == ONCE_OK ? read : rc;
         }
         const ExecStatusType status = PQresultStatus(results[i]);
+        const once_pg_expected *expected = i < PG_ROUND_MAX ? &pg->expected[i] : NULL;
+        if (rc == ONCE_OK && expected && is_answer(status) && !once__pg_fits(results[i], expected->shape, expected->most)) {
+            once__pg_clear(results, i + 1);
+            return once__pg_misfit(pg, expected->sql, err);
+        }
         if (i + 1 == pg->local_at) {
             const int told = once__pg_told_local(pg, results[i], rc == ONCE_OK ? err : NULL);
             if (rc == ONCE_OK) rc = told;
         }
-        if (rc != ONCE_OK || status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) continue;
+        if (rc != ONCE_OK || is_answer(status)) continue;
         const char *state = PQresultErrorField(results[i], PG_DIAG_SQLSTATE);
         rc = once__pg_fail(pg, results[i], err);
         pg->failed_at = i;
@@ -736,10 +719,10 @@ int once__pg_exec_begin(once_pg *pg, bool write, once_error *err)
     once_buf_init(&sql, 1 << 20);
     once_buf_printf(&sql, "BEGIN ISOLATION LEVEL READ COMMITTED READ %s;", write ? "WRITE; SET LOCAL synchronous_commit = on" : "ONLY");
     once_buf_puts(&sql, pg->local ? pg->local : "SELECT '', pg_backend_pid()");
-    int rc = sql.failed ? no_memory(err) : once__pg_exec(pg, sql.data, &result, err);
+    int rc = sql.failed ? no_memory(err) : once__pg_ask(pg, sql.data, "1tt+", &result, err);
     once_buf_release(&sql);
     if (rc == ONCE_OK && pg->local) rc = once__pg_told_local(pg, result, err);
-    if (rc == ONCE_OK) rc = once__pg_same_session(pg, strtol(PQgetvalue(result, 0, 1), NULL, 10), err);
+    if (rc == ONCE_OK) rc = once__pg_same_session(pg, strtol(once__pg_text(result, 0, 1), NULL, 10), err);
     PQclear(result);
     return rc == ONCE_OK ? rc : once__pg_exec_end(pg, rc, err);
 }

@@ -39,7 +39,15 @@ enum { PG_NAME_SIZE = 64 };
 typedef struct once_pg_text {
     char name[PG_NAME_SIZE];
     char *sql;
+    const char *shape; /* of its answer */
 } once_pg_text;
+
+/* What must be answered to a statement of the round that is under way. */
+enum { PG_ROUND_MAX = 32 };
+typedef struct once_pg_expected {
+    const char *sql, *shape; /* shape NULL: anything */
+    size_t most;             /* rows; 0: as the shape says */
+} once_pg_expected;
 
 typedef struct once_pg {
     once_db db;
@@ -71,6 +79,7 @@ typedef struct once_pg {
     const char **texts;      /* ... and where each begins; NULL: none */
     size_t texts_size;
     size_t pending;          /* statements sent whose results have not been read */
+    once_pg_expected expected[PG_ROUND_MAX]; /* of these */
     bool synced;             /* a Sync was sent behind them */
     size_t rides;            /* groups of the user's statements before them, each with a Sync, that are presumed to have succeeded */
     bool presumed;           /* there was such a group in the open transaction */
@@ -103,7 +112,7 @@ void once__pg_free(once_pg *pg); /* NULL is fine */
 /* Makes sure that there is a connection. Tries for `wait_ms`, with growing pauses; 0: once. */
 int once__pg_connect(once_pg *pg, int64_t wait_ms, once_error *err);
 /* Makes the store's statements ready: all tables of ours in them (once_...) are those of pg->schema. */
-int once__pg_statements(once_pg *pg, const char *const *sql, size_t n, once_error *err);
+int once__pg_statements(once_pg *pg, const char *const *sql, const char *const *shapes, size_t n, once_error *err);
 int once__pg_prepare(once_pg *pg, once_error *err); /* all of pg->sql and of the user's statements, as far as this session does not have them */
 bool once__pg_alive(const once_pg *pg);
 void once__pg_drop(once_pg *pg); /* whatever was open there is rolled back by the server */
@@ -149,6 +158,18 @@ void once__pg_param_bytes(once_pg_params *params, once_bytes bytes); /* not copi
 void once__pg_param_null(once_pg_params *params);
 void once__pg_param_array(once_pg_params *params, once_pg_array *array); /* not copied */
 
+/* ---- what is answered (postgres_reply.c) ---- */
+
+/* A shape: '1' (one row), '?' (at most one) or '*', then a letter for each column: q, i, h (integers of 8, 4, 2 bytes), b (boolean), u (uuid), d (tid),
+ * y (bytea), t (anything, also in text form). A capital letter may be NULL. '+' at the end: there may be more columns. "": no rows and no columns.
+ * once__pg_round looks at all answers before anybody reads of them. */
+bool once__pg_fits(const PGresult *result, const char *shape, size_t most);
+/* Of the statement that was sent last. Texts and shapes must live until the round is over. */
+void once__pg_must(once_pg *pg, const char *sql, const char *shape, size_t most);
+int once__pg_misfit(once_pg *pg, const char *sql, once_error *err); /* names the statement, and ends the connection */
+/* As once__pg_exec, for one statement with an answer. */
+int once__pg_ask(once_pg *pg, const char *sql, const char *shape, PGresult **out, once_error *err);
+const char *once__pg_text(const PGresult *result, int row, int column); /* in text form; NULL reads as empty */
 int64_t once__pg_int(const PGresult *result, int row, int column); /* int2, int4, int8, bool; NULL reads as 0 */
 bool once__pg_null(const PGresult *result, int row, int column);
 once_hash once__pg_id(const PGresult *result, int row, int column); /* NULL reads as zero */

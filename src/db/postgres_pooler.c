@@ -225,8 +225,8 @@ static bool write_local(const once_pg *pg, const PGresult *settings, once_buf *s
     once_buf_puts(sql, "SELECT pg_catalog.format('pid = %s AND extract(epoch FROM xact_start)::text = %L', pg_catalog.pg_backend_pid(),"
                        " extract(epoch FROM pg_catalog.now())), pg_catalog.pg_backend_pid()");
     for (int i = 0; i < PQntuples(settings) && fine; i++) {
-        const char *name = PQgetvalue(settings, i, 0);
-        if (options_of(pg, is_not, (void *)name)) fine = add(pg, sql, name, PQgetvalue(settings, i, 1));
+        const char *name = once__pg_text(settings, i, 0);
+        if (options_of(pg, is_not, (void *)name)) fine = add(pg, sql, name, once__pg_text(settings, i, 1));
     }
     adding a = {pg, sql};
     return fine && options_of(pg, add_option, &a) && add_left(pg, sql) && !sql->failed;
@@ -236,7 +236,7 @@ int once__pg_learn_local(once_pg *pg, once_error *err)
 {
     PGresult *settings;
     once_buf sql;
-    int rc = once__pg_exec(pg, defaults, &settings, err);
+    int rc = once__pg_ask(pg, defaults, "*tT", &settings, err);
     if (rc != ONCE_OK) return rc;
     once_buf_init(&sql, 1 << 24);
     free(pg->local);
@@ -250,12 +250,12 @@ int once__pg_learn_local(once_pg *pg, once_error *err)
 int once__pg_told_local(once_pg *pg, const PGresult *result, once_error *err)
 {
     pg->local_at = 0;
-    if (PQresultStatus(result) != PGRES_TUPLES_OK || PQntuples(result) != 1) return ONCE_OK;
-    snprintf(pg->session, sizeof pg->session, "%.*s", PQgetlength(result, 0, 0), PQgetvalue(result, 0, 0));
+    if (PQresultStatus(result) != PGRES_TUPLES_OK) return ONCE_OK;
+    snprintf(pg->session, sizeof pg->session, "%.*s", (int)once__pg_bytes(result, 0, 0).len, once__pg_text(result, 0, 0));
     const int left = PQfnumber(result, "left_there");
-    if (left < 0 || PQgetisnull(result, 0, left)) return ONCE_OK;
+    if (left < 0 || once__pg_null(result, 0, left)) return ONCE_OK;
     return once_fail(err, ONCE_E_SCHEMA, "%s: the only '%.*s' here is a temporary table that somebody left in a session of the pooler; create it in the"
-                     " database, or write its schema before its name", pg->where, PQgetlength(result, 0, left), PQgetvalue(result, 0, left));
+                     " database, or write its schema before its name", pg->where, (int)once__pg_bytes(result, 0, left).len, once__pg_text(result, 0, left));
 }
 
 void once__pg_forget_session(once_pg *pg)
@@ -277,12 +277,12 @@ int once__pg_greet(once_pg *pg, once_error *err)
              "SELECT pid, format('pid = %%s AND extract(epoch FROM backend_start)::text = %%L', pid, extract(epoch FROM backend_start))"
              " FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()",
              said, pg->borrowed || pg->found_out ? "false" : "true");
-    int rc = once__pg_exec(pg, sql, &result, err);
+    int rc = once__pg_ask(pg, sql, "?tt", &result, err);
     if (rc != ONCE_OK) return rc;
     const bool known = PQntuples(result) == 1;
-    pg->backend = known ? (int)strtol(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+    pg->backend = known ? (int)strtol(once__pg_text(result, 0, 0), NULL, 10) : 0;
     pg->shared = pg->found_out || !known || pg->backend != said;
-    snprintf(pg->session, sizeof pg->session, "%s", pg->shared ? "" : PQgetvalue(result, 0, 1));
+    snprintf(pg->session, sizeof pg->session, "%s", pg->shared ? "" : once__pg_text(result, 0, 1));
     PQclear(result);
     free(pg->local);
     pg->local = NULL;
@@ -301,6 +301,7 @@ int once__pg_begin_sql(once_pg *pg, const char *sql, size_t *sent, once_error *e
     rc = once__pg_send_text(pg, pg->local, err);
     *sent += rc == ONCE_OK;
     if (rc != ONCE_OK) return rc;
+    once__pg_must(pg, pg->local, "1tt+", 0);
     pg->local_at = pg->pending;
     /* What follows may wait for a lock; who serves us is to be known before. */
     return PQsendFlushRequest(pg->conn) ? ONCE_OK : once__pg_fail(pg, NULL, err);

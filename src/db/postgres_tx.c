@@ -70,6 +70,7 @@ static int begin(once_pg *pg, once_error *err)
                                 "SELECT pg_backend_pid(), CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')"
                                 " THEN set_config('synchronous_commit', 'on', true) END, " ONCE_PG_BEGUN,
                                 err);
+    if (rc == ONCE_OK) once__pg_must(pg, "SELECT pg_backend_pid(), ...", "1iTttttt", 0);
     sent += rc == ONCE_OK;
     if (rc == ONCE_OK) rc = once__pg_round(pg, results, sent, err);
     if (rc != ONCE_OK) {
@@ -123,7 +124,9 @@ static int commit_answered(once_pg *pg, PGresult *result, bool *maybe, once_faul
         return ONCE_E_UNAVAILABLE;
     }
     if (strcmp(PQcmdStatus(result), "COMMIT") == 0) return ONCE_OK;
+    *maybe |= strcmp(PQcmdStatus(result), "ROLLBACK") != 0; /* that is no answer to COMMIT */
     *fault = (once_fault){.kind = ONCE_FAULT_RETRY, .text = "the server rolled the transaction back"};
+    if (*maybe) snprintf(fault->text, sizeof fault->text, "the answer to COMMIT is '%.40s'", PQcmdStatus(result));
     return ONCE_E_ABORTED;
 }
 
@@ -142,6 +145,10 @@ static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
     PGresult *result = NULL;
     const int rc = once__pg_next(pg, &result, NULL);
     if (rc != ONCE_OK) return rc;
+    if (PQresultStatus(result) == PGRES_COMMAND_OK || (PQresultStatus(result) == PGRES_TUPLES_OK && !once__pg_fits(result, "1i", 0))) {
+        PQclear(result);
+        return once__pg_misfit(pg, "SELECT ... before COMMIT", NULL);
+    }
     char said[sizeof fault->text];
     *changed = once__pg_guard_said(pg, PQresultErrorField(result, PG_DIAG_SQLSTATE), PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), said, sizeof said);
     if (*changed != ONCE_OK) {
@@ -191,12 +198,12 @@ void once__pg_tx_rollback(once_db *db)
 int once__pg_identity(once_db *db, char *out, size_t len, once_error *err)
 {
     PGresult *result;
-    const int rc = once__pg_exec(of(db),
+    const int rc = once__pg_ask(of(db),
                                  "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time()), oid FROM pg_catalog.pg_database"
                                  " WHERE datname = pg_catalog.current_database()",
-                                 &result, err);
+                                "1tt", &result, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(out, len, "postgres %s:%s", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1));
+    snprintf(out, len, "postgres %s:%s", once__pg_text(result, 0, 0), once__pg_text(result, 0, 1));
     PQclear(result);
     return ONCE_OK;
 }

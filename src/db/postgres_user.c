@@ -299,11 +299,11 @@ static int prepare_failed(once_pg *pg, const PGresult *result, once_error *err)
 static int look_for_deferrable(once_pg *pg, once_error *err)
 {
     PGresult *result;
-    const int rc = once__pg_exec(pg, "SELECT EXISTS(SELECT FROM pg_catalog.pg_constraint WHERE condeferrable)"
-                                     " OR EXISTS(SELECT FROM pg_catalog.pg_trigger WHERE tgdeferrable)",
-                                 &result, err);
+    const int rc = once__pg_ask(pg, "SELECT EXISTS(SELECT FROM pg_catalog.pg_constraint WHERE condeferrable)"
+                                    " OR EXISTS(SELECT FROM pg_catalog.pg_trigger WHERE tgdeferrable)",
+                                "1t", &result, err);
     if (rc != ONCE_OK) return rc;
-    pg->deferrable = PQgetvalue(result, 0, 0)[0] == 't';
+    pg->deferrable = once__pg_text(result, 0, 0)[0] == 't';
     PQclear(result);
     return ONCE_OK;
 }
@@ -385,9 +385,9 @@ static void guess_grants(once_pg *pg, const char *sql, char *out, size_t size)
                         " SELECT string_agg(format('GRANT %s ON %I.%I TO %I', what, n.nspname, c.relname, current_user), '; ') FROM missing JOIN pg_class c USING (oid)"
                         " JOIN pg_namespace n ON n.oid = c.relnamespace");
     if (!ask.failed && once__pg_exec_begin(pg, false, NULL) == ONCE_OK) {
-        const int rc = once__pg_exec(pg, ask.data, &result, NULL);
-        if (rc == ONCE_OK) snprintf(out, size, "; let the owner say: %s", PQgetvalue(result, 0, 0));
-        if (rc == ONCE_OK && PQgetisnull(result, 0, 0)) out[0] = '\0';
+        const int rc = once__pg_ask(pg, ask.data, "1T", &result, NULL);
+        if (rc == ONCE_OK) snprintf(out, size, "; let the owner say: %s", once__pg_text(result, 0, 0));
+        if (rc == ONCE_OK && once__pg_null(result, 0, 0)) out[0] = '\0';
         (void)once__pg_exec_end(pg, rc, NULL);
     }
     PQclear(result);
@@ -790,15 +790,15 @@ static int user_describe(once_db *db, char *out, size_t len, once_error *err)
     PGresult *result = NULL;
     int rc = once__pg_exec_begin(pg, false, err);
     if (rc != ONCE_OK) return rc;
-    rc = once__pg_exec(pg,
+    rc = once__pg_ask(pg,
                        "SELECT split_part(current_setting('server_version'), ' ', 1), current_schema(), current_user,"
                        " current_setting('fsync'), pg_is_in_recovery()",
-                       &result, err);
-    const char *current = rc == ONCE_OK ? PQgetvalue(result, 0, 1) : "", *tables = pg->tables_in[0] ? pg->tables_in : current;
+                      "1tTttt", &result, err);
+    const char *current = rc == ONCE_OK ? once__pg_text(result, 0, 1) : "", *tables = pg->tables_in[0] ? pg->tables_in : current;
     const bool other = strcmp(current, tables) != 0; /* the store's tables are not where statements look first */
     if (rc == ONCE_OK)
-        snprintf(out, len, "PostgreSQL %.20s schema=%.40s%s%.40s role=%.40s fsync=%s%s%s", PQgetvalue(result, 0, 0), tables, other ? " current_schema=" : "",
-                 other ? current : "", PQgetvalue(result, 0, 2), PQgetvalue(result, 0, 3), PQgetvalue(result, 0, 4)[0] == 't' ? " standby=yes" : "",
+        snprintf(out, len, "PostgreSQL %.20s schema=%.40s%s%.40s role=%.40s fsync=%s%s%s", once__pg_text(result, 0, 0), tables, other ? " current_schema=" : "",
+                 other ? current : "", once__pg_text(result, 0, 2), once__pg_text(result, 0, 3), once__pg_text(result, 0, 4)[0] == 't' ? " standby=yes" : "",
                  pg->shared ? " pooler=yes" : "");
     PQclear(result);
     return once__pg_exec_end(pg, rc, err);

@@ -10,8 +10,9 @@
  *   - it waits for us: its answer or our question was lost. Asked twice, as an answer may be on its way; then it is ended, so that
  *     it does not keep what it has locked;
  *   - the server does not know it, or does not answer the second one either: it is gone.
- * A server that answers but takes nobody in (too many connections, say) is there, and is waited for. Behind a pooler it is not known
- * which session works for us before it has answered for the first time; until then it is enough that the second one is answered.
+ * A server that answers but takes nobody in (too many connections, say) is there, and is waited for. Before it has answered for the first time (and
+ * behind a pooler, in each transaction), it is not known which session works for us. Then nothing was asked that takes long: when it answers the second
+ * one, the first answer was lost.
  *
  * Whoever is told to stop waiting leaves nothing behind that goes on: the server is asked to cancel what it does for us.
  *
@@ -205,8 +206,8 @@ static whereabouts ask_about(const once_pg *pg, bool suspected, once_error *why)
     if (!pg->session[0]) snprintf(sql, sizeof sql, "SELECT 1");
     const int rc = ask_second(pg, pg->patience, pg->answer_ms, sql, &result, why);
     if (answers_others(rc, why)) return AT_WORK;
-    if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
-        found = PQgetvalue(result, 0, 0)[0] == '1' ? AT_WORK : WAITS_FOR_US;
+    if (result && once__pg_fits(result, "1t", 0))
+        found = pg->session[0] && once__pg_text(result, 0, 0)[0] == '1' ? AT_WORK : WAITS_FOR_US;
     PQclear(result);
     return found;
 }

@@ -222,6 +222,81 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                   " WHERE e.id = i AND e.detail = o",
 };
 
+#define SHAPE_ENTRY "*uQUUY"
+#define SHAPE_LIVE "*uuUUqqqqqqqqqqhhbyyyyyyyyyyqyQYYYYY"
+#define SHAPE_LETTER "qUqqqqQhyyyyyyyyyyyqqu"
+
+/* What each of them returns (once__pg_fits). */
+static const char *const statement_shape[PG_STATEMENTS] = {
+    [PG_NOW] = "1TqiYqttttt",
+    [PG_GUARD] = "1i",
+    [PG_TURN_TRY] = "?i",
+    [PG_TURN] = "?ttbt",
+    [PG_LOCKS_TRY] = "1i",
+    [PG_LOCKS] = "1ttqt",
+    [PG_TURNS_BEGIN] = "",
+    [PG_PLAN] = "1tt",
+    [PG_PLAN_BATCH] = "1ttT",
+    [PG_UNPLAN] = "1t",
+    [PG_ENTRY_AHEAD] = "*u",
+    [PG_ENTRY_LOCK] = SHAPE_ENTRY,
+    [PG_ENTRY_READ] = SHAPE_ENTRY,
+    [PG_ENTRY_INSERT] = "",
+    [PG_ENTRY_UPDATE] = "",
+    [PG_ENTRY_DELETE] = "",
+    [PG_LIVE_READ] = SHAPE_LIVE,
+    [PG_LIVE_LANES] = "*u",
+    [PG_LIVE_PUT] = "",
+    [PG_LIVE_DELETE] = "",
+    [PG_BODY_PUT] = "",
+    [PG_BODY_DELETE] = "",
+    [PG_LANE_AHEAD] = "*u",
+    [PG_LANE_LOCK] = "*u",
+    [PG_LANE_LOCK_FREE] = "*u",
+    [PG_LANE_READ] = "*uQqUQQbyQ",
+    [PG_LANE_EQUALS] = "1q",
+    [PG_LANE_BEFORE] = "*uq",
+    [PG_LANE_PUT] = "",
+    [PG_NAME_FIND] = "*iy",
+    [PG_NAME_MAKE] = "",
+    [PG_NAME_CHECK] = "1i",
+    [PG_NAME_GET] = "*iy",
+    [PG_DUE] = "*uUb",
+    [PG_LANE_WAITING] = "*u",
+    [PG_BY_TOKEN] = "*uU",
+    [PG_LAPSED] = "*uU",
+    [PG_LETTERS_PUT] = "",
+    [PG_LETTERS_COUNT] = "*uq",
+    [PG_LETTER_GET] = "?" SHAPE_LETTER,
+    [PG_LETTERS_GET] = "*" SHAPE_LETTER,
+    [PG_LETTERS_DROP] = "",
+    [PG_LETTERS] = "*" SHAPE_LETTER,
+    [PG_LETTER_HEADS] = "*" SHAPE_LETTER,
+    [PG_LETTERS_OF_KEY] = "*" SHAPE_LETTER,
+    [PG_AUDITS_PUT] = "",
+    [PG_AUDITS] = "*qqQyyyyyy",
+    [PG_STATS] = "*iqQ",
+    [PG_STATS_LETTERS] = "1q",
+    [PG_LIST_LIVE] = SHAPE_LIVE,
+    [PG_LIST_FINISHED] = SHAPE_ENTRY,
+    [PG_FACT_GET] = "?y",
+    [PG_FACTS] = "*yy",
+    [PG_FACTS_SET] = "",
+    [PG_FACT_COUNT] = "1q",
+    [PG_FACTS_DELETE] = "",
+    [PG_SWEEP_LOCK] = "1b",
+    [PG_SWEEP_LOCK_TX] = "1b",
+    [PG_SWEEP_UNLOCK] = "1b",
+    [PG_SWEEP_LOOK] = "*dq",
+    [PG_SWEEP] = "",
+    [PG_SWEEP_WAITING] = "*uU",
+    [PG_SWEEP_LANES_LOOK] = "*ub",
+    [PG_SWEEP_LANES_LOCK] = "*u",
+    [PG_SWEEP_LANES] = "",
+    [PG_REPAIR_LOOK] = "*uqY",
+    [PG_REPAIR] = "",
+};
+
 static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the postgres store"); }
 
 /* ---- time ---- */
@@ -369,7 +444,6 @@ int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, on
 {
     if (n == 0) return ONCE_OK;
     const PGresult *said = results[q->now_at];
-    if (PQntuples(said) != 1) return once_fail(err, ONCE_E_BUG, "the server does not say what time it is");
     q->shelf.now_ms = once__pg_int(said, 0, 1);
     int rc = once__pg_same_session(q->pg, once__pg_int(said, 0, 2), err);
     if (rc == ONCE_OK && once__pg_int(said, 0, 4) != IDENTITY_ROWS) rc = doubt(q, err);
@@ -530,8 +604,9 @@ static int pg_commit(once_shelf *shelf, once_error *err)
             once_fail(err, rc, "%s", why.text);
             rc = once__pg_names_failed(q, commit_failed(q, rc, sent, &why, err), err);
         }
-        if (rc == ONCE_OK && strcmp(PQcmdStatus(results[sent]), q->nested ? "RELEASE" : "COMMIT") != 0)
-            rc = once_fail(err, ONCE_E_ABORTED, "%s: the transaction had failed before", q->pg->where);
+        const char *tag = rc == ONCE_OK ? PQcmdStatus(results[sent]) : "";
+        if (rc == ONCE_OK && strcmp(tag, "ROLLBACK") == 0) rc = once_fail(err, ONCE_E_ABORTED, "%s: the transaction had failed before", q->pg->where);
+        else if (rc == ONCE_OK && strcmp(tag, q->nested ? "RELEASE" : "COMMIT") != 0) rc = once__pg_misfit(q->pg, "COMMIT", err);
         once__pg_clear(results, sent + 1);
     }
     tx_over(q, rc == ONCE_OK);
@@ -645,12 +720,13 @@ static bool copy_column(const PGresult *result, int row, int column, once_arena 
 /* ---- what take looks for ---- */
 
 /* `locked`: the statement has locked what it found. */
-static int collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, once_hash *out, size_t *n, once_error *err)
+static int collect_ids(once_postgres *q, unsigned statement, const once_pg_params *params, bool locked, size_t max, once_hash *out, size_t *n, once_error *err)
 {
     PGresult *results[3];
     *n = 0;
     int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, statement, params, err);
+    if (rc == ONCE_OK) once__pg_must(q->pg, statement_sql[statement], statement_shape[statement], max);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
     if (rc != ONCE_OK) return rc;
@@ -667,7 +743,7 @@ static int pg_due(once_shelf *shelf, once_bytes consumer, int64_t now_ms, size_t
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, now_ms);
     once__pg_param_int8(&params, (int64_t)max);
-    return collect_ids(once__pg_of(shelf), PG_DUE, &params, true, out, n, err);
+    return collect_ids(once__pg_of(shelf), PG_DUE, &params, true, max, out, n, err);
 }
 
 static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a, size_t max, once_hash *out, size_t *n, once_error *err)
@@ -677,7 +753,7 @@ static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a,
     once__pg_param_id(&params, (once_hash){token_a, UINT64_MAX});
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, (int64_t)max);
-    const int rc = collect_ids(once__pg_of(shelf), PG_BY_TOKEN, &params, false, out, n, err);
+    const int rc = collect_ids(once__pg_of(shelf), PG_BY_TOKEN, &params, false, max, out, n, err);
     size_t left = 0;
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) { /* it was looked for without a lock */
         const once_pg_slot *slot = once__ids_get(&once__pg_of(shelf)->slots, out[i]);
@@ -693,7 +769,7 @@ static int pg_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, siz
     once__pg_param_bytes(&params, consumer);
     once__pg_param_int8(&params, now_ms);
     once__pg_param_int8(&params, (int64_t)max);
-    return collect_ids(once__pg_of(shelf), PG_LAPSED, &params, true, out, n, err);
+    return collect_ids(once__pg_of(shelf), PG_LAPSED, &params, true, max, out, n, err);
 }
 
 /* ---- letters ---- */
@@ -1121,7 +1197,7 @@ static int sweep_look(once_postgres *q, size_t step, once_error *err)
     if (rc != ONCE_OK) return rc;
     const int n = PQntuples(result);
     once_buf_clear(&sweep->found);
-    for (int i = 0; i < n; i++) once_buf_append(&sweep->found, PQgetvalue(result, i, 0), PG_TID_SIZE);
+    for (int i = 0; i < n; i++) once_buf_append(&sweep->found, once__pg_bytes(result, i, 0).data, PG_TID_SIZE);
     sweep->at = 0;
     sweep->full = (size_t)n == step * SWEEP_LOOK;
     sweep->useful = false;
@@ -1190,7 +1266,7 @@ static int sweep_waiting(once_postgres *q, size_t step, once_sweep_result *out, 
     once__pg_param_int8(&params, q->shelf.now_ms);
     once__pg_param_int8(&params, (int64_t)step);
     const uint64_t before = out->dropped;
-    int rc = collect_ids(q, PG_SWEEP_WAITING, &params, true, ids, &n, err);
+    int rc = collect_ids(q, PG_SWEEP_WAITING, &params, true, step, ids, &n, err);
     if (rc == ONCE_OK) rc = once__engine_drop(&q->shelf, ids, n, &out->dropped, err);
     if (n == step && out->dropped > before) out->more = true;
     return rc;
@@ -1437,7 +1513,7 @@ static once_postgres *new_store(const once_store_options *options)
 static int make_ready(once_postgres *q, const once_store_options *options, once_error *err)
 {
     int rc = once__pg_ready(q->pg, options->create && !options->readonly, &q->shelf.store.secret, err);
-    if (rc == ONCE_OK && !q->pg->sql) rc = once__pg_statements(q->pg, statement_sql, PG_STATEMENTS, err);
+    if (rc == ONCE_OK && !q->pg->sql) rc = once__pg_statements(q->pg, statement_sql, statement_shape, PG_STATEMENTS, err);
     if (rc == ONCE_OK) rc = once__pg_prepare(q->pg, err);
     q->connection = q->pg->connections;
     return rc;
@@ -1506,8 +1582,8 @@ static once_db *pg_db(once_store *store) { return &((once_postgres *)store)->pg-
 static void pg_describe(once_store *store, char *out, size_t size)
 {
     PGresult *result;
-    const int rc = once__pg_exec(once__pg_of((once_shelf *)store)->pg, "SELECT current_setting('synchronous_standby_names') <> ''", &result, NULL);
-    const bool waits = rc == ONCE_OK && strcmp(PQgetvalue(result, 0, 0), "t") == 0;
+    const int rc = once__pg_ask(once__pg_of((once_shelf *)store)->pg, "SELECT current_setting('synchronous_standby_names') <> ''", "1t", &result, NULL);
+    const bool waits = rc == ONCE_OK && strcmp(once__pg_text(result, 0, 0), "t") == 0;
     if (rc == ONCE_OK) PQclear(result);
     snprintf(out, size, "%s",
              waits ? "commits wait for the replicas in synchronous_standby_names: a failover to one of them loses nothing that was acknowledged"

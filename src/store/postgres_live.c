@@ -815,6 +815,7 @@ int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_l
     once__pg_param_int8(&params, shelf->now_ms);
     rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_WAITING, &params, err);
+    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_LANE_WAITING].sql, q->pg->sql[PG_LANE_WAITING].shape, max);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
     if (rc != ONCE_OK) return rc;
@@ -843,6 +844,7 @@ int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max,
     once__pg_param_int8(&params, ONCE_BEFORE_COUNTED);
     int rc = once__pg_send(q->pg, PG_PLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_LANE_BEFORE, &params, err);
+    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_LANE_BEFORE].sql, q->pg->sql[PG_LANE_BEFORE].shape, 2 * max);
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_UNPLAN, NULL, err);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, results, 3, err);
     if (rc != ONCE_OK) return rc;

@@ -151,6 +151,7 @@ static int step(once_postgres *q, once_hash *after, uint64_t *repaired, bool *mo
     once__pg_param_id(&params, *after);
     once__pg_param_int8(&params, STEP);
     int rc = once__pg_send(q->pg, PG_REPAIR_LOOK, &params, err);
+    if (rc == ONCE_OK) once__pg_must(q->pg, q->pg->sql[PG_REPAIR_LOOK].sql, q->pg->sql[PG_REPAIR_LOOK].shape, STEP);
     if (rc == ONCE_OK) rc = once__pg_round(q->pg, &rows, 1, err);
     if (rc != ONCE_OK) return rc;
     const int n = PQntuples(rows);

@@ -148,9 +148,9 @@ typedef struct found {
 static int ask(once_pg *pg, const char *sql, char *out, size_t size, once_error *err)
 {
     PGresult *result;
-    const int rc = once__pg_exec(pg, sql, &result, err);
+    const int rc = once__pg_ask(pg, sql, "?T", &result, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(out, size, "%s", PQntuples(result) > 0 ? PQgetvalue(result, 0, 0) : "");
+    snprintf(out, size, "%s", PQntuples(result) > 0 ? once__pg_text(result, 0, 0) : "");
     PQclear(result);
     return ONCE_OK;
 }
@@ -170,9 +170,9 @@ static int no_place(const once_pg *pg, const char *name, once_error *err)
 /* row: name, whether it is the server's, whether it is there, what this role needs of its owner. */
 static int judge_place(const once_pg *pg, const PGresult *row, once_error *err)
 {
-    const char *name = PQgetvalue(row, 0, 0), *grant = PQgetvalue(row, 0, 3);
-    if (!name[0] || PQgetvalue(row, 0, 1)[0] == 't') return no_place(pg, name, err);
-    if (PQgetvalue(row, 0, 2)[0] != 't')
+    const char *name = once__pg_text(row, 0, 0), *grant = once__pg_text(row, 0, 3);
+    if (!name[0] || once__pg_text(row, 0, 1)[0] == 't') return no_place(pg, name, err);
+    if (once__pg_text(row, 0, 2)[0] != 't')
         return once_fail(err, ONCE_E_NO_STORE, "%s: there is no schema '%s'; let the owner of the database say: %s", pg->where, name, grant);
     return grant[0] ? once_fail(err, ONCE_E_DENIED, "%s: this role may not use schema '%s'; let its owner say: %s", pg->where, name, grant) : ONCE_OK;
 }
@@ -201,7 +201,7 @@ static int begin_in_schema(once_pg *pg, bool write, once_error *err)
         name[n++] = *at;
     }
     snprintf(sql, sizeof sql, find, name);
-    rc = once__pg_exec(pg, sql, &row, err);
+    rc = once__pg_ask(pg, sql, "1TTtTT", &row, err);
     if (rc == ONCE_OK) {
         rc = judge_place(pg, row, err);
         PQclear(row);
@@ -230,10 +230,10 @@ static int meta(once_pg *pg, const char *name, char *out, size_t size, bool *the
     char sql[120];
     PGresult *result;
     snprintf(sql, sizeof sql, "SELECT encode(value, 'escape') FROM once_meta WHERE name = '%s'", name);
-    const int rc = once__pg_exec(pg, sql, &result, err);
+    const int rc = once__pg_ask(pg, sql, "?t", &result, err);
     if (rc != ONCE_OK) return rc;
     *there = PQntuples(result) > 0;
-    snprintf(out, size, "%s", *there ? PQgetvalue(result, 0, 0) : "");
+    snprintf(out, size, "%s", *there ? once__pg_text(result, 0, 0) : "");
     PQclear(result);
     return ONCE_OK;
 }

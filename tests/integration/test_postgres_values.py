@@ -3,7 +3,7 @@
 import pytest
 
 import postgres
-from harness import Pipeline, counts
+from harness import Pipeline
 from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
 
 need_postgres()

@@ -945,6 +945,33 @@ static void f78_effects_that_are_in_another_transaction_are_not_committed(void *
     assert_int_equal(rows_of("t"), 0);
 }
 
+/* Whatever a statement of the store returns, its shape says so. */
+static void f93_shapes_are_what_the_server_says(void **state)
+{
+    (void)state;
+    static const struct {
+        char letter;
+        unsigned type;
+    } types[] = {{'q', PG_INT8}, {'i', PG_INT4}, {'h', PG_INT2}, {'b', PG_BOOL}, {'u', PG_UUID}, {'d', PG_TID}, {'y', PG_BYTEA}, {'t', PG_TEXT}};
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    assert_true(PQexitPipelineMode(many.pg->conn));
+    for (size_t i = 0; i < many.pg->n_sql; i++) {
+        const once_pg_text *text = &many.pg->sql[i];
+        PGresult *said = PQdescribePrepared(many.pg->conn, text->name);
+        char letters[64] = "";
+        for (int k = 0; k < PQnfields(said); k++)
+            for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+                if (types[t].type == PQftype(said, k)) letters[k] = types[t].letter;
+        char shape[64];
+        snprintf(shape, sizeof shape, "%s", text->shape[0] ? text->shape + 1 : "");
+        for (char *c = shape; *c; c++) *c = (char)(*c | 0x20);
+        if (strcmp(shape, letters) != 0) fail_msg("'%s' returns '%s', and not '%s'", text->sql, letters, shape);
+        PQclear(said);
+    }
+    assert_true(PQenterPipelineMode(many.pg->conn));
+}
+
 /* A thousand letters in one statement; of equal ones the first is new. */
 static void letters_of_a_batch_share_a_round_trip(void **state)
 {
@@ -1099,6 +1126,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(f10_what_was_presumed_and_failed_is_not_committed, with_many, without_many),
         cmocka_unit_test_setup_teardown(f03_what_is_owed_to_the_commit_is_found_by_it, with_many, without_many),
         cmocka_unit_test_setup_teardown(f78_effects_that_are_in_another_transaction_are_not_committed, with_many, without_many),
+        cmocka_unit_test_setup_teardown(f93_shapes_are_what_the_server_says, with_many, without_many),
         cmocka_unit_test_setup_teardown(letters_of_a_batch_share_a_round_trip, with_many, without_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,147 @@
+"""A PostgreSQL server, or something in between, that answers otherwise than a statement must be answered, or not at all."""
+
+import os
+import re
+import struct
+import time
+
+import pytest
+
+import postgres
+from harness import Pipeline
+from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
+from tcpproxy import Proxy
+
+need_postgres()
+
+TABLES = "CREATE TABLE t(id text)"
+HEAD = 'key: "${/id}"\norder: "${/lane}"\npatience: 1s\nlease: 5s\ntimeout: 2s\n'
+DO = "INSERT INTO t VALUES (:id)"
+
+
+def socket_of(url):
+    return os.path.join(re.search(r"host=([^&]*)", url).group(1), ".s.PGSQL.5432")
+
+
+def row(columns):
+    data = struct.pack(">H", len(columns))
+    for column in columns:
+        data += struct.pack(">i", -1) if column is None else struct.pack(">i", len(column)) + column
+    return b"D" + struct.pack(">I", len(data) + 4) + data
+
+
+def columns_of(message):
+    n, at, columns = struct.unpack(">H", message[5:7])[0], 7, []
+    for _ in range(n):
+        length = struct.unpack(">i", message[at:at + 4])[0]
+        at += 4
+        columns.append(None if length < 0 else message[at:at + length])
+        at += max(length, 0)
+    return columns
+
+
+MUTATIONS = {
+    "no row": lambda m: b"",
+    "nulls": lambda m: row([None] * len(columns_of(m))),
+    "short": lambda m: row([c and c[:1] for c in columns_of(m)]),
+    "empty": lambda m: row([c and b"" for c in columns_of(m)]),
+    "long": lambda m: row([c and c + b"\xff" * 5 for c in columns_of(m)]),
+    "twice": lambda m: m + m,
+    "done": lambda m: b"C" + struct.pack(">I", 13) + b"SELECT 0\0",
+}
+
+
+class Mutating:
+    """Counts the rows that a server sends, and changes the one with a number."""
+
+    def __init__(self, at, mutation):
+        self.at, self.mutation, self.seen = at, mutation, 0
+
+    def __call__(self):
+        kept = b""
+
+        def rewrite(data):
+            nonlocal kept
+            kept += data
+            out = b""
+            while len(kept) >= 5:
+                size = 1 + struct.unpack(">I", kept[1:5])[0]
+                if len(kept) < size:
+                    break
+                message, kept = kept[:size], kept[size:]
+                if message[:1] == b"D":
+                    self.seen += 1
+                    if self.seen == self.at:
+                        message = self.mutation(message)
+                out += message
+            return out
+        return rewrite
+
+
+def pipeline(folder, where, proxy, direct, more=""):
+    proxied = re.sub(r"host=[^&]*", f"host=127.0.0.1&port={proxy.port}&sslmode=disable&gssencmode=disable{more}", direct)
+    if where == "store":
+        p = PostgresPipeline(folder, "", url=direct)
+        p.configure(HEAD + f'handler: {{sql: ["{DO}"]}}\n', store=proxied)
+        return p
+    folder.mkdir(exist_ok=True)
+    return Pipeline(folder, HEAD + f'handler: {{sql: {{url: "{proxied}", do: ["{DO}"]}}}}\n')
+
+
+@pytest.mark.parametrize("verb", ["run", "check"])
+@pytest.mark.parametrize("where", ["store", "elsewhere"])
+def test_f93_answers_that_a_statement_does_not_have(tmp_path, where, verb):
+    """Every row of a run in turn, each changed in one of the ways. Nothing crashes, and nothing is done twice."""
+    direct = postgres.shared().database(new_name())
+    psql(direct, TABLES)
+    with Proxy(socket_of(direct)) as proxy:
+        for at in range(1, 200):
+            over = False
+            for number, kind in enumerate(("done", list(MUTATIONS)[at // 2 % 6])):
+                if at % 2 != number:
+                    continue
+                mutating = proxy.rewriting = Mutating(at, MUTATIONS[kind])
+                p = pipeline(tmp_path / f"{at}{number}", where, proxy, direct)
+                p.write(*({"id": f"{at}{kind}{i}", "lane": i % 2} for i in range(3)))
+                ended = p.once(verb, p.name)
+                assert ended.status in (0, 1, 2, 3), (at, kind, ended)
+                over = mutating.seen < at
+                if verb == "check":
+                    continue
+                proxy.rewriting = None
+                p.try_run()
+                rows = psql(direct, "SELECT id FROM t").split("\n")
+                assert len(rows) == len(set(rows)), (at, kind, ended)
+                psql(direct, "TRUNCATE t")
+            if over:
+                break
+        assert at > 5, "rows were counted"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("where", ["store", "elsewhere"])
+def test_a_server_that_falls_silent_in_its_first_answers(tmp_path, where, rows):
+    """One connection of all, from its first rows on: it is given up, and another one works."""
+    direct = postgres.shared().database(new_name())
+    psql(direct, TABLES)
+    with Proxy(socket_of(direct)) as proxy:
+        connections = []
+
+        def rewriting():
+            number = len(connections)
+            connections.append(0)
+
+            def rewrite(data):
+                connections[number] += data.count(b"D\0\0")
+                return b"" if number == 0 and connections[0] >= rows else data
+            return rewrite
+        proxy.rewriting = rewriting
+        p = pipeline(tmp_path / "p", where, proxy, direct, "&answer_timeout=1")
+        p.write({"id": "a", "lane": 1})
+        begun = time.monotonic()
+        ended = p.try_run()
+        assert time.monotonic() - begun < 40, ended
+        assert ended.status == 0 or "an answer was lost on its way" in ended.err, ended
+        if ended.status != 0:
+            p.run(status=0)
+        assert psql(direct, "SELECT id FROM t") == "a\n" and len(connections) > 1

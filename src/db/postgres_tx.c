@@ -139,7 +139,8 @@ static int guard_send(once_pg *pg)
     return once__pg_sent(pg, sizeof ONCE_PG_GUARD, NULL);
 }
 
-/* *changed: the status, when something has; the COMMIT behind it has rolled back then. */
+/* *changed: the status, when something has, or when it failed for another reason: then the server has passed over the COMMIT behind it, and
+ * nothing is committed by that. */
 static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
 {
     PGresult *result = NULL;
@@ -154,6 +155,12 @@ static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
     if (*changed != ONCE_OK) {
         *fault = (once_fault){.kind = *changed == ONCE_E_UNSURE ? ONCE_FAULT_FATAL : ONCE_FAULT_PAUSE};
         snprintf(fault->text, sizeof fault->text, "%s", said);
+    } else if (PQresultStatus(result) != PGRES_TUPLES_OK) {
+        *changed = once__pg_fault(pg, result, fault);
+        if (*changed == ONCE_E_MESSAGE) { /* a statement of ours is no message's */
+            fault->kind = ONCE_FAULT_RETRY;
+            *changed = ONCE_E_ABORTED;
+        }
     }
     PQclear(result);
     return ONCE_OK;
@@ -173,9 +180,9 @@ int once__pg_tx_commit(once_db *db, bool *maybe, once_fault *fault)
     if (rc == ONCE_OK) rc = once__pg_send_text(pg, "COMMIT", NULL);
     if (rc == ONCE_OK) rc = once__pg_sync(pg, NULL);
     if (rc == ONCE_OK && guarded) rc = guard_gather(pg, &changed, fault);
-    if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);
-    if (rc != ONCE_OK) return once__pg_fault(pg, NULL, fault);
     if (changed != ONCE_OK) *maybe = changed == ONCE_E_UNSURE;
+    if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);
+    if (rc != ONCE_OK) return changed != ONCE_OK ? changed : once__pg_fault(pg, NULL, fault);
     rc = changed != ONCE_OK ? changed : commit_answered(pg, result, maybe, fault);
     PQclear(result);
     if (changed == ONCE_E_UNSURE) once__pg_drop(pg); /* nobody knows what the session is now */

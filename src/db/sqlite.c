@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/ascii.h"
 #include "base/errno_text.h"
 
 #include "base/banned.h"
@@ -247,6 +248,15 @@ __attribute__((format(printf, 2, 3))) static int refuse(once_sqlite_db *db, cons
     return SQLITE_DENY;
 }
 
+/* Questions that FTS and R-Tree ask of the file whose tables they are, in the middle of a statement of the user. They change nothing. */
+static bool is_asked_by_modules(const char *pragma)
+{
+    static const char *const asked[] = {"data_version", "page_size", "page_count"};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        if (pragma && sqlite3_stricmp(pragma, asked[i]) == 0) return true;
+    return false;
+}
+
 static int authorize(void *self, int action, const char *a, const char *b, const char *database, const char *trigger)
 {
     once_sqlite_db *db = self;
@@ -258,7 +268,9 @@ static int authorize(void *self, int action, const char *a, const char *b, const
     case SQLITE_SAVEPOINT: return refuse(db, "'%s' of a savepoint is not allowed in an effect; once sets its own", a);
     case SQLITE_ATTACH: return refuse(db, "'%s' is not allowed in an effect; use tables of the store's own file", "ATTACH");
     case SQLITE_DETACH: return refuse(db, "'%s' is not allowed in an effect", "DETACH");
-    case SQLITE_PRAGMA: return refuse(db, "'PRAGMA %s' is not allowed in an effect; the settings are once's", a);
+    case SQLITE_PRAGMA:
+        if (!b && is_asked_by_modules(a)) return SQLITE_OK;
+        return refuse(db, "'PRAGMA %s' is not allowed in an effect; the settings are once's", a);
     case SQLITE_READ:
     case SQLITE_INSERT:
     case SQLITE_UPDATE:
@@ -547,6 +559,15 @@ static int prepare_failed(once_sqlite_db *db, int code, once_error *err)
     return once__sqlite_fail(db, code, err);
 }
 
+static bool names_ours(const char *from, const char *to)
+{
+    for (const char *at = from; to - at >= 5; at++) {
+        const bool begins = at == from || !(once_ascii_is_letter(at[-1]) || at[-1] == '_' || (at[-1] >= '0' && at[-1] <= '9') || (unsigned char)at[-1] >= 0x80);
+        if (begins && once_ascii_begins(at, (size_t)(to - at), "once_")) return true;
+    }
+    return false;
+}
+
 /* Prepares the first statement of [sql, end) under the authorizer. Sets `tail` behind it. `out` is NULL for nothing. */
 static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, unsigned flags, sqlite3_stmt **out, const char **tail,
                         once_error *err)
@@ -564,6 +585,11 @@ static int prepare_user(once_sqlite_db *db, const char *sql, const char *end, un
     db->user = true;
     int code = sqlite3_prepare_v3(db->handle, word, (int)(end - word), flags, out, tail);
     db->user = false;
+    if (code == SQLITE_OK && starts_with_word(word, end, "ALTER") && names_ours(word, *tail)) { /* the authorizer is not told the new name */
+        sqlite3_finalize(*out);
+        *out = NULL;
+        return once_fail(err, ONCE_E_CONFIG, "names that begin with 'once_' belong to once; use others in ALTER TABLE");
+    }
     return code == SQLITE_OK ? ONCE_OK : prepare_failed(db, code, err);
 }
 

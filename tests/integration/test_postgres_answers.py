@@ -8,7 +8,7 @@ import time
 import pytest
 
 import postgres
-from harness import Pipeline
+from harness import Pipeline, until
 from pgpipeline import PostgresPipeline, need_postgres, new_name, psql
 from tcpproxy import Proxy
 
@@ -145,3 +145,20 @@ def test_a_server_that_falls_silent_in_its_first_answers(tmp_path, where, rows):
         if ended.status != 0:
             p.run(status=0)
         assert psql(direct, "SELECT id FROM t") == "a\n" and len(connections) > 1
+
+
+def test_a_comparison_before_commit_that_fails_is_a_rollback(tmp_path):
+    """The server passes over the COMMIT behind it, so it is known that nothing was committed."""
+    direct = postgres.shared().database(new_name())
+    psql(direct, TABLES)
+    compares = b"pg_catalog.texteq(o, $5) THEN 0 ELSE"
+    with Proxy(socket_of(direct)) as proxy:
+        p = pipeline(tmp_path / "p", "elsewhere", proxy, direct)
+        p.write({"id": "a", "lane": 1})
+        proxy.replacing = {compares: b"texteq(o, $5) THEN 1/0 ELSE".ljust(len(compares))}
+        with p.start() as running:
+            until(lambda: "division by zero" in p.once("explain", p.name, "a").out + p.once("explain", p.name, "a").err, what="an attempt that failed")
+            proxy.replacing = {}
+            ended = running.end()
+        assert ended.status == 0 and ended.json["done"] == 1 and ended.json["unknown"] == 0, ended
+        assert psql(direct, "SELECT id FROM t") == "a\n"

@@ -380,3 +380,18 @@ def test_init_makes_the_tables(tmp_path):
     p.configure('key: "${/id}"\nhandler: {sql: ["INSERT INTO t VALUES (:id)"]}\ninit: CREATE TABLE oops(\n')
     ended = p.once("run", p.name)
     assert ended.status == 2 and "init" in ended.err
+
+
+@pytest.mark.parametrize("module", ["fts5(body)", "fts4(body)", "rtree(id, a, b)"])
+def test_effects_in_tables_of_sqlites_own_modules(tmp_path, module):
+    """They ask the file what it is in the middle of a statement; also behind a trigger, and where an effect makes them."""
+    values = ":n, :n, :n" if "rtree" in module else "'number ' || :n"
+    made = f'"CREATE VIRTUAL TABLE IF NOT EXISTS late USING {module}"'
+    tables = f"CREATE TABLE t(n); CREATE VIRTUAL TABLE m USING {module};"
+    if "fts" in module:
+        tables += "CREATE TRIGGER into AFTER INSERT ON t BEGIN INSERT INTO m VALUES ('of a trigger ' || NEW.n); END;".replace("TRIGGER into", "TRIGGER further")
+    p = Pipeline(tmp_path, f'key: "${{/n}}"\nhandler: {{sql: [{made}, "INSERT INTO m VALUES ({values})", "INSERT INTO t VALUES (:n)"]}}\n', tables)
+    p.write(*({"n": i} for i in range(1, 6)))
+    assert p.once("check", p.name).status == 0
+    assert p.run(status=0)["done"] == 5
+    assert p.value("SELECT count(*) FROM m") == (10 if "fts" in module else 5)

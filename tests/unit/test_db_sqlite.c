@@ -83,6 +83,9 @@ static void f78_refused_statements(void **state)
     refused("CREATE TABLE once_mine(n)", ONCE_E_CONFIG, "belongs to once");
     refused("CREATE INDEX i ON once_entry(id)", ONCE_E_CONFIG, "belongs to once");
     refused("ALTER TABLE once_entry ADD COLUMN x", ONCE_E_CONFIG, "belongs to once");
+    refused("ALTER TABLE orders RENAME TO once_orders", ONCE_E_CONFIG, "belong to once");
+    refused("ALTER TABLE orders RENAME TO \"Once_x\"", ONCE_E_CONFIG, "belong to once");
+    refused("PRAGMA page_size = 512", ONCE_E_CONFIG, "PRAGMA page_size");
     refused("", ONCE_E_CONFIG, "empty");
     refused(" ; -- nothing", ONCE_E_CONFIG, "empty");
     refused("DELETE FROM orders; DELETE FROM payments", ONCE_E_CONFIG, "more than one statement");

@@ -26,7 +26,7 @@ static bool note_letter(void *user, const once_letter *letter)
 }
 
 /* Many may wait for one letter, so the last answer is kept. */
-static int find_letter(once_lane_reader *reader, const once_entry *dead, uint64_t *out, once_error *err)
+int once__lane_dead_letter(once_lane_reader *reader, const once_entry *dead, uint64_t *out, once_error *err)
 {
     once_store *store = reader->store;
     int rc = ONCE_OK;
@@ -57,7 +57,7 @@ static int show_before(once_lane_reader *reader, const once_in_lane *at, once_la
             .due_ms = due ? e->due_ms : ONCE_NO_TIME,
             .worker = e->worker,
         };
-        if (e->state == ONCE_STATE_DEAD) rc = find_letter(reader, e, &reader->before[i].letter, err);
+        if (e->state == ONCE_STATE_DEAD) rc = once__lane_dead_letter(reader, e, &reader->before[i].letter, err);
     }
     out->before = reader->before;
     out->n_before = at->n;

@@ -673,16 +673,17 @@ static int find_letters(once_store *store, letters_of_key *s, once_error *err)
     return rc == ONCE_OK && s->failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for a letter") : rc;
 }
 
-/* A dead one's message is in its letter, which is the last one. */
-static int explain_place(once_lane_reader *reader, const once_entry *entry, const letters_of_key *letters, once_lane_place *out, once_error *err)
+/* A dead one's message is in its letter. */
+static int explain_place(once_lane_reader *reader, const once_entry *entry, once_lane_place *out, once_error *err)
 {
     once_store *store = reader->store;
     once_arena arena = {0};
     once_letter letter = {0};
+    uint64_t id = 0;
     bool found = false;
     int rc = ONCE_OK;
-    if (entry->state == ONCE_STATE_DEAD && letters->n && reader->spec->order)
-        rc = store->ops->letter_get(store, letters->at[letters->n - 1].letter, &letter, &found, &arena, err);
+    if (entry->state == ONCE_STATE_DEAD && reader->spec->order) rc = once__lane_dead_letter(reader, entry, &id, err);
+    if (rc == ONCE_OK && id) rc = store->ops->letter_get(store, id, &letter, &found, &arena, err);
     const once_message *message = entry->has_message ? &entry->message : found ? &letter.message : NULL;
     if (rc == ONCE_OK) rc = once__lane_place_read(reader, entry->id, &entry->scope, message, out, err);
     once_arena_release(&arena);
@@ -847,7 +848,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
         letters_of_key letters = {.scope = scope, .key = shown, .keying = &keying, .arena = &arena};
         if (rc == ONCE_OK) rc = find_letters(store, &letters, err);
         once_lane_place lane = {0};
-        if (rc == ONCE_OK && !once_state_finished(entry.state)) rc = explain_place(&reader, &entry, &letters, &lane, err);
+        if (rc == ONCE_OK && !once_state_finished(entry.state)) rc = explain_place(&reader, &entry, &lane, err);
         discard_search discard = {.entry = &entry, .key = shown};
         if (rc == ONCE_OK) rc = find_discard(store, &discard, err);
         if (rc == ONCE_OK) explain_entry(spec, &keying, &entry, shown, &letters, &lane, &discard, visit, user);

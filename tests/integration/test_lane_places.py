@@ -145,6 +145,18 @@ def test_a_letter_that_has_no_place_shows_what_its_message_says(tmp_path, store)
     assert letter["kind"] == "conflict" and letter["lane"] == "two" and letter["before"] == [], letter
 
 
+def test_a_dead_key_stands_in_the_lane_of_its_own_letter(tmp_path, store):
+    """A letter of a conflict with it is a later one of the same key, with another lane."""
+    p = Lanes(tmp_path, store)
+    p.write(do("a", "one", "die"))
+    p.run_until(lambda: p.dead())
+    p.append(do("a", "two", "die"))
+    p.run_until(lambda: len(p.dead()) == 2)
+    (entry,) = p.explain("a")
+    assert [letter["kind"] for letter in entry["letters"]] == ["dead", "conflict"], entry
+    assert entry["state"] == "dead" and entry["lane"] == "one", entry
+
+
 def test_results_and_idempotency_keys_of_letters(tmp_path, store):
     p = Lanes(tmp_path, store, CONFIG.replace('order: "${/o}"\n', "").replace("on_dead: block\n", ""))
     p.write(do("a", "", "die"))

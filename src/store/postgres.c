@@ -420,7 +420,7 @@ int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err)
         rc = once__pg_send_text(q->pg, "SAVEPOINT once_store", err);
         *sent += rc == ONCE_OK;
     } else {
-        rc = once__pg_begin_sql(q->pg, q->write ? PG_BEGIN_WRITE : "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", sent, err);
+        rc = once__pg_begin_sql(q->pg, q->write ? PG_BEGIN_WRITE : PG_BEGIN_READ, sent, err);
     }
     q->now_at = *sent;
     if (rc == ONCE_OK) rc = once__pg_send(q->pg, PG_NOW, &params, err);

@@ -198,6 +198,7 @@ static inline once_postgres *once__pg_of(once_shelf *shelf) { return (once_postg
  * results. Nothing when it was sent before. */
 enum { PG_BEGIN_RESULTS = 5 };
 #define PG_BEGIN_WRITE "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+#define PG_BEGIN_READ "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" /* the rows of an entry are read by several statements, without locks */
 int once__pg_begin_send(once_postgres *q, size_t *sent, once_error *err);
 void once__pg_begin_anew(once_postgres *q); /* nothing has happened, and nothing is known */
 int once__pg_begin_read(once_postgres *q, PGresult *const *results, size_t n, once_error *err);

@@ -377,6 +377,7 @@ static void f03_names_of_a_transaction_that_is_rolled_back_are_not_used(void **s
 typedef struct rival {
     once_store *store;
     once_answer answer;
+    once_state state;
     int rc;
 } rival;
 
@@ -434,6 +435,71 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
     assert_true(waited);
     assert_int_equal(other.rc, ONCE_OK);
     assert_int_equal(other.answer, ONCE_ANSWER_DUPLICATE);
+}
+
+static void accept_in(once_store *store, const once_request *r)
+{
+    const once_message message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
+    once_decision d;
+    once_arena arena = {0};
+    assert_int_equal(store->ops->accept(store, &r, &messages, 1, &d, &arena, NULL), ONCE_OK);
+    once_arena_release(&arena);
+}
+
+static void *get_it(void *user)
+{
+    rival *s = user;
+    const once_request r = ask(s->store, "a", 1);
+    once_entry entry = {0};
+    once_arena arena = {0};
+    s->rc = s->store->ops->get(s->store, r.id, &entry, &arena, NULL);
+    s->state = entry.state;
+    once_arena_release(&arena);
+    return NULL;
+}
+
+static void exec_on(PGconn *conn, const char *sql)
+{
+    PGresult *result = PQexec(conn, sql);
+    const bool fine = PQresultStatus(result) == PGRES_COMMAND_OK;
+    PQclear(result);
+    if (!fine) fail_msg("%s: %s", sql, PQerrorMessage(conn));
+}
+
+/* An entry has rows in two tables, which are read by two statements. One that is written between these is not damage. */
+static void who_looks_sees_one_moment(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    rival one = {.store = open_one()};
+    const once_request r = ask(one.store, "a", 1);
+    char conninfo[420], sql[200];
+    pthread_t thread;
+    accept_in(one.store, &r);
+    get_it(&one); /* prepares its statements */
+    assert_int_equal(one.state, ONCE_STATE_WAITING);
+    run_in_schema("CREATE TABLE entry AS SELECT * FROM once_entry; CREATE TABLE live AS SELECT * FROM once_live;"
+                  " DELETE FROM once_live; DELETE FROM once_entry");
+    snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
+    PGconn *conn = PQconnectdb(conninfo);
+    snprintf(sql, sizeof sql, "SET search_path = %s; BEGIN; LOCK TABLE once_live IN ACCESS EXCLUSIVE MODE", schema);
+    exec_on(conn, sql);
+    assert_int_equal(pthread_create(&thread, NULL, get_it, &one), 0);
+    bool waited = false;
+    for (int i = 0; i < 2000 && !waited; i++) {
+        waited = somebody_waits_for("%once_live");
+        if (!waited) usleep(5000);
+    }
+    exec_on(conn, "INSERT INTO once_entry SELECT * FROM entry; INSERT INTO once_live SELECT * FROM live; COMMIT");
+    pthread_join(thread, NULL);
+    PQfinish(conn);
+    assert_true(waited);
+    assert_int_equal(one.rc, ONCE_OK);
+    assert_int_equal(one.state, ONCE_STATE_ABSENT); /* as it was when it began to look */
+    get_it(&one);
+    assert_int_equal(one.state, ONCE_STATE_WAITING);
+    once__store_close(one.store);
 }
 
 /* Two workers get the same new keys and lanes in different orders. Both lock the lowest first, so neither waits for the other in a ring.
@@ -674,15 +740,6 @@ static void *take_again(void *user)
     once_arena_release(&arena);
     atomic_store(&t->over, true);
     return NULL;
-}
-
-static void accept_in(once_store *store, const once_request *r)
-{
-    const once_message message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
-    once_decision d;
-    once_arena arena = {0};
-    assert_int_equal(store->ops->accept(store, &r, &messages, 1, &d, &arena, NULL), ONCE_OK);
-    once_arena_release(&arena);
 }
 
 static bool waits_for_a_lane(const taker *t)
@@ -1112,6 +1169,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(letters_of_a_key_are_found_without_reading_all, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f58_version_1_is_brought_up_to_date, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(who_looks_sees_one_moment, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_keys_are_inserted_in_one_order, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_lanes_are_inserted_in_one_order, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f12_sweep_passes_over_what_is_locked, with_schema, without_schema),

@@ -522,7 +522,6 @@ static void leave_waits(once_pipe *pipe, once_item *item)
     pipe->parked -= n;
 }
 
-/* Nothing of the work happened; forget it. What came from the source was not acked, what was taken comes back by its lease. */
 /* The store is gone: its outcome cannot be kept. */
 static void leave_unsettled(once_pipe *pipe, once_item *item)
 {
@@ -532,6 +531,7 @@ static void leave_unsettled(once_pipe *pipe, once_item *item)
     item_over(pipe, item);
 }
 
+/* Nothing of the work is kept; forget it. What came from the source was not acked, what was taken comes back by its lease. */
 static void drop_work(once_pipe *pipe)
 {
     unreserve_work(pipe);
@@ -721,7 +721,7 @@ static uint64_t *count_of(once_pipe *pipe, once_item *item, bool buried, bool se
 {
     once_counts *counts = &pipe->counts;
     if (buried) {
-        if (!item->letter) return &counts->duplicates; /* its letter was there already */
+        if (!item->letter) return &counts->duplicates; /* its letter was there already, or was discarded */
         counts->conflicts += item->decision.answer == ONCE_ANSWER_CONFLICT;
         counts->too_old += item->decision.answer == ONCE_ANSWER_TOO_OLD;
         return &counts->dead;

@@ -694,7 +694,7 @@ int once__engine_find(once_store *store, once_bytes consumer, const once_request
 typedef struct burial {
     once_hash *uniques;
     once_letter *letters;
-    size_t *of; /* which of the letters is asked for first by the i-th of the caller's; n: it is there already */
+    size_t *of; /* which of the letters is asked for first by the i-th of the caller's; n: it is there already, or was discarded */
     bool *fresh;
     size_t n;
 } burial;

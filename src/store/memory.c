@@ -337,6 +337,13 @@ static int compare_places(const void *a, const void *b)
     return once_hash_compare((*x)->id, (*y)->id);
 }
 
+static int compare_turns(const void *a, const void *b)
+{
+    const once_entry *const *x = a, *const *y = b;
+    if (*x == *y) return 0;
+    return once__lane_before((*x)->order, (*x)->seen_ms, (*x)->id, *y) ? -1 : 1;
+}
+
 static int mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err)
 {
     const memory_store *m = self(shelf);
@@ -350,7 +357,7 @@ static int mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t ma
         if (once__lane_before(e->order, e->seen_ms, e->id, entry)) found[before++] = e;
         else if (once_state_occupies(e->state) && *n < max) out[(*n)++] = e->id;
     }
-    qsort(found, before, sizeof *found, compare_places);
+    qsort(found, before, sizeof *found, compare_turns);
     for (size_t i = 0; i < before && i < max; i++) out[(*n)++] = found[i]->id;
     *count = before < ONCE_BEFORE_COUNTED ? before : ONCE_BEFORE_COUNTED;
     free(found);

@@ -134,7 +134,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
     [PG_LANE_EQUALS] = "SELECT coalesce(max(seen_ms), 0)::bigint FROM (SELECT seen_ms FROM once_live WHERE lane = $1::uuid AND state < 4"
                        " AND ord = $2::bigint LIMIT $3::bigint) e",
     [PG_LANE_BEFORE] = "SELECT u.id, (SELECT count(*) FROM (SELECT 1 FROM once_live WHERE " IS_BEFORE " LIMIT $6::bigint) c)::bigint FROM"
-                       " (SELECT id FROM (SELECT id FROM once_live WHERE " IS_BEFORE " ORDER BY ord, id LIMIT $5::bigint) b UNION"
+                       " (SELECT id FROM (SELECT id FROM once_live WHERE " IS_BEFORE " ORDER BY ord, seen_ms, id LIMIT $5::bigint) b UNION"
                        " SELECT id FROM (SELECT id FROM once_live WHERE lane = $1::uuid AND state IN (1, 3) AND id <> $4::uuid LIMIT $5::bigint) o) u",
     [PG_LANE_PUT] = "UPDATE once_lane l SET version = v, expires_ms = x, record = r FROM unnest($1::uuid[], $2::bigint[],"
                     " $3::bigint[], $4::bytea[]) AS u(i, v, x, r) WHERE l.id = i",

@@ -850,6 +850,7 @@ int once__pg_lane_before(once_shelf *shelf, const once_entry *entry, size_t max,
     if (rc != ONCE_OK) return rc;
     *n = (size_t)PQntuples(results[1]);
     *count = *n ? (uint64_t)once__pg_int(results[1], 0, 1) : 0;
+    if (*n > 2 * max) *n = 2 * max; /* the room that there is */
     rc = round_begin(q, *n, &round, err);
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
         const once_request at = {.id = out[i] = once__pg_id(results[1], (int)i, 0)};

@@ -83,7 +83,7 @@ static const char *const statement_sql[SQL_STATEMENTS] = {
                        " ORDER BY id LIMIT ?3) ORDER BY seen_ms, id",
     [SQL_LANE_EQUALS] = "SELECT max(seen_ms) FROM (SELECT seen_ms FROM once_entry WHERE lane = ?1 AND state < 4 AND ord = ?2 LIMIT ?3)",
     [SQL_LANE_RUNNING] = "SELECT id, 0 FROM once_entry WHERE lane = ?1 AND state IN (1, 3)",
-    [SQL_LANE_BEFORE] = "SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE " ORDER BY ord, id LIMIT ?5)"
+    [SQL_LANE_BEFORE] = "SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE " ORDER BY ord, seen_ms, id LIMIT ?5)"
                         " UNION SELECT id FROM (SELECT id FROM once_entry WHERE lane = ?1 AND state IN (1, 3) AND id <> ?4 LIMIT ?5)",
     [SQL_LANE_BEFORE_COUNT] = "SELECT count(*) FROM (SELECT 1 FROM once_entry WHERE lane = ?1 AND state < 4 AND " IS_BEFORE " LIMIT ?5)",
     [SQL_LANE_AFTER] = "SELECT id, expires_ms FROM once_lane WHERE id > ?1 ORDER BY id LIMIT ?2",

@@ -965,6 +965,20 @@ static void a_dead_one_and_one_at_work_before_in_a_lane(fixture *f)
     assert_string_equal(before(f, c.id, 2, &at), "older:waiting late:claimed 4");
 }
 
+/* Which of them are shown goes by their places, as the order of those that are shown. */
+static void the_first_of_many_equals_are_shown(fixture *f)
+{
+    enum { EQUALS = 9 };
+    once_in_lane at;
+    once_request last = {0};
+    char key[16];
+    for (int i = 0; i < EQUALS; i++) {
+        snprintf(key, sizeof key, "e%d", i);
+        last = accept_lane(f, key, 5, 60000);
+    }
+    assert_string_equal(before(f, last.id, 3, &at), "e0:waiting e1:waiting e2:waiting 8");
+}
+
 /* More than are counted one by one. */
 static void many_before_in_a_lane(fixture *f)
 {
@@ -984,6 +998,7 @@ const conform_test conform_lanes[] = {
     CONFORM_WITH(what_stands_before_in_a_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(versions_and_gaps_before_in_a_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(a_dead_one_and_one_at_work_before_in_a_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
+    CONFORM_WITH(the_first_of_many_equals_are_shown, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(many_before_in_a_lane, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(a_lane_runs_in_order_of_arrival, ONCE_STORE_LANES | ONCE_STORE_OWNS),
     CONFORM_WITH(f27_lanes_are_scoped_by_tenant_and_consumer, ONCE_STORE_LANES),

@@ -207,6 +207,8 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
         x->wrote |= decisions[i].answer == ONCE_ANSWER_RUN;
         x->met_busy |= decisions[i].answer == ONCE_ANSWER_BUSY;
         note_lapsed(x, a->items[i]);
+        if (decisions[i].own && decisions[i].answer == ONCE_ANSWER_DEAD) /* what was to be said of it went with the reply to its commit */
+            note(x, ONCE_LOG_WARN, "dead", a->items[i], decisions[i].reason);
     }
     note_replaced(x, a);
     note_times(x, requests, a->n);
@@ -329,7 +331,7 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
     x->wrote = true;
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = fresh[i];
-        if (fresh[i]) note(x, ONCE_LOG_WARN, "dead", a->items[i], letters[i].reason);
+        if (fresh[i] || a->items[i]->unsure) note(x, ONCE_LOG_WARN, "dead", a->items[i], letters[i].reason);
     }
     return ONCE_OK;
 }

@@ -448,6 +448,24 @@ def test_f06_the_reply_to_commit_is_lost(tmp_path, skip):
     exactly_once(p, 3000)
 
 
+def test_f06_the_reply_to_commit_is_lost_and_dead_letters_are_told(tmp_path):
+    """Those of its effects, and those that have no key: each once."""
+    config = 'key: "${/id}"\nhandler: {sql: [{do: "INSERT INTO t(id, amount) SELECT :id, :amount::int WHERE :amount::int >= 10", rows: 1, else: dead}]}\n'
+    p = PostgresPipeline(tmp_path, config, TABLES)
+    p.write(*[{"id": f"m{i}", "amount": i} for i in range(50)], *[{"amount": 100 + i} for i in range(5)])
+    with Proxy(socket_of(p.url)) as proxy:
+        behind_proxy(p, proxy, config)
+        proxy.after, proxy.reply_ends = RUNS_AN_EFFECT, READY
+        proxy.lose_reply_to = b"COMMIT\0"
+        ended = p.try_run()
+        assert ended.status == 1, ended
+        counts(ended.json, received=55, done=40, dead=15)
+        assert proxy.lost == 1
+    at = re.findall(r"event=dead at=\S*in.ndjson:(\d+) ", ended.err)
+    assert sorted(map(int, at)) == [*range(1, 11), *range(51, 56)], ended.err
+    assert p.rows("SELECT count(*) AS a, count(DISTINCT id) AS b FROM t") == [(40, 40)]
+
+
 @pytest.mark.parametrize("mark", [b"COMMIT\0", b"BEGIN", RUNS_AN_EFFECT], ids=["commit", "begin", "effect"])
 def test_f46_cut_off_before(tmp_path, mark):
     p = PostgresPipeline(tmp_path, CONFIG, TABLES)

@@ -81,13 +81,14 @@ static const char *advice(int status)
 static bool says_full(int no) { return no == ENOSPC || no == EDQUOT || no == EFBIG; }
 
 /* Why a write was refused: the one of these that says that there was no space, or 0. SQLite keeps it in the file, and that of its journal
- * is gone when it was rolled back; the connection has it of statements, but not of COMMIT. */
-static int why_no_space(sqlite3 *handle)
+ * is gone when it was rolled back; the connection has it of statements, but not of COMMIT. A file that could not be opened is another one: what
+ * those that are open say is of an earlier failure then. */
+static int why_no_space(sqlite3 *handle, bool opening)
 {
     int files[2] = {0}, here = errno;
     sqlite3_file *journal = NULL;
-    (void)sqlite3_file_control(handle, "main", SQLITE_FCNTL_LAST_ERRNO, &files[0]);
-    (void)sqlite3_file_control(handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &journal);
+    if (!opening) (void)sqlite3_file_control(handle, "main", SQLITE_FCNTL_LAST_ERRNO, &files[0]);
+    if (!opening) (void)sqlite3_file_control(handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &journal);
     if (journal && journal->pMethods) (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &files[1]);
     const int found[] = {files[0], files[1], sqlite3_system_errno(handle), here};
     for (size_t i = 0; i < 2; i++)
@@ -102,8 +103,8 @@ static int why_no_space(sqlite3 *handle)
 static int no_space(sqlite3 *handle, int code)
 {
     if ((code & 0xff) == SQLITE_FULL) return ENOSPC;
-    const bool writes = code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_SHMSIZE || (code & 0xff) == SQLITE_CANTOPEN;
-    return writes && handle ? why_no_space(handle) : 0;
+    const bool opening = (code & 0xff) == SQLITE_CANTOPEN, writes = code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_SHMSIZE || opening;
+    return writes && handle ? why_no_space(handle, opening) : 0;
 }
 
 static const char *what_is_full(int no)

@@ -1,5 +1,6 @@
 /* A workload of verbs over a file system that loses power, tears writes and fails calls: whatever happens, what was
  * acknowledged is there, what was in flight is there as a whole or not at all, and nothing leaks. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -328,6 +329,29 @@ static void f52_disk_full_is_said_clearly(void **state)
     told(TEST_VFS_QUOTA, "no space left (its disk quota is used up)");
 }
 
+/* The files keep the reason of their last failure, also when there is space again. */
+static void f52_what_was_full_once_is_not_full_for_ever(void **state)
+{
+    (void)state;
+    run r;
+    once_error err = {0};
+    start(&r, false);
+    assert_int_equal(open_store(&r, &err), ONCE_OK);
+    once_sqlite_db *db = ((once_sqlite *)r.store)->db;
+    test_vfs_fail(TEST_VFS_QUOTA, 1);
+    assert_false(workload(&r, &err));
+    assert_int_equal(err.status, ONCE_E_FULL);
+    test_vfs_fail(TEST_VFS_IOERR, 1); /* of another file, which cannot be opened */
+    errno = EMFILE;
+    assert_int_equal(sqlite3_exec(db->handle, "ATTACH 'other.db' AS other", NULL, NULL, NULL), SQLITE_CANTOPEN);
+    errno = EMFILE;
+    assert_int_equal(once__sqlite_fail(db, SQLITE_CANTOPEN, &err), ONCE_E_UNAVAILABLE);
+    assert_null(strstr(err.text, "no space"));
+    test_vfs_fail(TEST_VFS_NONE, 0);
+    stop(&r);
+    test_vfs_reset();
+}
+
 /* SQLite's own bound, which needs no disk at all. */
 static void f52_as_many_pages_as_it_may_have(void **state)
 {
@@ -383,6 +407,7 @@ int main(void)
         cmocka_unit_test(f52_quota_used_up_and_raised),
         cmocka_unit_test(f56_io_error_and_go_on),
         cmocka_unit_test(f52_disk_full_is_said_clearly),
+        cmocka_unit_test(f52_what_was_full_once_is_not_full_for_ever),
         cmocka_unit_test(f52_as_many_pages_as_it_may_have),
         cmocka_unit_test(f51_failed_sync_is_fatal),
     };

@@ -251,12 +251,26 @@ static bool is_internal(const once_pg *pg, const PGresult *result, const char *s
     return false;
 }
 
+/* Some types have a grammar of their own or name things, and what they cannot read has the states of a statement that cannot be read: a
+ * tsquery with a syntax error, a jsonpath, a regproc. The function that says it tells one from the other; its name is in no other language. */
+static bool is_of_value(const PGresult *result, const char *state)
+{
+    static const char *const readers[] = {"makepol", "jsonpath_yyerror", "makeRangeVarFromNameList", "stringToQualifiedNameList", "parseTypeString", "regprocin",
+                                          "regprocedurein", "regoperin", "regoperatorin", "regclassin", "regtypein", "regnamespacein", "regrolein", "regconfigin",
+                                          "regdictionaryin", "regcollationin"};
+    const char *function = result ? PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION) : NULL;
+    if (!function || !state || strncmp(state, "42", 2) != 0 || PQresultErrorField(result, PG_DIAG_CONTEXT)) return false;
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
+        if (strcmp(function, readers[i]) == 0) return true;
+    return false;
+}
+
 static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
     const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     const char *name = result ? PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME) : NULL;
-    int status = once__pg_status(state);
+    int status = is_of_value(result, state) ? ONCE_E_MESSAGE : once__pg_status(state);
     once__pg_heed_state(pg, state);
     const once_fault_kind kind = is_internal(pg, result, state) ? ONCE_FAULT_INTERNAL : fault_kind(state ? state : "", status);
     if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA || kind == ONCE_FAULT_INTERNAL) status = ONCE_E_MESSAGE;

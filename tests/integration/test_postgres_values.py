@@ -40,3 +40,33 @@ def test_values_with_quotes_are_in_no_reason(tmp_path, where):
         assert len(letters) == len(values) and all(m["reason"] for m in letters), letters
         assert SECRET not in ended.out + ended.err + "".join(m["reason"] for m in letters), (table, ended)
         assert any("invalid input" in m["reason"] or "malformed" in m["reason"] for m in letters), letters
+
+
+@pytest.mark.parametrize("where", ["store", "elsewhere"])
+@pytest.mark.parametrize("do, good, bad", [
+    ("INSERT INTO t SELECT to_tsquery(:x::text)::text", "a", f"a {SECRET}"),
+    ("INSERT INTO t SELECT (:x::text)::jsonpath::text", "$.a", f"$$${SECRET}"),
+    ("INSERT INTO t SELECT (:x::text)::regproc::text", "now", SECRET),
+    ("INSERT INTO t SELECT (:x::text)::regtype::text", "int", SECRET),
+], ids=["tsquery", "jsonpath", "regproc", "regtype"])
+def test_f92_a_value_that_reads_like_a_faulty_statement_is_the_messages_fault(tmp_path, where, do, good, bad):
+    """The SQLSTATE is that of a statement that is wrong; one message must not stop all others."""
+    p, url = pipeline(tmp_path / "p", do, where)
+    p.write(*({"id": i, "x": bad if i == 2 else good} for i in range(5)))
+    ended = p.try_run()
+    assert ended.status == 1 and ended.json["done"] == 4 and ended.json["dead"] == 1, ended
+    assert SECRET not in ended.out + ended.err, ended
+    assert psql(url, "SELECT count(*) FROM t") == "4\n"
+
+
+@pytest.mark.parametrize("where", ["store", "elsewhere"])
+@pytest.mark.parametrize("gone", ["DROP TABLE u", "ALTER TABLE t DROP COLUMN id", "DROP FUNCTION built(text)"], ids=["table", "column", "function"])
+def test_f92_what_went_away_in_the_database_buries_nothing(tmp_path, where, gone):
+    do = "INSERT INTO t(id) SELECT built(:x) WHERE NOT EXISTS (SELECT FROM u)"
+    p, url = pipeline(tmp_path / "p", do, where)
+    p.write({"id": 0, "x": "a"})
+    assert p.try_run().json["done"] == 1
+    psql(url, gone)
+    p.write(*({"id": i, "x": "a"} for i in range(5)))
+    ended = p.try_run()
+    assert ended.status in (2, 3) and ended.json["dead"] == 0 and ended.json["acked"] <= 1, ended

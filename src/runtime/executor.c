@@ -344,14 +344,15 @@ static once_item item_of(const once_taken *taken)
     return item;
 }
 
-/* At once: it is written. */
-static void say_lapsed(once_executor *x, const once_taken *taken, size_t n)
+/* What a verb of the store has found and written by itself; so it is said at once. */
+static void say_found(once_executor *x, const once_taken *taken, size_t n)
 {
     once_message_log now;
     once_message_log_init(&now);
     for (size_t i = 0; i < n; i++) {
         const once_item item = item_of(&taken[i]);
-        if (item.decision.lapsed) once_message_log_add(&now, ONCE_LOG_WARN, "unknown", &item, item.decision.reason, &x->keying);
+        const char *event = item.decision.lapsed ? "unknown" : item.decision.answer == ONCE_ANSWER_CONFLICT ? "dead" : NULL;
+        if (event) once_message_log_add(&now, ONCE_LOG_WARN, event, &item, item.decision.reason, &x->keying);
     }
     once_message_log_say(&now);
     once_message_log_release(&now);
@@ -370,7 +371,7 @@ static void look_for_lapsed(once_executor *x, bool now)
         once_taken *lapsed = once_arena_new(&arena, once_taken, LAPSED_STEP);
         const int rc = lapsed ? x->store->ops->lapse(x->store, x->consumer, x->worker ? x->worker->run : 0, LAPSED_STEP, lapsed, &n, &arena, NULL) : ONCE_E_NOMEM;
         if (rc != ONCE_OK) n = 0;
-        say_lapsed(x, lapsed, n);
+        say_found(x, lapsed, n);
         once_arena_release(&arena);
     }
 }
@@ -417,7 +418,7 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
     CHECK_POINT(take_before, err);
     const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);
     if (rc != ONCE_OK) return rc;
-    say_lapsed(x, taken, n);
+    say_found(x, taken, n);
     CHECK_POINT(take_after, err);
     return fill_batch(a, taken, n, err);
 }

@@ -261,7 +261,9 @@ def test_f86_an_equal_version_waits_for_the_first_one(tmp_path):
     p = pipeline(tmp_path, 'version: "${/v}"\nfingerprint: [/v, /x]\nack: after_accept\n', GATED)
     p.write({"id": "one", "lane": "a", "v": 4, "x": "once", "needs": "key"}, {"id": "two", "lane": "a", "v": 4, "x": "once", "needs": "key"},
             {"id": "three", "lane": "a", "v": 4, "x": "other"}, {"id": "four", "lane": "b", "v": 1, "x": "b1", "opens": "key"})
-    counts(p.run(status=1), received=4, done=2, duplicates=1, dead=1, conflicts=1)
+    ended = p.try_run()
+    assert ended.status == 1 and len(re.findall(r"event=dead .*key=three ", ended.err)) == ended.err.count("event=dead") == 1, ended
+    counts(ended.json, received=4, done=2, duplicates=1, dead=1, conflicts=1)
     assert sorted(ran(p)) == ["b1", "once"]
     assert {key: p.explain(key)[0]["state"] for key in ("one", "two", "three")} == {"one": "done", "two": "already", "three": "dead"}
     ((_, reason),) = p.letters()

@@ -22,6 +22,8 @@ COMMANDS = {
              "echo '[  FAILED  ] a'; exit 1",
     "fails afterwards": "echo '[==========] Running 1 test(s).'; echo '[ RUN      ] a'; echo 'no line end [       OK ] a'; exit 9",
     "is skipped": "echo '[==========] Running 1 test(s).'; echo '[ RUN      ] a'; echo '[  SKIPPED ] a'",
+    "may not": "echo '[==========] Running 2 test(s).'; echo '[ RUN      ] a'; echo 'not allowed here: a mount'; echo '[  SKIPPED ] a';"
+               "echo '[ RUN      ] b'; echo '[       OK ] b'",
     "has no group": "echo '[==========] Running 1 test(s).'; echo '[  FAILED  ] GROUP SETUP'; exit 1",
 }
 
@@ -58,6 +60,12 @@ def test_what_passes_passes(check, capsys):
     fake(check, {"fine": COMMANDS["fine"]})
     status, _, told, last = run(check, capsys)
     assert (status, told, last) == (0, [], "2 passed, 0 failed, 0 skipped")
+
+
+def test_what_the_machine_forbids_is_skipped_and_named(check, capsys):
+    fake(check, {"may not": COMMANDS["may not"]})
+    status, out, told, last = run(check, capsys)
+    assert (status, told, last) == (0, ["SKIPPED fake/may not a: not allowed here: a mount"], "2 passed, 0 failed, 1 skipped"), out
 
 
 @pytest.mark.parametrize("name, told", [

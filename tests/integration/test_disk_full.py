@@ -294,7 +294,7 @@ class Small:
         os.makedirs(self.path)
         made = os.getuid() == 0 and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", self.path], stderr=subprocess.DEVNULL).returncode == 0
         if not made:
-            pytest.skip("missing: the right to mount a small file system; the limit of a file's size is tested instead")
+            pytest.skip("not allowed here: to mount a small file system; the limit of a file's size is tested instead")
 
     def resize(self, kib):
         subprocess.run(["mount", "-o", f"remount,size={kib}k", self.path], check=True)

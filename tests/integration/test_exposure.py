@@ -63,7 +63,7 @@ def test_the_salt_is_a_secret(tmp_path):
     assert "'salt' (mode 0644) may be read by others" in said(p, "secret")[0]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="missing: root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not allowed here: another user's files, without root")
 def test_a_pipeline_file_of_another_user(tmp_path):
     p = commands(tmp_path)
     p.write()

@@ -294,7 +294,7 @@ static void f99_a_foreign_proc_proves_nothing(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == NOT_FOREIGN) {
-        print_message("missing: the right to make a namespace\n");
+        print_message("not allowed here: a namespace of processes\n");
         skip();
     }
     assert_int_equal(WEXITSTATUS(status), IS_GONE); /* of the machine nothing is said */

@@ -236,32 +236,149 @@ once_hash once__letter_identity(const once_store *store, const once_letter *lett
     return once_key_id(store->secret, &owner, (once_bytes){(const char *)&message, sizeof message});
 }
 
-/* What other content took the place of is a letter of that conflict, in the same transaction: nothing is lost without a word. */
-static int bury_replaced(once_shelf *shelf, const once_entry *was, const once_request *by, bool *fresh, once_error *err)
+/* --- letters without an entry --- */
+
+/* A batch of letters; each is written once, however often it is in it. */
+typedef struct burial {
+    once_hash *uniques;
+    once_letter *letters;
+    size_t *of; /* which of the letters is asked for first by the i-th of the caller's; n: it is there already, or was discarded */
+    bool *fresh;
+    size_t n;
+} burial;
+
+typedef struct first_of {
+    once_hash unique; /* what an id table looks at */
+    size_t at;
+} first_of;
+
+static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n, first_of *firsts, once_id_table *known, burial *out)
 {
-    once_arena arena = {0};
-    once_letter letter = {
-        .scope = was->scope,
-        .key = was->key,
-        .message = was->message,
+    for (size_t i = 0; i < n; i++) {
+        once_letter letter = letters[i];
+        letter.buried_ms = letter.last_ms = shelf->now_ms;
+        if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
+        if (letter.count == 0) letter.count = 1;
+        const once_hash unique = once__letter_identity(&shelf->store, &letter);
+        const first_of *first = once__ids_get(known, unique);
+        out->of[i] = first ? n : out->n;
+        if (first) {
+            once__letter_again(&out->letters[first->at], &letter);
+            continue;
+        }
+        firsts[out->n] = (first_of){unique, out->n};
+        if (!once__ids_put(known, &firsts[out->n])) return false;
+        out->uniques[out->n] = unique;
+        out->letters[out->n++] = letter;
+    }
+    return true;
+}
+
+/* Those that were discarded, and are remembered to have been. */
+static int find_discarded(once_shelf *shelf, const burial *all, bool *discarded, once_arena *arena, once_error *err)
+{
+    once_request *requests = once_arena_new(arena, once_request, all->n + 1);
+    const once_request **asked = once_arena_alloc(arena, (all->n + 1) * sizeof *asked);
+    if (!requests || !asked) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    for (size_t i = 0; i < all->n; i++) {
+        requests[i].id = all->uniques[i];
+        asked[i] = &requests[i];
+    }
+    int rc = shelf->shelf->prefetch ? shelf->shelf->prefetch(shelf, asked, all->n, ONCE_FOR_EXTEND, err) : ONCE_OK;
+    for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) {
+        once_entry *entry;
+        rc = load(shelf, all->uniques[i], &entry, err);
+        discarded[i] = rc == ONCE_OK && entry->state == ONCE_STATE_REJECTED && !once_entry_expired(entry, shelf->now_ms);
+    }
+    return rc;
+}
+
+/* Takes those out that nobody wants to see again. */
+static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_arena *arena, once_error *err)
+{
+    bool *discarded = once_arena_new(arena, bool, all->n + 1);
+    size_t *moved = once_arena_new(arena, size_t, all->n + 1), left = 0;
+    if (!discarded || !moved) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    const int rc = find_discarded(shelf, all, discarded, arena, err);
+    if (rc != ONCE_OK) return rc;
+    for (size_t i = 0; i < all->n; i++) {
+        moved[i] = discarded[i] ? n : left;
+        all->uniques[left] = all->uniques[i];
+        all->letters[left] = all->letters[i];
+        left += !discarded[i];
+    }
+    for (size_t i = 0; i < n; i++)
+        if (all->of[i] < n) all->of[i] = moved[all->of[i]];
+    all->n = left;
+    return ONCE_OK;
+}
+
+static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena, once_error *err)
+{
+    once_id_table known = {0};
+    burial all = {
+        .uniques = once_arena_new(arena, once_hash, n + 1),
+        .letters = once_arena_new(arena, once_letter, n + 1),
+        .of = once_arena_new(arena, size_t, n + 1),
+        .fresh = once_arena_new(arena, bool, n + 1),
+    };
+    first_of *firsts = once_arena_new(arena, first_of, n + 1);
+    const bool room = all.uniques && all.letters && all.of && all.fresh && firsts && gather(shelf, letters, n, firsts, &known, &all);
+    once__ids_release(&known);
+    if (!room) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    int rc = leave_out_discarded(shelf, &all, n, arena, err);
+    if (rc == ONCE_OK && all.n) rc = put_letters(shelf, all.letters, all.uniques, all.n, all.fresh, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) fresh[i] = all.of[i] < n && all.fresh[all.of[i]];
+    return rc;
+}
+
+/* What other content took the place of is a letter of that conflict, in the same transaction: nothing is lost without a word. */
+typedef struct replacements {
+    once_letter *letters; /* with bytes of their own: those of the entry are gone as soon as it is saved */
+    size_t *by;           /* by which of the requests */
+    size_t n;
+    once_arena arena;
+} replacements;
+
+static int note_replaced(const once_shelf *shelf, const once_entry *entry, const once_request *const *requests, size_t n, size_t by, replacements *all, once_error *err)
+{
+    once_entry was;
+    once_bytes reason;
+    if (!entry->has_message || ONCE_PLANTED(replaced_lost)) return ONCE_OK; /* its source has it, and brings it again */
+    if (!all->n) {
+        all->letters = once_arena_new(&all->arena, once_letter, n);
+        all->by = once_arena_new(&all->arena, size_t, n);
+    }
+    if (!all->letters || !all->by || !once__entry_copy(&all->arena, entry, &was) || !once_conflict_replaced(&requests[by]->at, &all->arena, &reason))
+        return once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
+    all->by[all->n] = by;
+    all->letters[all->n++] = (once_letter){
+        .scope = was.scope,
+        .key = was.key,
+        .message = was.message,
+        .reason = reason,
         .kind = ONCE_ANSWER_CONFLICT,
-        .attempt = was->attempt,
-        .failures = was->failures,
-        .seen_ms = was->seen_ms,
+        .attempt = was.attempt,
+        .failures = was.failures,
+        .seen_ms = was.seen_ms,
         .buried_ms = shelf->now_ms,
         .count = 1,
         .last_ms = shelf->now_ms,
-        .history = was->history,
-        .old_key = was->old_key,
-        .key_id = was->id,
-        .fingerprint = was->fingerprint,
+        .history = was.history,
+        .old_key = was.old_key,
+        .key_id = was.id,
+        .fingerprint = was.fingerprint,
     };
-    *fresh = false;
-    if (!was->has_message || ONCE_PLANTED(replaced_lost)) return ONCE_OK; /* its source has it, and brings it again */
-    const once_hash unique = once__letter_identity(&shelf->store, &letter);
-    const int rc = once_conflict_replaced(&by->at, &arena, &letter.reason) ? put_letters(shelf, &letter, &unique, 1, fresh, err)
-                                                                           : once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
-    once_arena_release(&arena);
+    return ONCE_OK;
+}
+
+/* All of a batch at once: whether they were discarded before is one question. */
+static int bury_replaced(once_shelf *shelf, replacements *all, once_decision *out, int rc, once_error *err)
+{
+    bool *fresh = rc == ONCE_OK && all->n ? once_arena_new(&all->arena, bool, all->n) : NULL;
+    if (rc == ONCE_OK && all->n) rc = fresh ? bury_all(shelf, all->letters, all->n, fresh, &all->arena, err) : once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) out[all->by[i]].letter = fresh[i];
+    once_arena_release(&all->arena);
     return rc;
 }
 
@@ -360,15 +477,17 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
     int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_CLAIM, err);
     if (rc != ONCE_OK) return rc;
     seat at; /* for all of them: it is large */
+    replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK) rc = say_lapsed(&at, &out[i], arena, err);
-        if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = bury_replaced(shelf, &at.waited, requests[i], &out[i].letter, err);
+        if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = note_replaced(shelf, &at.waited, requests, n, i, &gone, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
+    rc = bury_replaced(shelf, &gone, out, rc, err);
     return verb_end(shelf, rc, err);
 }
 
@@ -379,6 +498,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
     int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_ACCEPT, err);
     if (rc != ONCE_OK) return rc;
     seat at; /* for all of them: it is large */
+    replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc == ONCE_OK) rc = stand_behind(shelf, &at, requests[i], err);
@@ -386,9 +506,10 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
         const int changed = once_entry_accept(at.entry, at.lane, requests[i], messages[i], shelf->now_ms, &out[i]);
         rc = own_words(at.entry, &out[i], arena, err);
         if (rc == ONCE_OK) rc = say_lapsed(&at, &out[i], arena, err);
-        if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = bury_replaced(shelf, &at.waited, requests[i], &out[i].letter, err);
+        if (rc == ONCE_OK && (changed & ONCE_REPLACED)) rc = note_replaced(shelf, &at.waited, requests, n, i, &gone, err);
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
+    rc = bury_replaced(shelf, &gone, out, rc, err);
     return verb_end(shelf, rc, err);
 }
 
@@ -689,100 +810,6 @@ int once__engine_find(once_store *store, once_bytes consumer, const once_request
 }
 
 /* --- letters and single entries --- */
-
-/* A batch of letters; each is written once, however often it is in it. */
-typedef struct burial {
-    once_hash *uniques;
-    once_letter *letters;
-    size_t *of; /* which of the letters is asked for first by the i-th of the caller's; n: it is there already, or was discarded */
-    bool *fresh;
-    size_t n;
-} burial;
-
-typedef struct first_of {
-    once_hash unique; /* what an id table looks at */
-    size_t at;
-} first_of;
-
-static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n, first_of *firsts, once_id_table *known, burial *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        once_letter letter = letters[i];
-        letter.buried_ms = letter.last_ms = shelf->now_ms;
-        if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
-        if (letter.count == 0) letter.count = 1;
-        const once_hash unique = once__letter_identity(&shelf->store, &letter);
-        const first_of *first = once__ids_get(known, unique);
-        out->of[i] = first ? n : out->n;
-        if (first) {
-            once__letter_again(&out->letters[first->at], &letter);
-            continue;
-        }
-        firsts[out->n] = (first_of){unique, out->n};
-        if (!once__ids_put(known, &firsts[out->n])) return false;
-        out->uniques[out->n] = unique;
-        out->letters[out->n++] = letter;
-    }
-    return true;
-}
-
-/* Those that were discarded, and are remembered to have been. */
-static int find_discarded(once_shelf *shelf, const burial *all, bool *discarded, once_arena *arena, once_error *err)
-{
-    once_request *requests = once_arena_new(arena, once_request, all->n + 1);
-    const once_request **asked = once_arena_alloc(arena, (all->n + 1) * sizeof *asked);
-    if (!requests || !asked) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
-    for (size_t i = 0; i < all->n; i++) {
-        requests[i].id = all->uniques[i];
-        asked[i] = &requests[i];
-    }
-    int rc = shelf->shelf->prefetch ? shelf->shelf->prefetch(shelf, asked, all->n, ONCE_FOR_EXTEND, err) : ONCE_OK;
-    for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) {
-        once_entry *entry;
-        rc = load(shelf, all->uniques[i], &entry, err);
-        discarded[i] = rc == ONCE_OK && entry->state == ONCE_STATE_REJECTED && !once_entry_expired(entry, shelf->now_ms);
-    }
-    return rc;
-}
-
-/* Takes those out that nobody wants to see again. */
-static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_arena *arena, once_error *err)
-{
-    bool *discarded = once_arena_new(arena, bool, all->n + 1);
-    size_t *moved = once_arena_new(arena, size_t, all->n + 1), left = 0;
-    if (!discarded || !moved) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
-    const int rc = find_discarded(shelf, all, discarded, arena, err);
-    if (rc != ONCE_OK) return rc;
-    for (size_t i = 0; i < all->n; i++) {
-        moved[i] = discarded[i] ? n : left;
-        all->uniques[left] = all->uniques[i];
-        all->letters[left] = all->letters[i];
-        left += !discarded[i];
-    }
-    for (size_t i = 0; i < n; i++)
-        if (all->of[i] < n) all->of[i] = moved[all->of[i]];
-    all->n = left;
-    return ONCE_OK;
-}
-
-static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena, once_error *err)
-{
-    once_id_table known = {0};
-    burial all = {
-        .uniques = once_arena_new(arena, once_hash, n + 1),
-        .letters = once_arena_new(arena, once_letter, n + 1),
-        .of = once_arena_new(arena, size_t, n + 1),
-        .fresh = once_arena_new(arena, bool, n + 1),
-    };
-    first_of *firsts = once_arena_new(arena, first_of, n + 1);
-    const bool room = all.uniques && all.letters && all.of && all.fresh && firsts && gather(shelf, letters, n, firsts, &known, &all);
-    once__ids_release(&known);
-    if (!room) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
-    int rc = leave_out_discarded(shelf, &all, n, arena, err);
-    if (rc == ONCE_OK && all.n) rc = put_letters(shelf, all.letters, all.uniques, all.n, all.fresh, err);
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) fresh[i] = all.of[i] < n && all.fresh[all.of[i]];
-    return rc;
-}
 
 int once__engine_bury(once_store *store, const once_letter *letters, size_t n, bool *fresh, once_error *err)
 {

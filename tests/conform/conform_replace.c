@@ -550,6 +550,86 @@ static void f26_what_has_no_body_is_replaced_with_its_headers(fixture *f)
     replace_without_body(f, "other", NULL, "18");
 }
 
+/* The key begins anew, is tried, and gives way to the other content once more. */
+static once_decision replaced_anew(fixture *f, const char *key, bool claims)
+{
+    assert_true(do_forget(f, ask_content(f, key, 1).id));
+    tried(f, key, ONCE_RETRY);
+    const once_request other = ask_content(f, key, 2);
+    const once_decision d = claims ? do_claim(f, &other) : accept_content(f, &other);
+    assert_true(d.replaced);
+    return d;
+}
+
+static void f26_what_was_discarded_is_no_letter_again(fixture *f)
+{
+    for (int claims = 0; claims < 2; claims++) {
+        const char *key = claims ? "claimed" : "accepted";
+        once_letter letter;
+        bool found;
+        tried(f, key, ONCE_RETRY);
+        const once_request other = ask_content(f, key, 2);
+        assert_true(accept_content(f, &other).letter);
+        assert_int_equal(list_letters(f, &letter, 1), 1);
+        assert_bytes(letter.message.body, FIRST);
+        assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
+        assert_true(found);
+        if (f->store->ops->bits & ONCE_STORE_DURABLE) reopen(f);
+        for (int i = 0; i < 2; i++) {
+            assert_false(replaced_anew(f, key, claims).letter);
+            assert_int_equal(list_letters(f, NULL, 0), 0);
+        }
+        pass(f, REMEMBER + 1); /* as long as that is remembered */
+        assert_true(replaced_anew(f, key, claims).letter);
+        assert_int_equal(list_letters(f, &letter, 1), 1);
+        assert_ok(f, f->store->ops->letter_drop(f->store, letter.id, &found, &f->err));
+    }
+}
+
+/* Of a batch each is asked for: one was discarded, one had no body here, one is a letter already, one is new. */
+static void f26_of_a_batch_only_what_was_discarded_is_left_out(fixture *f)
+{
+    static const char *const keys[] = {"discarded", "without a body", "a letter", "new"};
+    enum { N = sizeof keys / sizeof *keys };
+    once_letter letter;
+    once_request others[N];
+    once_message bodies[N];
+    const once_request *requests[N];
+    const once_message *messages[N];
+    once_decision d[N];
+    bool found;
+    tried(f, keys[0], ONCE_RETRY);
+    others[0] = ask_content(f, keys[0], 2);
+    assert_true(accept_content(f, &others[0]).letter);
+    assert_int_equal(list_letters(f, &letter, 1), 1);
+    assert_ok(f, f->store->ops->discard(f->store, letter.id, REMEMBER, &found, &f->err));
+    tried(f, keys[2], ONCE_RETRY);
+    others[2] = ask_content(f, keys[2], 2);
+    assert_true(accept_content(f, &others[2]).letter);
+    for (size_t i = 0; i < N; i++) {
+        const once_request first = ask_content(f, keys[i], 1);
+        assert_int_equal(do_forget(f, first.id), i % 2 == 0);
+        assert_answer(do_claim(f, &first), RUN);
+        settle_content(f, &first, ONCE_RETRY, i != 1, false);
+        others[i] = ask_content(f, keys[i], 2);
+        bodies[i] = message_for(&others[i]);
+        requests[i] = &others[i];
+        messages[i] = &bodies[i];
+    }
+    assert_ok(f, f->store->ops->accept(f->store, requests, messages, N, d, &f->arena, &f->err));
+    for (size_t i = 0; i < N; i++) {
+        assert_true(d[i].replaced);
+        assert_int_equal(d[i].letter, i == 3);
+        assert_true(once_hash_equal(do_get(f, others[i].id).fingerprint, others[i].fingerprint));
+    }
+    once_letter letters[3];
+    assert_int_equal(list_letters(f, letters, 3), 2);
+    assert_bytes(letters[0].key, "a letter");
+    assert_int_equal(letters[0].count, 2);
+    assert_bytes(letters[1].key, "new");
+    assert_bytes(letters[1].message.body, FIRST);
+}
+
 #define KEEPS (ONCE_STORE_OWNS | ONCE_STORE_LIST)
 const conform_test conform_replace[] = {
     CONFORM_WITH(f26_a_claim_with_other_content_replaces_what_had_no_effect, KEEPS),
@@ -570,5 +650,7 @@ const conform_test conform_replace[] = {
     CONFORM_WITH(f26_behind_an_older_one_it_does_not_run, KEEPS | ONCE_STORE_LANES),
     CONFORM_WITH(f26_the_settings_are_those_of_the_corrected_one, KEEPS | ONCE_STORE_LANES),
     CONFORM_WITH(f26_what_has_no_body_is_replaced_with_its_headers, KEEPS),
+    CONFORM_WITH(f26_what_was_discarded_is_no_letter_again, KEEPS),
+    CONFORM_WITH(f26_of_a_batch_only_what_was_discarded_is_left_out, KEEPS),
     {0},
 };

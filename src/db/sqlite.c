@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/ascii.h"
+#include "base/beside.h"
 #include "base/errno_text.h"
 
 #include "base/banned.h"
@@ -402,7 +403,9 @@ int once__sqlite_open(const char *path, const once_sqlite_options *options, once
     if (options->create && !options->readonly) flags |= SQLITE_OPEN_CREATE;
     flags |= SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
 
+    once_database_opening();
     int code = sqlite3_open_v2(name, &db->handle, flags, options->vfs);
+    once_database_opened();
     sqlite3_free(name);
     if (code != SQLITE_OK) {
         int status = open_failed(path, db->handle, code, options, err);

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/beside.h"
 #include "db/sqlite.h"
 
 #include "base/banned.h"
@@ -119,7 +120,10 @@ static int find_open(const once_sqlite_place *place, char now[PATH_MAX], bool *d
 static void use_wal(const char *path)
 {
     sqlite3 *copy;
-    if (sqlite3_open_v2(path, &copy, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK) sqlite3_exec(copy, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
+    once_database_opening();
+    const int code = sqlite3_open_v2(path, &copy, SQLITE_OPEN_READWRITE, NULL);
+    once_database_opened();
+    if (code == SQLITE_OK) sqlite3_exec(copy, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
     sqlite3_close(copy);
 }
 

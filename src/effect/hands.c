@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/beside.h"
 #include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -278,7 +279,7 @@ static int read_secret(const environment *env, const once_exec_variable *v, cons
     size_t len = 0;
     const int fd = world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
     const char *why = fd < 0 ? once_errno_text(errno) : read_whole(world, fd, text, ARGUMENT_MAX, &len);
-    if (fd >= 0) world->close(world->self, fd);
+    if (fd >= 0) once_close_beside(world, fd);
     if (why)
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for '%.*s': %s", AT(env, v->line), path,
                          (int)v->name.len, v->name.data, why);

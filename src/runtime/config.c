@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/beside.h"
 #include "runtime/config_internal.h"
 
 #include "base/banned.h"
@@ -153,7 +154,7 @@ int once_config_load_all(const char *path, once_arena *arena, once_config_report
     once_buf text;
     once_buf_init(&text, ONCE_CONFIG_MAX + 1);
     int error = read_file(fd, &text), rc;
-    (void)close(fd);
+    once_close_beside(NULL, fd); /* whoever links the library may have a store open, and name it by mistake */
     if (error == ENOMEM)
         rc = once_fail(err, ONCE_E_NOMEM, "out of memory while reading '%s'", path);
     else if (error != 0)

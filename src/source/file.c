@@ -35,9 +35,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/beside.h"
 #include "base/errno_text.h"
 #include "base/log.h"
-#include "source/beside.h"
 #include "source/lines.h"
 #include "source/place.h"
 #include "source/source.h"
@@ -92,7 +92,7 @@ static bool follows(const file_source *f) { return f->base.spec->source.follow; 
 
 static void close_file(file_source *f, open_file *file)
 {
-    if (file->fd >= 0 && !f->is_stdin) f->base.env->close(f->base.env->self, file->fd);
+    if (file->fd >= 0 && !f->is_stdin) once_close_beside(f->base.env, file->fd);
     once_lines_release(&file->lines);
     file->fd = -1;
 }
@@ -225,7 +225,7 @@ static int find_in_folder(const file_source *f, const once_place *place, look_fo
         const int fd = open_other(f, dir, entry->d_name, &st);
         if (fd < 0) continue;
         if (what == ITSELF ? is_file_of(place, st.st_dev, st.st_ino, fd) : is_copy(f, place, &st, fd)) found = fd;
-        else close(fd);
+        else once_close_beside(NULL, fd);
     }
     closedir(dir);
     return found;
@@ -241,7 +241,7 @@ static int find_elsewhere(const file_source *f, const once_place *place, bool co
 static bool is_elsewhere(const file_source *f, const once_place *place)
 {
     const int fd = find_elsewhere(f, place, false);
-    if (fd >= 0) close(fd);
+    if (fd >= 0) once_close_beside(NULL, fd);
     return fd >= 0;
 }
 
@@ -313,10 +313,10 @@ static size_t insert_rotated(rotated list[ONCE_FILES_MAX], size_t n, const rotat
     size_t at = n;
     while (at > 0 && is_before(r->st.st_mtim, list[at - 1].st.st_mtim)) at--;
     if (at == ONCE_FILES_MAX) {
-        close(r->fd);
+        once_close_beside(NULL, r->fd);
         return n;
     }
-    if (n == ONCE_FILES_MAX) close(list[--n].fd);
+    if (n == ONCE_FILES_MAX) once_close_beside(NULL, list[--n].fd);
     memmove(&list[at + 1], &list[at], (n - at) * sizeof *list);
     list[at] = *r;
     return n + 1;
@@ -341,7 +341,7 @@ static size_t find_between(const file_source *f, int old, const struct stat *now
         if (kind == ROTATION_PACKED && later && is_before(st.st_mtim, r.st.st_mtim))
             once_log(ONCE_LOG_WARN, "source_lost", "source '%s': '%s' may have had the path in between, and is compressed; what it has is not read", f->path, entry->d_name);
         if (kind == ROTATION_READABLE && later && other && !is_known_file(f, &r)) n = insert_rotated(list, n, &r);
-        else close(r.fd);
+        else once_close_beside(NULL, r.fd);
     }
     closedir(dir);
     return n;
@@ -358,7 +358,7 @@ static int take_between(file_source *f, int old, int now_fd, once_error *err)
     for (size_t i = 0; i < n; i++) {
         if (rc == ONCE_OK && has_room(f)) rc = lock_file(f, list[i].fd, err);
         if (rc != ONCE_OK || !has_room(f)) {
-            close(list[i].fd);
+            once_close_beside(NULL, list[i].fd);
             continue;
         }
         once_place place = {.number = next_number(f)};
@@ -530,7 +530,7 @@ static int place_current(file_source *f, int fd, const once_places *cursor, bool
     if (fd < 0) return rc;
     if (rc != ONCE_OK || f->n == ONCE_FILES_MAX) {
         if (rc == ONCE_OK) once_log(ONCE_LOG_WARN, "source_rotated", "source '%s' was rotated too often to read all of its files at once; the newest come later", f->path);
-        f->base.env->close(f->base.env->self, fd);
+        once_close_beside(f->base.env, fd);
         return rc;
     }
     once_place place = place_of_new(f, fd);
@@ -615,7 +615,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
     open_file *old = current(f);
     int rc = lock_file(f, fd, err);
     if (rc != ONCE_OK || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
+        once_close_beside(NULL, fd);
         return rc;
     }
     if (!old) {
@@ -623,7 +623,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
         return go_to(f, add_file(f, fd, &place), err);
     }
     if (is_written_anew(old, fd)) {
-        f->base.env->close(f->base.env->self, old->fd);
+        once_close_beside(f->base.env, old->fd);
         old->fd = fd;
         (void)once_place_look(fd, &old->place);
         f->version++;
@@ -632,7 +632,7 @@ static int take_new_file(file_source *f, int fd, once_error *err)
     old->grown_ms = now_ms(f);
     rc = take_between(f, old->fd, fd, err);
     if (rc != ONCE_OK || !has_room(f)) {
-        close(fd); /* it is found again by the path */
+        once_close_beside(NULL, fd); /* it is found again by the path */
         return rc;
     }
     once_place place = {.number = next_number(f)};
@@ -710,7 +710,7 @@ static int was_truncated(file_source *f, size_t i, once_error *err)
         remove_file(f, i);
     }
     if (rc != ONCE_OK || !has_path || !has_room(f)) {
-        close(fd); /* it is found again by the path */
+        once_close_beside(NULL, fd); /* it is found again by the path */
         return rc;
     }
     once_place place = {.number = next_number(f)};

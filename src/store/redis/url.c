@@ -1,11 +1,14 @@
 #include "store/redis/url.h"
 
+#include "base/beside.h"
 #include "base/errno_text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/banned.h"
 
@@ -61,6 +64,21 @@ static once_bytes cut(once_bytes *rest, char c)
     return head;
 }
 
+/* The first line, without its end, as far as there is room for it. */
+static bool read_line(int fd, char *out, size_t size)
+{
+    size_t len = 0;
+    ssize_t got = 1;
+    while (len < size - 1 && got != 0) {
+        got = read(fd, out + len, size - 1 - len);
+        if (got < 0 && errno != EINTR) return false;
+        if (got > 0) len += (size_t)got;
+    }
+    out[len] = 0;
+    out[strcspn(out, "\r\n")] = 0;
+    return len > 0;
+}
+
 static int read_password(once_bytes reference, once_redis_url *out, once_error *err)
 {
     char place[400];
@@ -73,11 +91,10 @@ static int read_password(once_bytes reference, once_redis_url *out, once_error *
         return ONCE_OK;
     }
     if (starts(reference, "file:") && part(after(reference, 5), place, sizeof place)) {
-        FILE *file = fopen(place, "re");
-        if (!file) return once_fail(err, ONCE_E_CONFIG, "cannot read the password from '%s': %s", place, once_errno_text(errno));
-        const bool fine = fgets(out->password, sizeof out->password, file) != NULL;
-        (void)fclose(file);
-        if (fine) out->password[strcspn(out->password, "\r\n")] = 0;
+        const int fd = open(place, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0) return once_fail(err, ONCE_E_CONFIG, "cannot read the password from '%s': %s", place, once_errno_text(errno));
+        const bool fine = read_line(fd, out->password, sizeof out->password);
+        once_close_beside(NULL, fd);
         return fine && out->password[0] ? ONCE_OK : once_fail(err, ONCE_E_CONFIG, "the file '%s' holds no password", place);
     }
     return once_fail(err, ONCE_E_CONFIG, "'password=' of a redis URL must be a reference; write 'password=env:NAME' or 'password=file:PATH'");

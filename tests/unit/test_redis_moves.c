@@ -23,7 +23,10 @@ static unsigned stores;
 
 typedef struct fixture {
     _Atomic(const char *) instead; /* of the next reply; NULL: of none */
-    bool greeted;                  /* the reply before was that to PING */
+    atomic_uint spared;            /* so many replies before that one stay as they are */
+    atomic_char next;              /* what the reply after that one begins with */
+    bool greeted, replaced;        /* the reply before was that to PING; was such a one */
+    _Atomic(const char *const *) cluster; /* what it says when it is asked about a cluster, one after the other; NULL: that there is none */
     atomic_uint replies, refusals; /* so many since `listen`, and of these errors */
     redis_proxy proxy;
     once_store *store;
@@ -31,16 +34,28 @@ typedef struct fixture {
     once_error err;
     once_scope scope;
     uint64_t tokens;
+    unsigned keys;
 } fixture;
 
 /* Of a cluster of one node, whose name is that of whoever asks. */
 static const char slots[] = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$-1\r\n:0\r\n";
 
+static const char no_cluster[] = "-ERR This instance has cluster support disabled";
+
 static bool answer(void *user, redis_reply *reply)
 {
     fixture *f = user;
-    const char *instead = atomic_exchange(&f->instead, NULL);
+    if (f->replaced) atomic_store(&f->next, reply->data[0]);
+    const bool spare = atomic_load(&f->spared) > 0;
+    const char *instead = spare ? NULL : atomic_exchange(&f->instead, NULL);
+    if (spare) atomic_fetch_sub(&f->spared, 1);
+    f->replaced = instead != NULL;
     if (!instead && f->greeted) instead = slots;
+    const char *const *cluster = atomic_load(&f->cluster);
+    if (!instead && cluster && *cluster && reply->len > sizeof no_cluster && memcmp(reply->data, no_cluster, sizeof no_cluster - 1) == 0) {
+        instead = *cluster;
+        atomic_store(&f->cluster, cluster + 1);
+    }
     f->greeted = reply->len == 7 && memcmp(reply->data, "+PONG\r\n", 7) == 0;
     if (instead) *reply = (redis_reply){instead, strlen(instead)};
     atomic_fetch_add(&f->replies, 1);
@@ -94,20 +109,25 @@ static fixture *begun(void **state)
     return *state;
 }
 
-/* In a transaction; `instead` is what its first reply is. */
-static void claim(fixture *f, const char *key, const char *instead)
+static once_answer claim_alone(fixture *f, const char *key)
 {
     const once_bytes bytes = {key, strlen(key)};
     const once_request request = {.scope = &f->scope, .key = bytes, .id = once_key_id(f->store->secret, &f->scope, bytes), .token = {++f->tokens, 1},
                                   .lane.gap_ms = -1, .lease_ms = 30000, .remember_ms = 3600000, .sent_ms = ONCE_NO_TIME},
                        *requests = &request;
     once_decision d;
+    assert_ok(f->store->ops->claim(f->store, &requests, 1, &d, &f->arena, &f->err));
+    return d.answer;
+}
+
+/* In a transaction; `instead` is what its first reply is. */
+static void claim(fixture *f, const char *key, const char *instead)
+{
     assert_ok(f->store->ops->begin(f->store, &f->err));
     listen_from_now(f);
     atomic_store(&f->instead, instead);
-    assert_ok(f->store->ops->claim(f->store, &requests, 1, &d, &f->arena, &f->err));
+    assert_int_equal(claim_alone(f, key), ONCE_ANSWER_RUN);
     assert_null(atomic_load(&f->instead));
-    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
 }
 
 static int commit(fixture *f, const char *instead)
@@ -161,12 +181,99 @@ static void f90_after_a_move_strays_are_looked_for(void **state)
 {
     fixture *f = begun(state);
     claim(f, "k", again);
-    assert_ok(commit(f, NULL));
+    f->store->ops->rollback(f->store);
     for (int i = 0; i < 2; i++) {
         listen_from_now(f);
         assert_ok(f->store->ops->begin(f->store, &f->err));
         assert_int_equal(atomic_load(&f->refusals) > 0, i == 0); /* a server without a cluster has no answer to that */
         f->store->ops->rollback(f->store);
+    }
+}
+
+enum { SAID = 600 };
+
+__attribute__((format(printf, 2, 3))) static void say(char out[SAID], const char *format, ...)
+{
+    char text[SAID - 20];
+    va_list args;
+    va_start(args, format);
+    const int len = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    assert_in_range(len, 1, (int)sizeof text - 1);
+    snprintf(out, SAID, "$%d\r\n%s\r\n", len, text);
+}
+
+/* A move that goes on when a transaction begins may be given up before it reads: what is not there then may be on the other node. */
+static void f90_a_move_that_is_given_up_meanwhile_is_noticed(void **state)
+{
+    fixture *f = begun(state);
+    static const char *const ends[] = {"1", "0"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char moving[SAID], over[SAID], other[SAID], there_too[8];
+        say(moving, "a %s:1@1 myself,master - 0 0 1 connected 0-16383 [0->-b]\nb %s:1@1 master - 0 0 2 connected\n", f->proxy.path, f->proxy.path);
+        say(over, "a %s:1@1 myself,master - 0 0 1 connected 0-16383\nb %s:1@1 master - 0 0 2 connected\n", f->proxy.path, f->proxy.path);
+        say(other, "b %s:1@1 myself,master - 0 0 2 connected\n", f->proxy.path);
+        snprintf(there_too, sizeof there_too, ":%s\r\n", ends[i]);
+        const char *const slot = ":0\r\n", *const told[] = {slot, moving, slot, over, there_too, other, slot, over, NULL};
+        claim(f, i ? "a" : "b", again);
+        f->store->ops->rollback(f->store); /* it knows that keys move */
+        atomic_store(&f->cluster, told);
+        claim(f, i ? "c" : "d", NULL);
+        assert_ptr_equal(atomic_load(&f->cluster), told + 2);
+        const int rc = commit(f, NULL);
+        assert_int_equal(rc, i ? ONCE_OK : ONCE_E_UNAVAILABLE);
+        if (rc != ONCE_OK) assert_non_null(strstr(f->err.text, "on two nodes of the cluster"));
+        assert_ptr_equal(atomic_load(&f->cluster), told + (i ? 6 : 8));
+        atomic_store(&f->cluster, NULL);
+    }
+}
+
+/* Keys are new until new ones are not read any more. So many replies it gets then, the last ones to the commit. */
+static unsigned claim_until_it_guesses(fixture *f)
+{
+    char key[16];
+    for (int i = 0; i < 6; i++) {
+        listen_from_now(f);
+        snprintf(key, sizeof key, "new %u", ++f->keys);
+        assert_int_equal(claim_alone(f, key), ONCE_ANSWER_RUN);
+    }
+    return atomic_load(&f->replies);
+}
+
+static void f90_no_key_is_assumed_to_be_new_while_keys_move(void **state)
+{
+    fixture *f = begun(state);
+    const unsigned guessed = claim_until_it_guesses(f);
+    listen_from_now(f);
+    assert_ok(f->store->ops->begin(f->store, &f->err));
+    const unsigned begin = atomic_load(&f->replies);
+    f->store->ops->rollback(f->store);
+    char moving[SAID];
+    say(moving, "a %s:1@1 myself,master - 0 0 1 connected 0-16383 [0->-b]\n", f->proxy.path);
+    const char *const slot = ":0\r\n", *const told[] = {slot, moving, slot, moving, NULL};
+    atomic_store(&f->cluster, told);
+    listen_from_now(f);
+    atomic_store(&f->instead, again); /* of the begin, which is sent again; then it looks, and looks again before the commit */
+    assert_int_equal(claim_alone(f, "a"), ONCE_ANSWER_RUN);
+    assert_ptr_equal(atomic_load(&f->cluster), told + 4);
+    assert_true(atomic_load(&f->replies) > guessed + begin + 3 + 3); /* and it has read */
+    atomic_store(&f->cluster, NULL);
+}
+
+/* What was not read is read after all. */
+static void f90_a_commit_that_guessed_begins_anew_where_keys_move(void **state)
+{
+    fixture *f = begun(state);
+    static const char *const moving[] = {again, torn, "-ASK 0 127.0.0.1:1\r\n"};
+    char key[16];
+    for (size_t i = 0; i < sizeof moving / sizeof *moving; i++) {
+        const unsigned guessed = claim_until_it_guesses(f);
+        snprintf(key, sizeof key, "%zu", i);
+        atomic_store(&f->spared, guessed - 1); /* the last one is the commit's */
+        atomic_store(&f->instead, moving[i]);
+        assert_int_equal(claim_alone(f, key), ONCE_ANSWER_RUN);
+        assert_null(atomic_load(&f->instead));
+        assert_int_equal(atomic_load(&f->next), '*'); /* the server's time: it was begun anew, and not committed again */
     }
 }
 
@@ -179,6 +286,9 @@ int main(void)
         TEST(f90_what_was_read_from_two_nodes_is_not_committed),
         TEST(f90_a_commit_waits_while_its_keys_move),
         TEST(f90_after_a_move_strays_are_looked_for),
+        TEST(f90_a_move_that_is_given_up_meanwhile_is_noticed),
+        TEST(f90_no_key_is_assumed_to_be_new_while_keys_move),
+        TEST(f90_a_commit_that_guessed_begins_anew_where_keys_move),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (there) redis_server_stop(&server);

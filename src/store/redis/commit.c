@@ -750,22 +750,38 @@ static void build(once_redis *r, bool whole)
     ask_promises(r);
 }
 
+/* It was read from one connection, perhaps to another node than this one is; and if keys were moving, nobody gave that up before something was
+ * read. */
+static int is_all_here(once_redis *r, once_error *err)
+{
+    const unsigned looked_at = r->looked_at;
+    const int rc = once__redis_same(r->link, looked_at) && once__redis_saw_move(r->link) ? once__redis_look_for_strays(r, err) : ONCE_OK;
+    return rc == ONCE_OK && !once__redis_same(r->link, looked_at) ? once__redis_conflict(r, err) : rc;
+}
+
+/* What was decided by what one node said is not carried to another one. */
+static int decide(once_redis *r, char refused[24], once_error *err)
+{
+    r->pipe.stays = true;
+    r->pipe.guesses = r->assumed;
+    const int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
+    const bool elsewhere = strcmp(refused, "MOVED") == 0 || (r->assumed && (strcmp(refused, "ASK") == 0 || strcmp(refused, "TRYAGAIN") == 0));
+    return rc != ONCE_OK && elsewhere ? once__redis_conflict(r, err) : rc;
+}
+
 static int send(once_redis *r, once_error *err)
 {
     char refused[24];
+    int rc = once__redis_clustered(r->link) ? is_all_here(r, err) : ONCE_OK;
+    if (rc != ONCE_OK) return rc;
     build(r, false);
     if (r->pipe.bytes.len > SCRIPT_MAX)
         return once_fail(err, ONCE_E_CONFIG, "a transaction of %zu MiB is more than redis takes at once; lower 'batch: {max: ...}' or 'message_max'",
                          r->pipe.bytes.len >> 20);
-    if (once__redis_clustered(r->link) && !once__redis_same(r->link, r->looked_at)) return once__redis_conflict(r, err); /* another node, perhaps */
-    r->pipe.stays = true;
-    int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
-    if (rc != ONCE_OK && strcmp(refused, "MOVED") == 0) return once__redis_conflict(r, err);
+    rc = decide(r, refused, err);
     if (rc != ONCE_OK && strcmp(refused, "NOSCRIPT") == 0) { /* a server that was started anew: EVAL makes it known again */
         build(r, true);
-        r->pipe.stays = true;
-        rc = once__redis_exchange(r->link, &r->pipe, refused, err);
-        if (rc != ONCE_OK && strcmp(refused, "MOVED") == 0) return once__redis_conflict(r, err);
+        rc = decide(r, refused, err);
     }
     if (rc != ONCE_OK) return rc;
     const redisReply *reply = r->pipe.replies[0];

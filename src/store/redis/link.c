@@ -59,7 +59,7 @@ void once__redis_pipe_clear(once_redis_pipe *pipe)
     free_replies(pipe);
     once_buf_clear(&pipe->bytes);
     pipe->n = 0;
-    pipe->failed = pipe->stays = false;
+    pipe->failed = pipe->stays = pipe->guesses = false;
 }
 
 void once__redis_pipe_release(once_redis_pipe *pipe)
@@ -621,7 +621,14 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
         rc = talk(link, pipe, err);
         const redisReply *error = rc == ONCE_OK ? first_error(pipe) : NULL;
         if (!error) break;
-        if (says(error, "ASK") || is_moving(error)) link->saw_move = true;
+        if (says(error, "ASK") || is_moving(error)) {
+            link->saw_move = true;
+            if (pipe->guesses) {
+                rc = refused_by(link, pipe, error, refused, err);
+                if (refused && is_moving(error)) (void)snprintf(refused, 24, "TRYAGAIN"); /* whatever it says */
+                break;
+            }
+        }
         if (says(error, "ASK") && read_node(error, link->at.host, host, &port)) {
             rc = ask_there(link, pipe, host, port, err);
             error = rc == ONCE_OK ? first_error(pipe) : NULL;

@@ -28,6 +28,7 @@ typedef struct once_redis_pipe {
     redisReply **replies; /* after an exchange: n of them, each as its command said */
     bool failed;
     bool stays; /* it is not sent to another node that the first one names: MOVED is the answer, and the next pipe goes there */
+    bool guesses; /* it assumes what was not read: keys that are on their way are the answer, too (ASK, TRYAGAIN) */
 } once_redis_pipe;
 
 void once__redis_pipe_init(once_redis_pipe *pipe);

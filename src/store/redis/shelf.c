@@ -162,11 +162,11 @@ static void redis_rollback(once_shelf *shelf)
 /* --- entries --- */
 
 /* Our own claims, and keys that are new, as all were for a while. The latter not in the caller's transaction, which would have to begin
- * anew as a whole. */
+ * anew as a whole, nor while keys move: one that was left on the other node is not there, and the commit would take that for new. */
 static int assume(once_redis *r, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
 {
     const bool own = purpose == ONCE_FOR_SETTLE || purpose == ONCE_FOR_EXTEND;
-    const bool fresh = purpose == ONCE_FOR_CLAIM && !r->shelf.in_tx && once__redis_kept_new(r);
+    const bool fresh = purpose == ONCE_FOR_CLAIM && !r->shelf.in_tx && !once__redis_saw_move(r->link) && once__redis_kept_new(r);
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && (own || fresh) && rc == ONCE_OK; i++) {
         const once_bytes value = own ? once__redis_kept_value(r, requests[i]->id, requests[i]->token) : (once_bytes){0};

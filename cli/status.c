@@ -67,16 +67,18 @@ static bool show_worker(void *user, const once_running *w)
     if (shown->json) {
         printf("%s{\"who\":", shown->n++ ? "," : "");
         cli_json_cstring(stdout, w->who);
-        printf(",\"state\":\"%s\",\"begun_ms\":%" PRId64 ",\"seen_ms\":%" PRId64 ",\"done\":%" PRIu64 ",\"rate\":%" PRIu64 ",\"holds\":%" PRIu64 "}",
-               w->state, w->begun_ms, w->seen_ms, w->done, w->rate, w->holds);
+        printf(",\"state\":\"%s\",\"begun_ms\":%" PRId64 ",\"seen_ms\":%" PRId64 ",\"done\":%" PRIu64 ",\"rate\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"lapsed\":%" PRIu64 "}",
+               w->state, w->begun_ms, w->seen_ms, w->done, w->rate, w->holds, w->lapsed);
         return true;
     }
     shown->n++;
     cli_how_long(ago, sizeof ago, (double)(shown->store_ms > w->seen_ms ? shown->store_ms - w->seen_ms : 0) / 1000);
     printf("  worker     ");
     cli_print_safe(cli_bytes(w->who));
-    printf(", %s, since %s, seen %s ago; settled %" PRIu64 ", %" PRIu64 " a second; holds %" PRIu64 "\n", w->state, cli_when(w->begun_ms, since), ago,
+    printf(", %s, since %s, seen %s ago; settled %" PRIu64 ", %" PRIu64 " a second; holds %" PRIu64, w->state, cli_when(w->begun_ms, since), ago,
            w->done, w->rate, w->holds);
+    if (w->lapsed) printf("; the leases of %" PRIu64 " are over", w->lapsed);
+    printf("\n");
     return true;
 }
 

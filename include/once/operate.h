@@ -45,12 +45,13 @@ ONCE_API int once_pipeline_standing(once_pipeline *pipeline, bool finished, once
 /* A run of the consumer, as its store knows it. Times are the store's. */
 typedef struct once_running {
     const char *who;   /* "user@host:pid" */
-    const char *state; /* "alive"; "late": its lease is over, it died or hangs; "gone": a process of this machine that is not there any more */
+    const char *state; /* "alive"; "late": its lease is over, or that of a message that it has claimed: it died or hangs; "gone": a process of this machine that is not there any more */
     int64_t begun_ms;
     int64_t seen_ms;   /* it last said that it is alive, which it does at least every 10 s */
     uint64_t done;     /* messages that it decided: not those that it put back, nor unknowns */
     uint64_t rate;     /* of these, in a second, lately */
     uint64_t holds;    /* messages that it has claimed, and whose leases are not over */
+    uint64_t lapsed;   /* those whose leases are over, which nobody else has taken or decided since; counted where it may be late */
 } once_running;
 
 /* Those that have not ended, by their begin; false ends the list. */

@@ -200,6 +200,43 @@ def test_f99_an_attempt_that_was_killed_is_told_although_nothing_comes(tmp_path,
     assert unknowns(p.try_run("--log-format", "json").err) == []
 
 
+def test_f100_a_worker_whose_claim_has_run_out_is_late(tmp_path, store):
+    """Its own lease is longer than that of its claim, but it has said nothing in time for that. Somebody else writes that down: it is late all the
+    same. When it goes on, it is alive again."""
+    def worker():
+        (seen,) = [w for w in p.once("status", "--json", p.name).json["workers"] if w["who"].endswith(f":{running.process.pid}")]
+        return seen["state"], seen["holds"], seen["lapsed"]
+
+    p = Held(tmp_path, store)
+    p.touch("wait")
+    p.touch("works")
+    p.touch("none.ndjson")
+    p.write({"id": "a"})
+    text = open(os.path.join(tmp_path, p.name)).read()
+    for name, source in (p.name, "in"), ("beside.yaml", "none"):
+        with open(os.path.join(tmp_path, name), "w") as file:
+            file.write(text.replace("{path: in.ndjson}", f"{{path: {source}.ndjson, follow: true}}"))
+    with p.start() as running:
+        until(lambda: p.started() == ["a"], what="the effect")
+        assert worker() == ("alive", 1, 0)
+        running.send(signal.SIGSTOP)
+        until(lambda: stopped(running), what="it has stopped")
+        until(lambda: worker() == ("late", 0, 1), what="the end of its lease")
+        assert f":{running.process.pid}, late, since " in p.once("status", p.name).out
+        assert "; holds 0; the leases of 1 are over\n" in p.once("status", p.name).out
+        own, p.name = p.name, "beside.yaml"
+        with p.start() as beside:
+            until(lambda: "worker" not in p.explain("a")[0], what="somebody writes it down")
+            assert worker() == ("late", 0, 1)
+            beside.send(signal.SIGTERM)
+            beside.end()
+        p.name = own
+        running.send(signal.SIGCONT)
+        until(lambda: worker() == ("alive", 0, 0), what="it goes on")
+        running.send(signal.SIGTERM)
+        assert running.end().status in (0, 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_f99_a_worker_beside_tells_of_it(tmp_path, store, number):
     """One that has another source, and is alive while the other one dies, or is late. It is late only: what it says in the end counts, and nothing

@@ -40,7 +40,10 @@ int once_stmt_send(once_stmt *stmt, const once_value *values, size_t n, once_fau
     return stmt->db->ops->stmt_send(stmt, values, n, fault);
 }
 
-int once_stmt_gather(once_stmt *stmt, int64_t *rows, once_fault *fault) { return stmt->db->ops->stmt_gather(stmt, rows, fault); }
+int once_stmt_gather(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
+{
+    return stmt->db->ops->stmt_gather(stmt, values, n, rows, fault);
+}
 
 int once_db_savepoint_send(once_db *db, once_error *err) { return db->ops->mark_send(db, false, err); }
 int once_db_savepoint_release_send(once_db *db, once_error *err) { return db->ops->mark_send(db, true, err); }

@@ -84,7 +84,7 @@ struct once_db_ops {
     void (*stmt_free)(once_stmt *stmt);
     int (*stmt_run)(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault);
     int (*stmt_send)(once_stmt *stmt, const once_value *values, size_t n, once_fault *fault); /* NULL: only stmt_run */
-    int (*stmt_gather)(once_stmt *stmt, int64_t *rows, once_fault *fault);
+    int (*stmt_gather)(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault);
     int (*mark_send)(once_db *db, bool release, once_error *err); /* NULL: where stmt_send is */
     int (*mark_gather)(once_db *db, once_error *err);
     void (*drop)(once_db *db);
@@ -127,7 +127,7 @@ int once_stmt_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *
  * Only where once_db_sends; a fault of `send` itself is about the values, and nothing was sent. */
 bool once_db_sends(const once_db *db);
 int once_stmt_send(once_stmt *stmt, const once_value *values, size_t n, once_fault *fault);
-int once_stmt_gather(once_stmt *stmt, int64_t *rows, once_fault *fault);
+int once_stmt_gather(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault); /* the values that were sent */
 void once_db_drop(once_db *db);
 
 /* What was sent need not be gathered: once_db_presume says so, and the transaction goes on as if all of it had succeeded. Whatever

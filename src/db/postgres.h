@@ -224,6 +224,8 @@ struct once_pg_stmt {
     char name[PG_NAME_SIZE];
     char *sql;
     unsigned *types; /* of its parameters, as the server infers them */
+    bool rides;      /* it is among those that are presumed to have succeeded */
+    unsigned names;  /* messages in a row that failed because of a name that they gave */
 };
 
 extern const once_db_ops once__pg_ops;
@@ -239,6 +241,20 @@ void once__pg_say_where(once_pg *pg, PGconn *conn);
 bool once__pg_wait(once_pg *pg, bool to_read);
 /* As PQexec. NULL: the connection failed, or we stopped waiting. */
 PGresult *once__pg_simple(once_pg *pg, const char *sql);
+/* Whose fault an error is (postgres_value.c). What a statement was given: */
+typedef struct once_pg_given {
+    const char *sql;
+    const once_value *values;
+    size_t n;
+} once_pg_given;
+typedef enum once_pg_blame {
+    ONCE_PG_BLAME_NOBODY, /* as its state says */
+    ONCE_PG_BLAME_UNSURE, /* as its state says, but the text shows what may be a value */
+    ONCE_PG_BLAME_VALUE,  /* the message's: a value that cannot be read */
+    ONCE_PG_BLAME_NAME    /* the message's: a value that names what is not there, unless it has gone */
+} once_pg_blame;
+once_pg_blame once__pg_blame(const PGresult *result, const once_pg_given *given);
+bool once__pg_shows(const char *text, const once_pg_given *given); /* whether it has one of the values, or a name that one may be */
 int once__pg_fault(once_pg *pg, const PGresult *result, once_fault *fault); /* of a statement of the user; result NULL: the connection failed */
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err); /* the next result; a failed one is one, too. Fails: the connection did */
 int once__pg_sent(once_pg *pg, size_t bytes, once_error *err); /* a statement was; libpq does not pile up more than some of them */

@@ -18,7 +18,7 @@
 
 #include "base/banned.h"
 
-enum { INTEGER_DIGITS = 40, VALUES_KEPT = 4 << 20 };
+enum { INTEGER_DIGITS = 40, VALUES_KEPT = 4 << 20, NAMES_IN_A_ROW = 10 };
 
 static once_pg *of(once_db *db) { return (once_pg *)db; }
 
@@ -251,38 +251,45 @@ static bool is_internal(const once_pg *pg, const PGresult *result, const char *s
     return false;
 }
 
-/* Some types have a grammar of their own or name things, and what they cannot read has the states of a statement that cannot be read: a
- * tsquery with a syntax error, a jsonpath, a regproc. The function that says it tells one from the other; its name is in no other language. */
-static bool is_of_value(const PGresult *result, const char *state)
+/* A name that is not there may have been dropped, and then all messages that give it fail: so many in a row are not a message's fault. */
+static bool is_of_message(once_pg_stmt *stmt, once_pg_blame blame)
 {
-    static const char *const readers[] = {"makepol", "jsonpath_yyerror", "makeRangeVarFromNameList", "stringToQualifiedNameList", "parseTypeString", "regprocin",
-                                          "regprocedurein", "regoperin", "regoperatorin", "regclassin", "regtypein", "regnamespacein", "regrolein", "regconfigin",
-                                          "regdictionaryin", "regcollationin"};
-    const char *function = result ? PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION) : NULL;
-    if (!function || !state || strncmp(state, "42", 2) != 0 || PQresultErrorField(result, PG_DIAG_CONTEXT)) return false;
-    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
-        if (strcmp(function, readers[i]) == 0) return true;
-    return false;
+    if (blame == ONCE_PG_BLAME_NAME && stmt->names < NAMES_IN_A_ROW) return ++stmt->names;
+    return blame == ONCE_PG_BLAME_VALUE;
 }
 
-static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault)
+static void say_fault(once_pg *pg, const char *state, const char *text, const once_pg_given *shows, once_fault *fault)
+{
+    snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
+    snprintf(fault->text, sizeof fault->text, "%s", text ? text : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost");
+    if (text && (shows || fault->kind == ONCE_FAULT_DATA)) without_values(state, text, fault->text, sizeof fault->text);
+    if (shows && once__pg_shows(fault->text, shows)) /* not all of them quote it: "operator does not exist: ..." */
+        snprintf(fault->text, sizeof fault->text, "a value does not fit (SQLSTATE %s)", state);
+    fault->text[strcspn(fault->text, "\n")] = '\0';
+    const size_t len = strlen(fault->text);
+    if (shows && fault->kind == ONCE_FAULT_PAUSE) snprintf(fault->text + len, sizeof fault->text - len, " (its name may be a value of a message, and is not shown)");
+}
+
+/* Of a statement with its values; stmt NULL: of something else. */
+static int fault_given(once_pg *pg, const PGresult *result, once_pg_stmt *stmt, const once_value *values, size_t n, once_fault *fault)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
     const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     const char *name = result ? PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME) : NULL;
-    int status = is_of_value(result, state) ? ONCE_E_MESSAGE : once__pg_status(state);
+    const once_pg_given given = {stmt ? stmt->sql : NULL, values, n};
+    const once_pg_blame blame = result && stmt ? once__pg_blame(result, &given) : ONCE_PG_BLAME_NOBODY;
+    int status = blame != ONCE_PG_BLAME_NOBODY && is_of_message(stmt, blame) ? ONCE_E_MESSAGE : once__pg_status(state);
     once__pg_heed_state(pg, state);
     const once_fault_kind kind = is_internal(pg, result, state) ? ONCE_FAULT_INTERNAL : fault_kind(state ? state : "", status);
     if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA || kind == ONCE_FAULT_INTERNAL) status = ONCE_E_MESSAGE;
     if (!fault) return status;
     *fault = (once_fault){.kind = kind, .changed = true, .aborted = status == ONCE_E_UNAVAILABLE};
-    snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
     snprintf(fault->constraint, sizeof fault->constraint, "%s", name ? name : "");
-    snprintf(fault->text, sizeof fault->text, "%s", text ? text : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost");
-    if (text && kind == ONCE_FAULT_DATA) without_values(state, text, fault->text, sizeof fault->text);
-    fault->text[strcspn(fault->text, "\n")] = '\0';
+    say_fault(pg, state, text, blame != ONCE_PG_BLAME_NOBODY ? &given : NULL, fault);
     return status;
 }
+
+static int fault_of(once_pg *pg, const PGresult *result, once_fault *fault) { return fault_given(pg, result, NULL, NULL, 0, fault); }
 
 int once__pg_fault(once_pg *pg, const PGresult *result, once_fault *fault) { return fault_of(pg, result, fault); }
 
@@ -590,7 +597,7 @@ static int user_send(once_stmt *base, const once_value *values, size_t n, once_f
     once_pg *pg = of(base->db);
     int rc = put_values(pg, values, stmt->types, n, fault);
     if (rc != ONCE_OK) return rc;
-    pg->effects = true;
+    pg->effects = stmt->rides = true;
     const bool sent = once__pg_alive(pg) && (pg->shared ? PQsendQueryParams(pg->conn, stmt->sql, (int)n, NULL, pg->texts, NULL, NULL, 1)
                                                         : PQsendQueryPrepared(pg->conn, stmt->name, (int)n, pg->texts, NULL, NULL, 1));
     if (sent && once__pg_sent(pg, pg->values.len + (pg->shared ? strlen(stmt->sql) : 0), NULL) == ONCE_OK) return ONCE_OK;
@@ -605,17 +612,30 @@ static int64_t rows_of(PGresult *result)
     return text[0] ? strtoll(text, NULL, 10) : 0;
 }
 
-static int user_gather(once_stmt *base, int64_t *rows, once_fault *fault)
+/* Of the statements whose answers nobody has looked at for themselves it is known now whether all of them succeeded. */
+static void end_ride(once_pg *pg, bool succeeded)
 {
+    for (once_pg_stmt *stmt = pg->users; stmt; stmt = stmt->next) {
+        if (stmt->rides && succeeded) stmt->names = 0;
+        stmt->rides = false;
+    }
+}
+
+static int user_gather(once_stmt *base, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
+{
+    once_pg_stmt *stmt = (once_pg_stmt *)base;
     once_pg *pg = of(base->db);
     PGresult *result = NULL;
     int rc = ONCE_OK;
     if (!pg->synced) rc = once__pg_sync(pg, NULL);
     if (rc == ONCE_OK) rc = once__pg_next(pg, &result, NULL);
     if (rc != ONCE_OK) return fault_of(pg, NULL, fault);
+    stmt->rides = false;
     const ExecStatusType status = PQresultStatus(result);
-    if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) *rows = rows_of(result);
-    else rc = fault_of(pg, result, fault);
+    const bool answered = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+    if (answered) *rows = rows_of(result);
+    else rc = fault_given(pg, result, stmt, values, n, fault);
+    if (answered) stmt->names = 0;
     PQclear(result);
     if (rc == ONCE_OK && pg->pending == 0 && once__pg_synced(pg, NULL) != ONCE_OK) rc = fault_of(pg, NULL, fault);
     return rc;
@@ -624,6 +644,7 @@ static int user_gather(once_stmt *base, int64_t *rows, once_fault *fault)
 static void user_drop(once_db *db)
 {
     once_pg *pg = of(db);
+    end_ride(pg, false);
     if (!once__pg_alive(pg) || (!pg->pending && !pg->synced)) return;
     if (!pg->synced && once__pg_sync(pg, NULL) != ONCE_OK) return;
     (void)once__pg_confirm(pg, NULL);
@@ -654,7 +675,7 @@ static int disproved(once_pg *pg, const PGresult *result, once_error *err)
     return once_fail(err, found_again ? ONCE_E_MESSAGE : rc, "%s: %s", pg->where, fault.text);
 }
 
-int once__pg_confirm(once_pg *pg, once_error *err)
+static int read_rides(once_pg *pg, once_error *err)
 {
     int rc = ONCE_OK;
     while (pg->rides) {
@@ -676,13 +697,21 @@ int once__pg_confirm(once_pg *pg, once_error *err)
     return rc;
 }
 
+int once__pg_confirm(once_pg *pg, once_error *err)
+{
+    if (!pg->rides) return ONCE_OK;
+    const int rc = read_rides(pg, err);
+    end_ride(pg, rc == ONCE_OK);
+    return rc;
+}
+
 static int user_confirm(once_db *db, once_error *err) { return once__pg_confirm(of(db), err); }
 
 static int user_run(once_stmt *stmt, const once_value *values, size_t n, int64_t *rows, once_fault *fault)
 {
     int64_t ignored;
     int rc = user_send(stmt, values, n, fault);
-    if (rc == ONCE_OK) rc = user_gather(stmt, rows ? rows : &ignored, fault);
+    if (rc == ONCE_OK) rc = user_gather(stmt, values, n, rows ? rows : &ignored, fault);
     user_drop(stmt->db);
     return rc;
 }

@@ -194,6 +194,7 @@ static bool is_whole(const sent_item *sent) { return !sent->broken && sent->faul
 static int gather_one(once_effects *effects, once_item *item, bool careful, const sent_item *sent, once_arena *arena, bool *failed, once_error *err)
 {
     const sql_handler *handler = handler_of(effects, item);
+    const once_value *values = item->input;
     begin_item(item);
     int rc = careful ? once_db_savepoint_gather(effects->db, err) : ONCE_OK;
     if (rc != ONCE_OK) return rc;
@@ -201,7 +202,8 @@ static int gather_one(once_effects *effects, once_item *item, bool careful, cons
         const once_sql_statement *statement = &handler->spec->statements[i];
         once_fault fault;
         int64_t rows = 0;
-        rc = once_stmt_gather(handler->statements[i], &rows, &fault);
+        rc = once_stmt_gather(handler->statements[i], values, statement->n, &rows, &fault);
+        values += statement->n;
         *failed = rc != ONCE_OK || !met(statement, i, rows, item, arena);
         if (rc != ONCE_OK) return judge(effects, handler, statement, rc, &fault, item, arena, err);
         if (*failed) return ONCE_OK;

@@ -46,6 +46,11 @@ enum { SWEEP_STEP = 4000, SWEEP_LOOK = 10, SWEEP_PAUSE = 4 }; /* rows of a step;
     " $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[],"   \
     " $19::bytea[], $20::bytea[], $21::bytea[]) ON CONFLICT (same) "
 
+#define ENTRIES_AHEAD                                                                                                 \
+    "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail)"                                               \
+    " SELECT " NOW("$6") " + k, i, t, f, d FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[])" \
+    " AS u(i, k, t, f, d) ORDER BY i"
+
 #define EXPIRES "state = 2 AND NOT owned AND lane IS NULL AND marks & 40 = 0" /* once_entry_expires; marks silent and maybe */
 #define LOST_STATE "(CASE WHEN marks & 4 <> 0 THEN 3 ELSE 2 END)" /* what a claim is when its lease is over */
 
@@ -80,9 +85,8 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                       " CASE WHEN current_setting('lock_timeout') = '0' AND NOT EXISTS (SELECT FROM once_fact WHERE name = $1::bytea AND "
                       UNTIL_MS("value") " > " NOW("$2") ") THEN set_config('lock_timeout', $3::bigint::text, true) END",
     [PG_UNPLAN] = "SELECT set_config('enable_seqscan', current_setting('once.seqscan'), true)",
-    [PG_ENTRY_AHEAD] = "INSERT INTO once_entry(expires_ms, id, token, fingerprint, detail)"
-                       " SELECT " NOW("$6") " + k, i, t, f, d FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::bytea[])"
-                       " AS u(i, k, t, f, d) ORDER BY i ON CONFLICT (id) DO NOTHING RETURNING id",
+    [PG_ENTRY_AHEAD] = ENTRIES_AHEAD " ON CONFLICT (id) DO NOTHING RETURNING id",
+    [PG_ENTRY_NEW] = ENTRIES_AHEAD " RETURNING id",
     [PG_ENTRY_LOCK] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id = ANY($1::uuid[])"
                       " AND xmin <> pg_current_xact_id()::xid ORDER BY id FOR UPDATE",
     [PG_ENTRY_READ] = "SELECT id, expires_ms, token, fingerprint, detail FROM once_entry WHERE id = ANY($1::uuid[])",
@@ -239,6 +243,7 @@ static const char *const statement_shape[PG_STATEMENTS] = {
     [PG_PLAN_BATCH] = "1ttT",
     [PG_UNPLAN] = "1t",
     [PG_ENTRY_AHEAD] = "*u",
+    [PG_ENTRY_NEW] = "*u",
     [PG_ENTRY_LOCK] = SHAPE_ENTRY,
     [PG_ENTRY_READ] = SHAPE_ENTRY,
     [PG_ENTRY_INSERT] = "",

@@ -9,7 +9,8 @@
  * Locks. The row in once_entry is the lock of a key, the row in once_lane that of a lane. Keys that are not there yet are
  * inserted by `prefetch`: the unique index then makes a second worker wait. They are inserted in the form that they most
  * likely end in (settled, when the effect runs in this transaction), so that they need not be written twice; commit changes
- * or deletes those that ended otherwise.
+ * or deletes those that ended otherwise. While every key of every batch is new, the insert is all that is asked of once_entry: should one of
+ * them be known, it fails, and the batch begins anew and looks.
  *
  * There is one order, for everybody: the turn of a consumer, then what the user has named (both postgres_turns.c), then lanes, then entries, lanes and entries sorted. A batch
  * says at its beginning what it is about (`expect`), so that all of its rounds together keep that order. Whoever wants an entry
@@ -98,7 +99,7 @@ enum { PG_COLUMNS = 30 }; /* as many as the widest statement has; and one for na
 
 enum once_pg_statement {
     PG_NOW, PG_GUARD, PG_TURN_TRY, PG_TURN, PG_LOCKS_TRY, PG_LOCKS, PG_TURNS_BEGIN, PG_PLAN, PG_PLAN_BATCH, PG_UNPLAN,
-    PG_ENTRY_AHEAD, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
+    PG_ENTRY_AHEAD, PG_ENTRY_NEW, PG_ENTRY_LOCK, PG_ENTRY_READ, PG_ENTRY_INSERT, PG_ENTRY_UPDATE, PG_ENTRY_DELETE,
     PG_LIVE_READ, PG_LIVE_LANES, PG_LIVE_PUT, PG_LIVE_DELETE, PG_BODY_PUT, PG_BODY_DELETE,
     PG_LANE_AHEAD, PG_LANE_LOCK, PG_LANE_LOCK_FREE, PG_LANE_READ, PG_LANE_EQUALS, PG_LANE_BEFORE, PG_LANE_PUT,
     PG_NAME_FIND, PG_NAME_MAKE, PG_NAME_CHECK, PG_NAME_GET,
@@ -136,6 +137,14 @@ typedef struct once_pg_sweep {
     bool useful;    /* some of these could be dropped */
 } once_pg_sweep;
 
+/* Batches in which every key was new (postgres_live.c). */
+typedef struct once_pg_news {
+    unsigned streak; /* so many, one after the other */
+    unsigned needed; /* from so many on that is expected of the next one; 0: none yet */
+    bool expected;   /* of this one ... */
+    size_t at;       /* ... and by this statement of the round it fails if that is wrong; SIZE_MAX: by none */
+} once_pg_news;
+
 /* Batches of a consumer after a deadlock (postgres_turns.c). */
 typedef struct once_pg_turns {
     char *name;    /* of the fact that says until when; NULL: no consumer, no turns */
@@ -154,6 +163,7 @@ typedef struct once_postgres {
     once_pg_names names;
     once_pg_sweep sweep;
     once_pg_turns turns;
+    once_pg_news news;
 
     /* the open transaction */
     bool open, write;

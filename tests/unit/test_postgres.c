@@ -437,6 +437,142 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
     assert_int_equal(other.answer, ONCE_ANSWER_DUPLICATE);
 }
 
+/* ---- batches in which every key is new ---- */
+
+enum { TRIO = 3 };
+
+/* A batch as the executor makes it: it says what it is about, claims, settles what it may run, and commits. `new_ones` counts keys. */
+static void run_trio(once_store *store, const char *known, unsigned *new_ones, once_answer answers[TRIO])
+{
+    char names[TRIO][24];
+    once_request requests[TRIO];
+    const once_request *list[TRIO];
+    once_touch touched[TRIO];
+    once_decision decisions[TRIO];
+    once_arena arena = {0};
+    once_error err;
+    for (size_t i = 0; i < TRIO; i++) {
+        snprintf(names[i], sizeof names[i], "new %u", ++*new_ones);
+        requests[i] = ask(store, known && i == 1 ? known : names[i], 1000 + *new_ones);
+        list[i] = &requests[i];
+        touched[i] = (once_touch){list[i], ONCE_TOUCH_CLAIM};
+    }
+    if (store->ops->begin(store, &err) != ONCE_OK || store->ops->expect(store, touched, TRIO, false, NULL, 0, &err) != ONCE_OK ||
+        store->ops->claim(store, list, TRIO, decisions, &arena, &err) != ONCE_OK)
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < TRIO; i++) {
+        answers[i] = decisions[i].answer;
+        if (answers[i] == ONCE_ANSWER_RUN) settle(store, list[i]);
+    }
+    if (store->ops->commit(store, &err) != ONCE_OK) fail_msg("%s", err.text);
+    once_arena_release(&arena);
+}
+
+static const once_pg_news *news_of(const once_store *store) { return &((const once_postgres *)store)->news; }
+
+/* Batches of new keys, until the next one is expected to be of new keys, too. */
+static void run_until_news_are_expected(once_store *store, unsigned *new_ones)
+{
+    once_answer answers[TRIO];
+    for (int i = 0; i < 100 && !(news_of(store)->needed && news_of(store)->streak >= news_of(store)->needed); i++) run_trio(store, NULL, new_ones, answers);
+    run_trio(store, NULL, new_ones, answers);
+    assert_true(news_of(store)->expected);
+    for (size_t i = 0; i < TRIO; i++) assert_int_equal(answers[i], ONCE_ANSWER_RUN);
+}
+
+static int64_t rows_in(const char *table)
+{
+    char conninfo[420], sql[200];
+    snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s.%s", schema, table);
+    PGconn *conn = PQconnectdb(conninfo);
+    PGresult *result = PQexec(conn, sql);
+    const int64_t n = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+    PQclear(result);
+    PQfinish(conn);
+    return n;
+}
+
+/* Whatever is known of it: it is found, its neighbours run, and it is not tried again so soon. */
+static void f14_a_known_key_among_new_ones_is_found(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    once_store *store = open_one(), *other = open_one();
+    const once_request done = ask(other, "done", 1), claimed = ask(other, "claimed", 2);
+    assert_int_equal(claim(other, &done), ONCE_ANSWER_RUN);
+    settle(other, &done);
+    assert_int_equal(claim(other, &claimed), ONCE_ANSWER_RUN);
+    static const struct {
+        const char *key;
+        once_answer answer;
+    } known[] = {{"done", ONCE_ANSWER_DUPLICATE}, {"claimed", ONCE_ANSWER_BUSY}};
+    unsigned new_ones = 0, runs = 0;
+    once_answer answers[TRIO];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const unsigned before = new_ones;
+        run_until_news_are_expected(store, &new_ones);
+        runs += new_ones - before;
+        const unsigned needed = news_of(store)->needed;
+        assert_true(new_ones - before > TRIO * needed);
+        run_trio(store, known[i].key, &new_ones, answers);
+        runs += 2;
+        assert_int_equal(answers[0], ONCE_ANSWER_RUN);
+        assert_int_equal(answers[1], known[i].answer);
+        assert_int_equal(answers[2], ONCE_ANSWER_RUN);
+        assert_false(news_of(store)->expected);
+        assert_int_equal(news_of(store)->streak, 0);
+        assert_int_equal(news_of(store)->needed, 2 * needed);
+    }
+    assert_int_equal(rows_in("once_entry"), runs + 2);
+    once__store_close(store);
+    once__store_close(other);
+}
+
+static void *run_trio_with_a(void *user)
+{
+    rival *s = user;
+    once_answer answers[TRIO];
+    unsigned new_ones = 1000;
+    run_trio(s->store, "a", &new_ones, answers);
+    s->answer = answers[1];
+    return NULL;
+}
+
+static void f25_a_key_that_is_expected_to_be_new_is_waited_for(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    for (int commits = 0; commits < 2; commits++) {
+        once_store *one = open_one();
+        rival other = {.store = open_one()};
+        unsigned new_ones = commits ? 100 : 0;
+        run_until_news_are_expected(other.store, &new_ones);
+        once_error err;
+        pthread_t thread;
+        const once_request r = ask(one, "a", 1);
+        assert_int_equal(one->ops->begin(one, &err), ONCE_OK);
+        assert_int_equal(claim(one, &r), ONCE_ANSWER_RUN);
+        assert_int_equal(pthread_create(&thread, NULL, run_trio_with_a, &other), 0);
+        bool waited = false;
+        for (int i = 0; i < 2000 && !waited; i++) {
+            waited = somebody_waits_for("INSERT INTO %.once_entry");
+            if (!waited) usleep(5000);
+        }
+        settle(one, &r);
+        if (commits) assert_int_equal(one->ops->commit(one, &err), ONCE_OK);
+        else one->ops->rollback(one);
+        pthread_join(thread, NULL);
+        assert_true(waited);
+        assert_int_equal(other.answer, commits ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_RUN);
+        once__store_close(one);
+        once__store_close(other.store);
+        if (!commits) run_in_schema("DELETE FROM once_entry");
+    }
+}
+
 static void accept_in(once_store *store, const once_request *r)
 {
     const once_message message = {.body = ONCE_BYTES("x"), .sent_ms = ONCE_NO_TIME}, *messages = &message;
@@ -1169,6 +1305,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(letters_of_a_key_are_found_without_reading_all, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f58_version_1_is_brought_up_to_date, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f14_a_known_key_among_new_ones_is_found, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f25_a_key_that_is_expected_to_be_new_is_waited_for, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(who_looks_sees_one_moment, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_keys_are_inserted_in_one_order, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_lanes_are_inserted_in_one_order, with_schema, without_schema),

@@ -476,10 +476,10 @@ static int become_unknown(once_entry *entry, int64_t now_ms, once_decision *out)
 {
     entry_move(entry, ONCE_STATE_UNKNOWN, ONCE_NEVER, now_ms);
     out->lapsed = true;
+    out->lapsed_ms = now_ms;
     out->attempt = entry->attempt;
     return ONCE_ENTRY_CHANGED | lane_freed(entry);
 }
-
 
 /* What the lane says now is kept so long at least; and while somebody waits in it, or it for a letter, as long as that. */
 static void promise(once_lane *lane, int64_t until_ms)

@@ -167,6 +167,7 @@ typedef struct once_decision {
     once_outcome outcome; /* DUPLICATE: how it ended */
     bool lapsed;          /* UNKNOWN: this very call found its lease over and wrote it down; `attempt` is whose it was. Not said once more
                            * when the reply was lost */
+    int64_t lapsed_ms;    /* lapsed: when that was, on the store's clock; its history has it, too */
     bool own;             /* DUPLICATE, DEAD: settled by this very token; RUN to a claim: claimed by it. The reply to that had been
                            * lost. A natural one that has finished left no trace and is simply RUN */
     once_bytes result;    /* DUPLICATE: what it left */
@@ -192,6 +193,7 @@ typedef struct once_settlement {
     bool failed;                 /* dead: the attempt itself failed, and counts */
     bool maybe;                  /* retry, dead: the effect may have happened; the next attempt is told so (decision.silent).
                                   * A release leaves what was known before its claim */
+    bool *was_unknown;           /* not NULL: set to whether it had been written down as unknown before */
 } once_settlement;
 
 typedef struct once_entry {

@@ -23,13 +23,18 @@ void once_executor_init(once_executor *executor, once_store *store, once_bytes c
     *executor = (once_executor){
         .store = store, .consumer = consumer, .run = run, .user = user, .newest_ms = ONCE_NO_TIME, .newest_kept_ms = ONCE_NO_TIME, .newest_most_ms = INT64_MAX};
     once_message_log_init(&executor->said);
+    once_message_log_init(&executor->doubted);
 }
 
+/* What was to be said of a commit of which no answer came, and of which nobody asks any more, is said: rather twice than not at all. */
 void once_executor_release(once_executor *executor)
 {
+    once_message_log_say(&executor->doubted);
+    once_untold_end(&executor->untold, &executor->keying);
     once_arena_release(&executor->arena);
     once_arena_release(&executor->scratch);
     once_message_log_release(&executor->said);
+    once_message_log_release(&executor->doubted);
 }
 
 #define CHECK_POINT(name, err)                                                                                        \
@@ -102,11 +107,12 @@ static void note(once_executor *x, once_log_level level, const char *event, cons
     once_message_log_add(&x->said, level, event, item, reason, &x->keying);
 }
 
-/* How an attempt ended that needs another one, or a person. */
-static void note_ending(once_executor *x, const once_item *item)
+/* How an attempt ended that needs another one, or a person. `known`: that it is unknown was written down before, by somebody who said it; or by
+ * ourselves, in a commit of which no answer came, and then nobody has said it. */
+static void note_ending(once_executor *x, const once_item *item, bool known)
 {
     if (item->outcome == ONCE_DEAD) note(x, ONCE_LOG_WARN, "dead", item, item->failure);
-    else if (item->outcome == ONCE_UNKNOWN) note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
+    else if (item->outcome == ONCE_UNKNOWN && (!known || x->doubted.n)) note(x, ONCE_LOG_WARN, "unknown", item, item->failure);
     else if (item->outcome == ONCE_RETRY) note(x, ONCE_LOG_INFO, "retry", item, item->failure);
     else if (item->outcome == ONCE_RELEASE) note(x, ONCE_LOG_INFO, "release", item, item->failure);
 }
@@ -192,6 +198,16 @@ static int do_begin(once_executor *x, const once_action *a, once_error *err)
     return rc;
 }
 
+/* Claimed one by one, durably, and no answer came. */
+static void doubt_claims(once_executor *x, const once_action *a, const once_decision *decisions)
+{
+    for (size_t i = 0; i < a->n && !x->in_tx; i++) {
+        once_item item = *a->items[i];
+        item.decision = decisions[i];
+        if (item.decision.lapsed) once_untold_add(&x->untold, &item, &x->keying);
+    }
+}
+
 static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
     const once_request **requests = requests_of(x, a);
@@ -199,6 +215,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
     if (!requests || !decisions) return no_memory(err);
     CHECK_POINT(claim_before, err);
     int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
+    if (rc != ONCE_OK) doubt_claims(x, a, decisions);
     if (rc == ONCE_OK) rc = keep_files(x, a->items, a->n, err);
     if (rc != ONCE_OK) return rc;
     CHECK_POINT(claim_after, err);
@@ -235,8 +252,8 @@ static bool is_decided(once_outcome outcome) { return outcome != ONCE_RETRY && o
 static int do_settle(once_executor *x, once_action *a, once_error *err)
 {
     once_settlement *settlements = once_arena_new(&x->scratch, once_settlement, a->n);
-    bool *applied = once_arena_new(&x->scratch, bool, a->n);
-    if (!settlements || !applied) return no_memory(err);
+    bool *applied = once_arena_new(&x->scratch, bool, a->n), *known = once_arena_new(&x->scratch, bool, a->n);
+    if (!settlements || !applied || !known) return no_memory(err);
     for (size_t i = 0; i < a->n; i++) {
         once_item *item = a->items[i];
         const bool keeps_body = item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE || item->outcome == ONCE_UNKNOWN ||
@@ -250,6 +267,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
             .failed = item->started,
             .maybe = item->maybe,
             .message = keeps_body ? &item->message : NULL,
+            .was_unknown = &known[i],
         };
     }
     CHECK_POINT(settle_before, err);
@@ -260,7 +278,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
     for (size_t i = 0; i < a->n; i++) {
         a->items[i]->yes = applied[i];
         x->settled += applied[i] && is_decided(a->items[i]->outcome);
-        if (applied[i]) note_ending(x, a->items[i]);
+        if (applied[i]) note_ending(x, a->items[i], known[i]);
         else if (!a->items[i]->returned) say_fenced(x, a->items[i], "its claim ran out before the outcome was recorded; its effect is not committed");
         else note(x, ONCE_LOG_WARN, "fenced", a->items[i], ONCE_BYTES("its claim ran out before the outcome was recorded; its effect has run, or was ended, and whoever has it now decides"));
     }
@@ -344,15 +362,16 @@ static once_item item_of(const once_taken *taken)
     return item;
 }
 
-/* What a verb of the store has found and written by itself; so it is said at once. */
-static void say_found(once_executor *x, const once_taken *taken, size_t n)
+/* What a verb of the store has found and written by itself; so it is said at once. When no answer came, as soon as that is known. */
+static void say_found(once_executor *x, const once_taken *taken, size_t n, int rc)
 {
     once_message_log now;
     once_message_log_init(&now);
     for (size_t i = 0; i < n; i++) {
         const once_item item = item_of(&taken[i]);
-        const char *event = item.decision.lapsed ? "unknown" : item.decision.answer == ONCE_ANSWER_CONFLICT ? "dead" : NULL;
-        if (event) once_message_log_add(&now, ONCE_LOG_WARN, event, &item, item.decision.reason, &x->keying);
+        const char *event = once_untold_event(&item.decision);
+        if (rc != ONCE_OK) once_untold_add(&x->untold, &item, &x->keying);
+        else if (event) once_message_log_add(&now, ONCE_LOG_WARN, event, &item, item.decision.reason, &x->keying);
     }
     once_message_log_say(&now);
     once_message_log_release(&now);
@@ -364,14 +383,16 @@ static void look_for_lapsed(once_executor *x, bool now)
 {
     const int64_t now_ns = once_env_mono_ns(x->store->env);
     size_t n = LAPSED_STEP;
+    if (once_untold_ask(&x->untold, x->store, &x->keying, NULL) != ONCE_OK) return;
     if (!x->store->ops->lapse || (!now && x->lapsed_at_ns && now_ns - x->lapsed_at_ns < LAPSED_NS)) return;
     x->lapsed_at_ns = now_ns;
     while (n == LAPSED_STEP) {
         once_arena arena = {0};
         once_taken *lapsed = once_arena_new(&arena, once_taken, LAPSED_STEP);
+        n = 0;
         const int rc = lapsed ? x->store->ops->lapse(x->store, x->consumer, x->worker ? x->worker->run : 0, LAPSED_STEP, lapsed, &n, &arena, NULL) : ONCE_E_NOMEM;
+        say_found(x, lapsed, n, rc);
         if (rc != ONCE_OK) n = 0;
-        say_found(x, lapsed, n);
         once_arena_release(&arena);
     }
 }
@@ -417,8 +438,8 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
     size_t n = 0;
     CHECK_POINT(take_before, err);
     const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);
+    say_found(x, taken, n, rc);
     if (rc != ONCE_OK) return rc;
-    say_found(x, taken, n);
     CHECK_POINT(take_after, err);
     return fill_batch(a, taken, n, err);
 }
@@ -537,12 +558,25 @@ static int keep_beside(once_executor *x, const once_action *a, bool renews, once
     return rc == ONCE_OK && renews ? renew(x, err) : rc;
 }
 
+/* The next pass has the same messages. */
+static void doubt_said(once_executor *x)
+{
+    const once_message_log said = x->said;
+    once_message_log_forget(&x->doubted);
+    x->said = x->doubted;
+    x->doubted = said;
+}
+
 static int commit_batch(once_executor *x, const once_action *a, bool renews, once_error *err)
 {
     int rc = keep_beside(x, a, renews, err);
     if (rc == ONCE_OK && ONCE_FAIL_AT(commit_before)) rc = once_fail(err, ONCE_E_UNAVAILABLE, "failpoint 'commit_before'");
-    if (rc == ONCE_OK) return x->store->ops->commit(x->store, err);
-    x->store->ops->rollback(x->store);
+    if (rc != ONCE_OK) {
+        x->store->ops->rollback(x->store);
+        return rc;
+    }
+    rc = x->store->ops->commit(x->store, err);
+    if (rc == ONCE_E_UNAVAILABLE || rc == ONCE_E_UNSURE) doubt_said(x);
     return rc;
 }
 
@@ -557,6 +591,7 @@ static int do_commit(once_executor *x, once_action *a, once_error *err)
     }
     if (renews) once_worker_kept(x->worker);
     once_message_log_say(&x->said);
+    once_message_log_forget(&x->doubted);
     a->renewed = renews;
     x->files_kept = x->files_written;
     CHECK_POINT(commit_after, err);

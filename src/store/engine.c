@@ -533,6 +533,7 @@ int once__engine_settle(once_store *store, const once_settlement *settlements, s
         rc = take_seat(shelf, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_settle(at.entry, at.lane, &settlements[i], shelf->now_ms, &applied[i]);
+        if (settlements[i].was_unknown) *settlements[i].was_unknown = at.state == ONCE_STATE_UNKNOWN;
         at.settlement = &settlements[i];
         if (changed) rc = keep(shelf, &at, changed, err);
     }
@@ -643,9 +644,8 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
         }
         if (rc == ONCE_OK && changed) rc = keep(shelf, &at, changed, err);
     }
-    rc = verb_end(shelf, rc, err);
-    if (rc == ONCE_OK) *n = count;
-    return rc;
+    if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
+    return verb_end(shelf, rc, err);
 }
 
 int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
@@ -671,9 +671,8 @@ int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, siz
         else rc = say_lapsed(&at, &out[count++].decision, arena, err);
         if (rc == ONCE_OK) rc = keep(shelf, &at, changed, err);
     }
-    rc = verb_end(shelf, rc, err);
-    if (rc == ONCE_OK) *n = count;
-    return rc;
+    if (rc == ONCE_OK) *n = count; /* also when the commit fails: it may have happened */
+    return verb_end(shelf, rc, err);
 }
 
 /* --- what waits, for whoever runs it in the same transaction --- */

@@ -183,12 +183,13 @@ typedef struct once_store_ops {
                   once_decision *out, once_arena *arena, once_error *err);
     /* Entries of one consumer. The i-th gets the token {token.a, token.b + i}; `again` repeats a take whose reply was lost
      * and returns first what that one had claimed; ask for as many as then. What that one ended (STALE, DUPLICATE, CONFLICT, UNKNOWN) is not told
-     * again: it stays in the count of what waits. */
+     * again: it stays in the count of what waits. So on failure *n is what it may have done nevertheless; 0: nothing. */
     int (*take)(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max,
                 once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
     /* Claims of the consumer whose lease is over become unknown where that is to be held, with a body or without, up to `max` of them, and are
-     * told (`lapsed`), each once. Not those of the run `but`, which knows about them: it is at work. Outside of transactions. */
+     * told (`lapsed`), each once; on failure *n is as for take. Not those of the run `but`, which knows about them: it is at work. Outside of
+     * transactions. */
     int (*lapse)(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err);
 
     /* In a transaction: what waits in the lanes of the requests and may run now, or behind what of them is claimed already, the first of a

@@ -259,6 +259,13 @@ static int sim_stats(once_store *store, once_bytes consumer, once_stats *out, on
     return rc == ONCE_OK ? w->real->ops->stats(w->real, consumer, out, err) : rc;
 }
 
+static int sim_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
+{
+    sim_worker *w = worker_of(store);
+    const int rc = arrive(w, SIM_store_fails, err);
+    return rc == ONCE_OK ? w->real->ops->get(w->real, id, out, arena, err) : rc;
+}
+
 static int sim_sweep(once_store *store, size_t limit, once_sweep_result *out, once_error *err)
 {
     sim_worker *w = worker_of(store);
@@ -391,6 +398,7 @@ static const once_store_ops store_ops = {
     .commit = sim_commit,
     .rollback = sim_rollback,
     .bury = sim_bury,
+    .get = sim_get,
     .stats = sim_stats,
     .sweep = sim_sweep,
     .fact_get = sim_fact_get,

@@ -263,6 +263,261 @@ static void f100_the_log_is_not_filled_with_waiting(void **state)
     tear_down(&s);
 }
 
+/* ---- what a verb of the store did, and no answer came ---- */
+
+static enum { ANSWERS, LOSES_REPLIES, IS_AWAY } store_does;
+static once_store_ops troubled;
+static const once_store_ops *real;
+
+static int reply(int rc, once_error *err) { return store_does == ANSWERS ? rc : once_fail(err, ONCE_E_UNAVAILABLE, "no answer"); }
+
+static int troubled_take(once_store *store, once_bytes consumer, once_token token, bool again, int64_t lease_ms, size_t max, once_taken *out, size_t *n,
+                         once_arena *arena, once_error *err)
+{
+    return reply(store_does == IS_AWAY ? ONCE_OK : real->take(store, consumer, token, again, lease_ms, max, out, n, arena, err), err);
+}
+
+static int troubled_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    return reply(store_does == IS_AWAY ? ONCE_OK : real->lapse(store, consumer, but, max, out, n, arena, err), err);
+}
+
+static int troubled_claim(once_store *store, const once_request *const *requests, size_t n, once_decision *out, once_arena *arena, once_error *err)
+{
+    return reply(store_does == IS_AWAY ? ONCE_OK : real->claim(store, requests, n, out, arena, err), err);
+}
+
+static int troubled_commit(once_store *store, once_error *err)
+{
+    if (store_does != IS_AWAY) return reply(real->commit(store, err), err);
+    real->rollback(store);
+    return reply(ONCE_OK, err);
+}
+
+static int troubled_get(once_store *store, once_hash id, once_entry *out, once_arena *arena, once_error *err)
+{
+    return reply(store_does == IS_AWAY ? ONCE_OK : real->get(store, id, out, arena, err), err);
+}
+
+static void trouble(scene *s)
+{
+    set_up(s);
+    real = s->store->ops;
+    troubled = *real;
+    troubled.take = troubled_take;
+    troubled.lapse = troubled_lapse;
+    troubled.claim = troubled_claim;
+    troubled.commit = troubled_commit;
+    troubled.get = troubled_get;
+    s->store->ops = &troubled;
+    store_does = ANSWERS;
+}
+
+/* Somebody's claim of it, whose lease is over. */
+static void orphan(scene *s, const char *key, bool with_body)
+{
+    static const once_scope scope = {.consumer = ONCE_BYTES("c")};
+    static const once_message message = {.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
+    const once_bytes bytes = {key, strlen(key)};
+    const once_request request = {.scope = &scope, .key = bytes, .id = once_key_id(s->store->secret, &scope, bytes), .token = {1, RUN(3)}, .lane.gap_ms = -1,
+                                  .lease_ms = 1000, .remember_ms = 1000000, .sent_ms = ONCE_NO_TIME, .run = RUN(3), .hold = true},
+                       *requests = &request;
+    const once_message *messages = &message;
+    once_decision d;
+    if (with_body) assert_int_equal(real->accept(s->store, &requests, &messages, 1, &d, &s->arena, NULL), ONCE_OK);
+    assert_int_equal(real->claim(s->store, &requests, 1, &d, &s->arena, NULL), ONCE_OK);
+    assert_int_equal(d.answer, ONCE_ANSWER_RUN);
+    test_env_pass(&s->world, 1500);
+}
+
+static int act(scene *s, once_action_kind kind, once_item *item)
+{
+    once_batch batch = {0};
+    once_action action = {.kind = kind, .items = &item, .n = item ? 1 : 0, .batch = &batch, .max = 10, .token = {9, 9}, .lease_ms = 5000, .again = true};
+    once_execute_store(&s->executor, &action);
+    once_arena_release(&batch.arena);
+    return action.status;
+}
+
+/* Each once, and nobody else says anything. */
+static void assert_told(scene *s, const char *event, const char *const *keys, unsigned n)
+{
+    char expected[100];
+    const char *text = close_log(n);
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(expected, sizeof expected, "\"event\":\"%s\",\"at\":\":\",\"key\":\"%s\",\"attempt\":1,\"idempotency_key\":\"", event, keys[i]);
+        if (lines_with(text, expected) != 1) fail_msg("%s of %s: %s", event, keys[i], text);
+    }
+    assert_int_equal(lines_with(text, "\n"), n);
+    s->store->ops = real;
+    tear_down(s);
+}
+
+/* `look` is what finds it: RENEW looks for claims that are over, TAKE finds them among what is due. */
+static void is_told_after_its_reply_was_lost(once_action_kind look, bool with_body)
+{
+    static const char *const keys[] = {"k"};
+    scene s;
+    trouble(&s);
+    orphan(&s, keys[0], with_body);
+    s.executor.lapsed_at_ns = look == ONCE_ACT_TAKE ? once_env_mono_ns(s.store->env) : 0; /* nobody has looked before take does */
+    store_does = LOSES_REPLIES;
+    (void)act(&s, look, NULL);
+    store_does = IS_AWAY;
+    for (int i = 0; i < 3; i++) (void)act(&s, look, NULL);
+    assert_int_equal(lines_with(read_log(), "\n"), 0); /* nobody knows yet */
+    store_does = ANSWERS;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(act(&s, look, NULL), ONCE_OK);
+        test_env_pass(&s.world, 3000);
+    }
+    assert_told(&s, "unknown", keys, 1);
+}
+
+static void f99_f06_unknowns_are_told_although_the_reply_was_lost(void **state)
+{
+    (void)state;
+    is_told_after_its_reply_was_lost(ONCE_ACT_RENEW, false);
+    is_told_after_its_reply_was_lost(ONCE_ACT_RENEW, true);
+    is_told_after_its_reply_was_lost(ONCE_ACT_TAKE, true);
+}
+
+static int not_done_lapse(once_store *store, once_bytes consumer, uint64_t but, size_t max, once_taken *out, size_t *n, once_arena *arena, once_error *err)
+{
+    static const once_scope scope = {.consumer = ONCE_BYTES("c")};
+    (void)consumer, (void)but, (void)max, (void)arena;
+    out[0] = (once_taken){.scope = scope, .request = {.key = ONCE_BYTES("k"), .id = once_key_id(store->secret, &scope, ONCE_BYTES("k")), .token = {1, RUN(3)}},
+                          .decision = {.answer = ONCE_ANSWER_UNKNOWN, .lapsed = true, .lapsed_ms = 1, .attempt = 1}};
+    *n = 1;
+    return once_fail(err, ONCE_E_UNAVAILABLE, "no answer");
+}
+
+/* The commit did not happen: nobody says so, and whoever finds it next does; or another one had, and has said it. */
+static void f99_what_was_not_written_is_not_told_of_twice(void **state)
+{
+    (void)state;
+    for (int another = 0; another < 2; another++) {
+        static const char *const keys[] = {"k"};
+        once_taken lapsed[1];
+        size_t n;
+        scene s;
+        trouble(&s);
+        orphan(&s, keys[0], true);
+        troubled.lapse = not_done_lapse;
+        (void)act(&s, ONCE_ACT_RENEW, NULL);
+        assert_int_equal(s.executor.untold.n, 1);
+        troubled.lapse = troubled_lapse;
+        if (another) assert_int_equal(real->lapse(s.store, ONCE_BYTES("c"), 0, 1, lapsed, &n, &s.arena, NULL), ONCE_OK);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(act(&s, ONCE_ACT_RENEW, NULL), ONCE_OK);
+            test_env_pass(&s.world, 3000);
+        }
+        assert_told(&s, "unknown", keys, another ? 0 : 1);
+    }
+}
+
+static void f99_what_nobody_can_ask_for_any_more_is_told(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"k", "l"};
+    scene s;
+    trouble(&s);
+    orphan(&s, keys[0], false);
+    orphan(&s, keys[1], true);
+    store_does = LOSES_REPLIES;
+    (void)act(&s, ONCE_ACT_RENEW, NULL);
+    store_does = IS_AWAY;
+    (void)act(&s, ONCE_ACT_RENEW, NULL);
+    assert_int_equal(lines_with(read_log(), "\n"), 0);
+    once_executor_release(&s.executor); /* the run has given up */
+    once_executor_init(&s.executor, s.store, ONCE_BYTES("c"), NULL, NULL);
+    assert_told(&s, "unknown", keys, 2);
+}
+
+static once_item delivered(scene *s, const char *key, once_batch *batch)
+{
+    once_item item = {.batch = batch, .scope = {.consumer = ONCE_BYTES("c")}, .message.sent_ms = ONCE_NO_TIME};
+    item.request = (once_request){.key = {key, strlen(key)}, .token = {1, RUN(5)}, .lane.gap_ms = -1, .lease_ms = 1000, .remember_ms = 1000000, .sent_ms = ONCE_NO_TIME,
+                                  .run = RUN(5), .hold = true};
+    item.request.id = once_key_id(s->store->secret, &item.scope, item.request.key);
+    return item;
+}
+
+/* After an unclean end messages are claimed one by one, outside of a transaction. */
+static void f99_f06_a_claim_by_itself_whose_reply_was_lost_tells(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"k"};
+    once_batch batch = {0};
+    scene s;
+    trouble(&s);
+    orphan(&s, keys[0], false);
+    s.executor.lapsed_at_ns = once_env_mono_ns(s.store->env);
+    once_item item = delivered(&s, "k", &batch);
+    item.request.scope = &item.scope;
+    store_does = LOSES_REPLIES;
+    assert_int_equal(act(&s, ONCE_ACT_CLAIM, &item), ONCE_E_UNAVAILABLE);
+    store_does = ANSWERS;
+    assert_int_equal(act(&s, ONCE_ACT_CLAIM, &item), ONCE_OK);
+    assert_int_equal(item.decision.answer, ONCE_ANSWER_UNKNOWN);
+    assert_int_equal(act(&s, ONCE_ACT_RENEW, NULL), ONCE_OK);
+    assert_told(&s, "unknown", keys, 1);
+}
+
+/* A worker that was late settles as unknown what others have found to be so. */
+static void f99_an_unknown_is_one_line_whoever_settles_it(void **state)
+{
+    (void)state;
+    once_batch batch = {0};
+    once_taken lapsed[1];
+    size_t n = 0;
+    scene s;
+    trouble(&s);
+    once_item item = delivered(&s, "k", &batch);
+    item.request.scope = &item.scope;
+    assert_int_equal(act(&s, ONCE_ACT_CLAIM, &item), ONCE_OK);
+    test_env_pass(&s.world, 1500);
+    assert_int_equal(real->lapse(s.store, ONCE_BYTES("c"), 0, 1, lapsed, &n, &s.arena, NULL), ONCE_OK);
+    assert_int_equal(n, 1);
+    item.outcome = ONCE_UNKNOWN;
+    item.returned = item.started = item.maybe = true;
+    item.unsure = true; /* it was also in a commit that the store refused */
+    assert_int_equal(act(&s, ONCE_ACT_BEGIN, NULL), ONCE_OK);
+    assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);
+    assert_true(item.yes);
+    assert_int_equal(act(&s, ONCE_ACT_COMMIT, NULL), ONCE_OK);
+    assert_told(&s, "unknown", NULL, 0);
+}
+
+/* What a run has settled in a commit of which no answer came, and which cannot be asked for because the run gives up. */
+static void f99_f06_the_last_commit_of_a_run_is_told_of(void **state)
+{
+    (void)state;
+    for (int later = 0; later < 2; later++) {
+        static const char *const keys[] = {"k"};
+        once_batch batch = {0};
+        scene s;
+        trouble(&s);
+        once_item item = delivered(&s, "k", &batch);
+        item.request.scope = &item.scope;
+        assert_int_equal(act(&s, ONCE_ACT_CLAIM, &item), ONCE_OK);
+        item.outcome = ONCE_UNKNOWN;
+        item.returned = item.started = item.maybe = true;
+        store_does = LOSES_REPLIES;
+        assert_int_equal(act(&s, ONCE_ACT_BEGIN, NULL), ONCE_OK);
+        assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);
+        assert_int_equal(act(&s, ONCE_ACT_COMMIT, NULL), ONCE_E_UNAVAILABLE);
+        store_does = later ? ANSWERS : IS_AWAY;
+        item.unsure = true;
+        assert_int_equal(act(&s, ONCE_ACT_BEGIN, NULL), ONCE_OK);
+        if (later) assert_int_equal(act(&s, ONCE_ACT_SETTLE, &item), ONCE_OK);
+        assert_int_equal(act(&s, later ? ONCE_ACT_COMMIT : ONCE_ACT_ROLLBACK, NULL), ONCE_OK);
+        once_executor_release(&s.executor);
+        once_executor_init(&s.executor, s.store, ONCE_BYTES("c"), NULL, NULL);
+        assert_told(&s, "unknown", keys, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +526,12 @@ int main(void)
         cmocka_unit_test(f99_of_too_much_text_the_lines_are_left),
         cmocka_unit_test(f100_the_log_says_for_whom_a_run_waits),
         cmocka_unit_test(f100_the_log_is_not_filled_with_waiting),
+        cmocka_unit_test(f99_f06_unknowns_are_told_although_the_reply_was_lost),
+        cmocka_unit_test(f99_what_was_not_written_is_not_told_of_twice),
+        cmocka_unit_test(f99_what_nobody_can_ask_for_any_more_is_told),
+        cmocka_unit_test(f99_f06_a_claim_by_itself_whose_reply_was_lost_tells),
+        cmocka_unit_test(f99_an_unknown_is_one_line_whoever_settles_it),
+        cmocka_unit_test(f99_f06_the_last_commit_of_a_run_is_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,124 @@
+#include "runtime/untold.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/message_log.h"
+#include "store/history.h"
+
+#include "base/banned.h"
+
+enum { UNTOLD_MOST = 4096 };
+
+const char *once_untold_event(const once_decision *decision)
+{
+    if (decision->lapsed) return "unknown";
+    return decision->answer == ONCE_ANSWER_CONFLICT ? "dead" : NULL;
+}
+
+static void add_line(once_message_log *log, const once_item *item, const once_keying *keying)
+{
+    once_message_log_add(log, ONCE_LOG_WARN, once_untold_event(&item->decision), item, item->decision.reason, keying);
+}
+
+static void say_now(const once_item *item, const once_keying *keying)
+{
+    once_message_log now;
+    once_message_log_init(&now);
+    add_line(&now, item, keying);
+    once_message_log_say(&now);
+    once_message_log_release(&now);
+}
+
+/* A try that was repeated within the same millisecond. */
+static bool is_there(const once_untold *untold, const once_item *item)
+{
+    for (size_t i = 0; i < untold->n; i++) {
+        const once_item *other = &untold->items[i];
+        if (once_hash_equal(other->request.id, item->request.id) && once_hash_equal(other->request.token, item->request.token) &&
+            other->decision.lapsed_ms == item->decision.lapsed_ms)
+            return true;
+    }
+    return false;
+}
+
+static bool make_room(once_untold *untold)
+{
+    if (untold->n < untold->room) return true;
+    const size_t room = untold->room ? 2 * untold->room : 16;
+    once_item *items = room <= UNTOLD_MOST ? reallocarray(untold->items, room, sizeof *items) : NULL;
+    if (!items) return false;
+    untold->items = items;
+    untold->room = room;
+    return true;
+}
+
+static bool copy_item(once_arena *arena, const once_item *from, once_item *to)
+{
+    *to = (once_item){.scope = from->scope, .decision = {.answer = from->decision.answer, .attempt = from->decision.attempt, .lapsed = from->decision.lapsed,
+                      .lapsed_ms = from->decision.lapsed_ms, .old_key = from->decision.old_key, .reason = from->decision.reason}};
+    to->message.at = from->message.at;
+    to->request.key = from->request.key;
+    to->request.id = from->request.id;
+    to->request.token = from->request.token;
+    once_bytes *const fields[] = {&to->scope.tenant, &to->scope.consumer, &to->scope.operation, &to->message.at.place,
+                                  &to->message.at.point, &to->request.key, &to->decision.reason};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i]->len && !once_arena_copy(arena, *fields[i], fields[i])) return false;
+    return true;
+}
+
+void once_untold_add(once_untold *untold, const once_item *item, const once_keying *keying)
+{
+    if (!once_untold_event(&item->decision) || is_there(untold, item)) return;
+    if (make_room(untold) && copy_item(&untold->arena, item, &untold->items[untold->n])) untold->n++;
+    else say_now(item, keying);
+}
+
+/* By us, and not by somebody else who has said it since: a letter has our token, and an attempt that ended without a word says when that
+ * was written down. */
+static bool was_written(const once_item *item, const once_entry *entry)
+{
+    once_attempt attempts[ONCE_HISTORY_ATTEMPTS];
+    if (!item->decision.lapsed) return entry->state == ONCE_STATE_DEAD && once_hash_equal(entry->token, item->request.token);
+    if (entry->state != ONCE_STATE_UNKNOWN) return false;
+    for (size_t i = 0, n = once__history_read(entry->history, attempts); i < n; i++)
+        if (attempts[i].attempt == item->decision.attempt && attempts[i].ended_ms == item->decision.lapsed_ms && strcmp(attempts[i].outcome, ONCE_SILENT) == 0)
+            return true;
+    return false;
+}
+
+static void forget(once_untold *untold)
+{
+    free(untold->items);
+    once_arena_release(&untold->arena);
+    *untold = (once_untold){0};
+}
+
+int once_untold_ask(once_untold *untold, once_store *store, const once_keying *keying, once_error *err)
+{
+    once_message_log now;
+    once_arena arena = {0};
+    int rc = ONCE_OK;
+    if (!untold->n) return ONCE_OK;
+    once_message_log_init(&now);
+    for (size_t i = 0; i < untold->n && rc == ONCE_OK; i++) {
+        once_entry entry;
+        rc = store->ops->get(store, untold->items[i].request.id, &entry, &arena, err);
+        if (rc == ONCE_OK && was_written(&untold->items[i], &entry)) add_line(&now, &untold->items[i], keying);
+        once_arena_reset(&arena);
+    }
+    if (rc == ONCE_OK) {
+        once_message_log_say(&now);
+        forget(untold);
+    }
+    once_message_log_release(&now);
+    once_arena_release(&arena);
+    return rc;
+}
+
+void once_untold_end(once_untold *untold, const once_keying *keying)
+{
+    for (size_t i = 0; i < untold->n; i++) say_now(&untold->items[i], keying);
+    forget(untold);
+}

@@ -525,6 +525,31 @@ int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, voi
     return rc;
 }
 
+/* --- letters that are looked at one after the other --- */
+
+typedef struct reading {
+    size_t left;     /* read ahead in this transaction, and not looked at yet */
+    size_t n, bytes; /* letters so far, and the size of their messages */
+} reading;
+
+/* Before each of ids[0 .. n-1]: the store reads the next ones in one go, as many as are likely to fit by the size of those before. */
+static int read_ahead(reading *r, once_store *store, const uint64_t *ids, size_t n, once_error *err)
+{
+    if (!store->ops->letters_ahead || (r->left > 0 && --r->left > 0)) return ONCE_OK;
+    const size_t each = r->n ? r->bytes / r->n + 1 : AHEAD_BYTES / AHEAD_FIRST;
+    r->left = AHEAD_BYTES / each;
+    if (r->left > AHEAD) r->left = AHEAD;
+    if (r->left > n) r->left = n;
+    if (r->left == 0) r->left = 1;
+    return store->ops->letters_ahead(store, ids, r->left, err);
+}
+
+static void note_read(reading *r, const once_letter *letter)
+{
+    r->n++;
+    r->bytes += letter->message.body.len + letter->message.headers.len;
+}
+
 /* --- replay --- */
 
 static const struct {
@@ -574,8 +599,7 @@ typedef struct replaying {
     once_said_table said;          /* dry run: of the transactions before */
     size_t n, bytes;
 
-    size_t ahead;                 /* letters that were read ahead in this transaction and not looked at yet */
-    size_t read_n, read_bytes;    /* letters so far, and the size of their messages */
+    reading letters;
     uint64_t ids[BATCH]; /* of the next transactions */
     size_t n_ids, max;
     uint64_t after, looked_at, total, paced;
@@ -739,8 +763,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     out->reason = letter.reason;
     once__letter_outward_key(&r->keying, &letter, out->idempotency_key);
     r->bytes += letter.message.body.len + letter.message.headers.len;
-    r->read_bytes += letter.message.body.len + letter.message.headers.len;
-    r->read_n++;
+    note_read(&r->letters, &letter);
     rc = move(r, &letter, out, &ended, err);
     if (!ended && out->verdict != ONCE_REPLAY_run && out->verdict != ONCE_REPLAY_forced) r->would[r->n - 1].id = 0; /* nothing waits by that */
     if (rc != ONCE_OK || !verdicts[out->verdict].leaves) return rc;
@@ -779,31 +802,18 @@ static void tell(replaying *r)
     if (r->options->progress) r->options->progress(r->options->user, r->looked_at, r->total, seconds_since(r));
 }
 
-/* The next letters of ids[]; as many as are likely to fit, by the size of those before. */
-static int look_ahead(replaying *r, size_t at, once_error *err)
-{
-    if (!r->store->ops->letters_ahead || r->ahead > 0) return ONCE_OK;
-    const size_t each = r->read_n ? r->read_bytes / r->read_n + 1 : AHEAD_BYTES / AHEAD_FIRST;
-    size_t n = AHEAD_BYTES / each;
-    if (n > AHEAD) n = AHEAD;
-    if (n > r->n_ids - at) n = r->n_ids - at;
-    r->ahead = n ? n : 1;
-    return r->store->ops->letters_ahead(r->store, r->ids + at, r->ahead, err);
-}
-
 /* Letters of ids[] from *at on, in one transaction. */
 static int replay_some(replaying *r, size_t *at, once_error *err)
 {
     if (ONCE_FAIL_AT(replay_before)) return once_fail(err, ONCE_E_IO, "failpoint replay_before");
     once_store *store = r->store;
     once_arena_reset(&r->batch.arena);
-    r->n = r->bytes = r->ahead = 0;
+    r->n = r->bytes = r->letters.left = 0;
     int rc = store->ops->begin(store, err);
     if (rc != ONCE_OK) return rc;
     while (rc == ONCE_OK && *at < r->n_ids && r->bytes < BATCH_BYTES) {
-        rc = look_ahead(r, *at, err);
+        rc = read_ahead(&r->letters, store, r->ids + *at, r->n_ids - *at, err);
         if (rc == ONCE_OK) rc = replay_one(r, r->ids[(*at)++], err);
-        if (r->ahead) r->ahead--;
     }
     if (r->options->dry_run && rc == ONCE_OK) {
         store->ops->rollback(store);
@@ -961,6 +971,7 @@ typedef struct discarding {
     once_keying keying;
     const once_discard_options *options;
     once_arena arena; /* of one transaction */
+    reading letters;
     once_discarded told[DISCARDS];
     uint64_t *ids;
     size_t n, room;
@@ -1000,6 +1011,7 @@ static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_err
     if (rc != ONCE_OK) return rc;
     if (out->found && !same(letter.scope.consumer, d->pipeline->spec->consumer)) out->found = false;
     if (!out->found) return ONCE_OK;
+    note_read(&d->letters, &letter);
     out->scope = letter.scope;
     out->kind = once__letter_kind(&letter);
     out->key = letter.key;
@@ -1018,9 +1030,13 @@ static int discard_some(discarding *d, const uint64_t *ids, size_t n, uint64_t *
 {
     once_store *store = d->store;
     once_arena_reset(&d->arena);
+    d->letters.left = 0;
     int rc = store->ops->begin(store, err);
     if (rc != ONCE_OK) return rc;
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) rc = discard_one(d, ids[i], &d->told[i], err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        rc = read_ahead(&d->letters, store, ids + i, n - i, err);
+        if (rc == ONCE_OK) rc = discard_one(d, ids[i], &d->told[i], err);
+    }
     if (rc == ONCE_OK && d->options->dry_run) store->ops->rollback(store);
     else rc = finish_tx(store, rc, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {

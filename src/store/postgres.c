@@ -879,11 +879,14 @@ static once_hash entry_of(const once_postgres *q, const once_letter *letter)
 
 static int load_ahead(once_postgres *q, once_error *err)
 {
-    once_hash *ids = once_arena_new(&q->arena, once_hash, q->n_ahead + 1);
+    once_hash *ids = once_arena_new(&q->arena, once_hash, 2 * q->n_ahead + 2);
     size_t n = 0;
     if (!ids) return no_memory(err);
     for (size_t i = 0; i < q->n_ahead; i++) {
-        ids[n] = q->ahead[i].letter.id ? entry_of(q, &q->ahead[i].letter) : (once_hash){0};
+        const once_letter *letter = &q->ahead[i].letter;
+        ids[n] = letter->id ? entry_of(q, letter) : (once_hash){0};
+        n += !once_hash_is_zero(ids[n]);
+        ids[n] = letter->id && once_hash_is_zero(letter->entry) ? letter->same : (once_hash){0}; /* where it is noted that it was discarded */
         n += !once_hash_is_zero(ids[n]);
     }
     return once__pg_load_by_id(q, ids, n, err);
@@ -913,6 +916,7 @@ static int pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, on
         once_pg_ahead *ahead = rc == ONCE_OK ? find_ahead(q, letter.id) : NULL;
         if (ahead) ahead->letter = letter;
     }
+    q->ahead_at = 0; /* of two with one id the first has it */
     PQclear(result);
     return rc == ONCE_OK ? load_ahead(q, err) : rc;
 }

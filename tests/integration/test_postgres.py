@@ -650,3 +650,34 @@ def test_two_connections_do_not_deadlock_on_batches_in_any_order(tmp_path):
     assert sum(e["done"] for e in ends) == 5000
     assert p.value("SELECT count(*) FROM t") == 5000
     assert p.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
+
+
+def test_discard_removes_many_letters_in_few_round_trips(tmp_path):
+    """By how often the server says that it is ready, so that it does not depend on how fast anything is. Letters with entries, those without, and one
+    that is named twice."""
+    config = 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t VALUES (:id)"]}\n'
+    p = PostgresPipeline(tmp_path, config, "CREATE TABLE t(id int)")
+    p.write(*({"id": f"k{i}"} for i in range(600)), *("{bad %d" % i for i in range(300)))
+    counts(p.run(status=1), received=900, dead=900)
+    ready = 0
+
+    def rewriting():
+        def count(data):
+            nonlocal ready
+            ready += data.count(b"Z\0\0\0\5")
+            return data
+        return count
+    ids = [letter["letter"] for letter in p.once("list", "--dead", "--json", p.name).json["messages"]]
+    with Proxy(socket_of(p.url)) as proxy:
+        proxy.rewriting = rewriting
+        behind_proxy(p, proxy, config)
+        ended = p.once("discard", "--json", p.name, ids[0], ids[700], ids[0], ids[1])
+        assert ended.status == 1 and [letter["discarded"] for letter in ended.json["letters"]] == [True, True, False, True], ended
+        ready = 0
+        ended = p.once("discard", "--json", "--all", p.name)
+        assert ended.status == 0 and ended.json["count"] == 897, ended
+        assert ready < 80, ready
+    assert p.rows("SELECT count(*) AS n FROM once_letter") == [(0,)]
+    p.write(*({"id": f"k{i}"} for i in range(600)), *("{bad %d" % i for i in range(300)))
+    counts(p.run(status=0), received=900, duplicates=900)
+    assert p.rows("SELECT count(*) AS n FROM once_audit") == [(900,)]

@@ -211,36 +211,15 @@ void cli_unload(once_pipeline *pipeline)
 
 /* --- text of strangers --- */
 
-/* Length of the valid UTF-8 sequence at `at`; 0: none. */
-static size_t utf8(const unsigned char *at, size_t left, unsigned *code)
-{
-    const size_t n = at[0] < 0x80 ? 1 : (at[0] & 0xe0) == 0xc0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : (at[0] & 0xf8) == 0xf0 ? 4 : 0;
-    if (n == 0 || n > left) return 0;
-    *code = n == 1 ? at[0] : at[0] & (0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80) return 0;
-        *code = *code << 6 | (at[i] & 0x3fu);
-    }
-    static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    return *code < smallest[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
-}
-
-/* Moves a terminal, or turns the direction of a line. */
-static bool steers(unsigned code)
-{
-    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
-           (code >= 0x2066 && code <= 0x2069);
-}
+static once_character first(once_bytes text, size_t from) { return once_character_first((once_bytes){text.data + from, text.len - from}); }
 
 static void print_safe(FILE *out, once_bytes text)
 {
-    for (size_t i = 0; i < text.len;) {
-        const unsigned char *at = (const unsigned char *)text.data + i;
-        unsigned code = 0;
-        const size_t n = utf8(at, text.len - i, &code);
-        if (n == 0 || steers(code)) fputc('?', out);
-        else fwrite(at, 1, n, out);
-        i += n ? n : 1;
+    once_character c;
+    for (size_t i = 0; i < text.len; i += c.len) {
+        c = first(text, i);
+        if (c.fit) fwrite(text.data + i, 1, c.len, out);
+        else fputc('?', out);
     }
 }
 
@@ -261,10 +240,10 @@ bool cli_print_result(const char *before, once_bytes result)
 
 bool cli_is_plain(once_bytes text)
 {
-    for (size_t i = 0, n; i < text.len; i += n) {
-        unsigned code = 0;
-        n = utf8((const unsigned char *)text.data + i, text.len - i, &code);
-        if (n == 0 || steers(code)) return false;
+    once_character c;
+    for (size_t i = 0; i < text.len; i += c.len) {
+        c = first(text, i);
+        if (!c.fit) return false;
     }
     return true;
 }
@@ -273,11 +252,7 @@ bool cli_is_plain(once_bytes text)
 static size_t width(once_bytes text)
 {
     size_t count = 0;
-    for (size_t i = 0; i < text.len; count++) {
-        unsigned code;
-        const size_t n = utf8((const unsigned char *)text.data + i, text.len - i, &code);
-        i += n ? n : 1;
-    }
+    for (size_t i = 0; i < text.len; count++) i += first(text, i).len;
     return count;
 }
 
@@ -302,16 +277,13 @@ void cli_print_line(once_bytes line, uint64_t column)
 
 void cli_json_string(FILE *out, once_bytes text)
 {
+    once_character c;
     fputc('"', out);
-    for (size_t i = 0; i < text.len;) {
-        const unsigned char *at = (const unsigned char *)text.data + i;
-        unsigned code = 0;
-        const size_t n = utf8(at, text.len - i, &code);
-        if (n == 0) fputs("\\ufffd", out);
-        else if (*at == '"' || *at == '\\') fprintf(out, "\\%c", *at);
-        else if (steers(code)) fprintf(out, "\\u%04x", code);
-        else fwrite(at, 1, n, out);
-        i += n ? n : 1;
+    for (size_t i = 0; i < text.len; i += c.len) {
+        c = first(text, i);
+        if (!c.fit) fprintf(out, "\\u%04x", (unsigned)c.code);
+        else if (c.code == '"' || c.code == '\\') fprintf(out, "\\%c", text.data[i]);
+        else fwrite(text.data + i, 1, c.len, out);
     }
     fputc('"', out);
 }

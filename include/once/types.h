@@ -20,6 +20,16 @@ typedef struct once_bytes {
 
 #define ONCE_BYTES(literal) ((once_bytes){(literal), sizeof(literal) - 1})
 
+/* A character of a text that may come from anybody. Not fit to be shown is what moves a terminal or turns the direction of a line, and what is no
+ * UTF-8: of that the code is U+FFFD. */
+typedef struct once_character {
+    size_t len; /* in bytes */
+    uint32_t code;
+    bool fit;
+} once_character;
+
+ONCE_API once_character once_character_first(once_bytes text); /* text.len > 0 */
+
 /* Whose key it is. Two scopes never see each other's keys. */
 typedef struct once_scope {
     once_bytes tenant; /* may be empty */

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/plain.h"
-
 #include "base/banned.h"
 
 #define FIRST_CAPACITY 64
@@ -123,17 +121,7 @@ int once_utf8_sequence(const unsigned char *at, size_t left)
     return length;
 }
 
-/* What steers a terminal is legal in JSON, and not good for people who read it there. */
-static bool needs_escape(const unsigned char *at, int length) { return *at == '"' || *at == '\\' || once_steers(at, length); }
-
-static unsigned code_of(const unsigned char *at, int length)
-{
-    if (length == 1) return at[0];
-    if (length == 2) return (at[0] & 0x1fu) << 6 | (at[1] & 0x3fu);
-    return (at[0] & 0xfu) << 12 | (at[1] & 0x3fu) << 6 | (at[2] & 0x3fu); /* none that is escaped has four */
-}
-
-static bool append_escape(once_buf *buf, unsigned code)
+static bool append_escape(once_buf *buf, uint32_t code)
 {
     switch (code) {
     case '"': return once_buf_puts(buf, "\\\"");
@@ -141,6 +129,7 @@ static bool append_escape(once_buf *buf, unsigned code)
     case '\n': return once_buf_puts(buf, "\\n");
     case '\r': return once_buf_puts(buf, "\\r");
     case '\t': return once_buf_puts(buf, "\\t");
+    case 0xfffd: return once_buf_puts(buf, "\xef\xbf\xbd"); /* there was no UTF-8 */
     default: return once_buf_printf(buf, "\\u%04x", code);
     }
 }
@@ -149,24 +138,16 @@ bool once_buf_json(once_buf *buf, once_bytes text)
 {
     assert(text.data || text.len == 0);
     once_buf_append(buf, "\"", 1);
-    const unsigned char *data = (const unsigned char *)text.data;
     size_t at = 0, plain = 0; /* text[plain, at) can be copied as it is */
     while (at < text.len) {
-        int length = once_utf8_sequence(data + at, text.len - at);
-        if (length > 0 && !needs_escape(data + at, length)) {
-            at += (size_t)length;
-            continue;
+        const once_character c = once_character_first((once_bytes){text.data + at, text.len - at});
+        if (!c.fit || c.code == '"' || c.code == '\\') { /* what steers a terminal is legal in JSON, and not good for people who read it there */
+            once_buf_append(buf, text.data + plain, at - plain);
+            append_escape(buf, c.code);
+            plain = at + c.len;
         }
-        once_buf_append(buf, data + plain, at - plain);
-        if (length > 0) {
-            append_escape(buf, code_of(data + at, length));
-            at += (size_t)length;
-        } else {
-            once_buf_puts(buf, "\xef\xbf\xbd");
-            at += (size_t)-length;
-        }
-        plain = at;
+        at += c.len;
     }
-    if (at > plain) once_buf_append(buf, data + plain, at - plain);
+    if (at > plain) once_buf_append(buf, text.data + plain, at - plain);
     return once_buf_append(buf, "\"", 1);
 }

@@ -1,12 +1,14 @@
 #include "base/plain.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/buf.h"
 
 #include "base/banned.h"
 
-bool once_steers(const unsigned char *at, int n)
+/* U+0000 to U+001F, U+007F to U+009F, U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069; there is no other list of them. */
+static bool steers(const unsigned char *at, int n)
 {
     if (n == 1) return *at < 0x20 || *at == 0x7f;
     if (n == 2) return (at[0] == 0xc2 && at[1] < 0xa0) || (at[0] == 0xd8 && at[1] == 0x9c);
@@ -14,20 +16,32 @@ bool once_steers(const unsigned char *at, int n)
     return (at[1] == 0x80 && (at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae))) || (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
 }
 
+/* Of a well-formed sequence. */
+static uint32_t code_of(const unsigned char *at, int n)
+{
+    uint32_t code = n == 1 ? at[0] : at[0] & (0xffu >> (n + 1));
+    for (int i = 1; i < n; i++) code = code << 6 | (at[i] & 0x3fu);
+    return code;
+}
+
+once_character once_character_first(once_bytes text)
+{
+    assert(text.len > 0);
+    const unsigned char *at = (const unsigned char *)text.data;
+    const int n = once_utf8_sequence(at, text.len);
+    if (n < 0) return (once_character){.len = (size_t)-n, .code = 0xfffd};
+    return (once_character){.len = (size_t)n, .code = code_of(at, n), .fit = !steers(at, n)};
+}
+
 size_t once_make_plain(char *text, size_t len, char instead)
 {
     size_t out = 0;
     for (size_t at = 0; at < len;) {
-        const unsigned char *in = (const unsigned char *)text + at;
-        const int n = once_utf8_sequence(in, len - at);
-        const size_t size = (size_t)(n < 0 ? -n : n);
-        if (n < 0 || once_steers(in, n)) {
-            text[out++] = instead;
-        } else {
-            memmove(text + out, in, size);
-            out += size;
-        }
-        at += size;
+        const once_character c = once_character_first((once_bytes){text + at, len - at});
+        if (c.fit) memmove(text + out, text + at, c.len);
+        else text[out] = instead;
+        out += c.fit ? c.len : 1;
+        at += c.len;
     }
     return out;
 }

@@ -4,7 +4,6 @@
 
 #include "base/buf.h"
 #include "base/duration.h"
-#include "base/plain.h"
 #include "core/fields.h"
 
 #include "base/banned.h"
@@ -138,13 +137,11 @@ static void put_plain(once_buf *to, once_bytes text, size_t max)
 {
     size_t at = 0;
     while (at < text.len) {
-        const unsigned char *in = (const unsigned char *)text.data + at;
-        const int n = once_utf8_sequence(in, text.len - at);
-        const size_t step = (size_t)(n < 0 ? -n : n);
-        if (at + step > max) break;
-        if (n < 0 || once_steers(in, n)) once_buf_puts(to, "?");
-        else once_buf_append(to, in, step);
-        at += step;
+        const once_character c = once_character_first((once_bytes){text.data + at, text.len - at});
+        if (at + c.len > max) break;
+        if (c.fit) once_buf_append(to, text.data + at, c.len);
+        else once_buf_puts(to, "?");
+        at += c.len;
     }
     if (at < text.len) once_buf_puts(to, "...");
 }

@@ -31,9 +31,25 @@ static void these_characters_steer_and_no_others(void **state)
     (void)state;
     for (uint32_t c = 0; c < 0x110000; c++) {
         if (c >= 0xd800 && c < 0xe000) continue;
-        unsigned char text[4];
+        unsigned char text[4] = "xxx";
         const int n = encode(c, text);
-        if (once_steers(text, n) != steers(c)) fail_msg("U+%04X", (unsigned)c);
+        const once_character first = once_character_first((once_bytes){(const char *)text, sizeof text});
+        if (first.fit == steers(c) || first.code != c || first.len != (size_t)n) fail_msg("U+%04X", (unsigned)c);
+    }
+}
+
+static void what_is_no_text_is_one_strange_character(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t len;
+    } cases[] = {{"\xff", 1}, {"\x80x", 1}, {"\xe2\x82", 2}, {"\xe2\x82x", 2}, {"\xed\xa0\x80", 1}, {"\xc0\x80", 1}, {"\xf4\x90\x80\x80", 1}, {"\xf0\x9f\x98", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const once_character c = once_character_first((once_bytes){cases[i].text, strlen(cases[i].text)});
+        assert_false(c.fit);
+        assert_int_equal(c.code, 0xfffd);
+        assert_int_equal(c.len, cases[i].len);
     }
 }
 
@@ -59,6 +75,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(these_characters_steer_and_no_others),
+        cmocka_unit_test(what_is_no_text_is_one_strange_character),
         cmocka_unit_test(what_steers_or_is_no_text_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ void once_db_drop(once_db *db) { db->ops->drop(db); }
 int once_db_presume(once_db *db, once_error *err) { return db->ops->presume(db, err); }
 int once_db_confirm(once_db *db, once_error *err) { return db->ops->confirm ? db->ops->confirm(db, err) : ONCE_OK; }
 
-bool once_db_owes(once_db *db, once_fault *fault) { return db->ops->owes(db, fault); }
+int once_db_owes(once_db *db, once_fault *fault) { return db->ops->owes(db, fault); }
 bool once_db_may_owe(once_db *db) { return db->ops->defers ? db->ops->defers(db) : true; }
 
 int once_db_savepoint(once_db *db, once_error *err) { return db->ops->savepoint(db, err); }

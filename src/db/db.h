@@ -91,7 +91,7 @@ struct once_db_ops {
     int (*presume)(once_db *db, once_error *err);
     int (*confirm)(once_db *db, once_error *err);
     bool (*defers)(once_db *db);
-    bool (*owes)(once_db *db, once_fault *fault);
+    int (*owes)(once_db *db, once_fault *fault);
     int (*savepoint)(once_db *db, once_error *err);
     int (*savepoint_release)(once_db *db, once_error *err);
     int (*savepoint_undo)(once_db *db, once_error *err);
@@ -143,9 +143,9 @@ int once_db_savepoint_send(once_db *db, once_error *err);
 int once_db_savepoint_release_send(once_db *db, once_error *err);
 int once_db_savepoint_gather(once_db *db, once_error *err); /* of either of them */
 
-/* Whether statements since the last commit owe something that would make the commit fail (a deferred foreign key). Fills
- * `fault` then. */
-bool once_db_owes(once_db *db, once_fault *fault);
+/* Checks now what is deferred to the commit (foreign keys, triggers). ONCE_OK: it would not make the commit fail. Otherwise as once_stmt_run: what
+ * is owed may be the message's fault, and what else goes wrong meanwhile need not. */
+int once_db_owes(once_db *db, once_fault *fault);
 bool once_db_may_owe(once_db *db); /* whether anything in the database is checked that late */
 
 /* Around one message's statements, when the batch is run carefully. */

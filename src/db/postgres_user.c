@@ -731,26 +731,22 @@ static int say(once_pg *pg, const char *const *sql, size_t n, once_error *err)
 }
 
 /* Asks the server to check now what it would check at commit, and takes back that it was asked: what is deferred stays so. */
-static bool user_owes(once_db *db, once_fault *fault)
+static int user_owes(once_db *db, once_fault *fault)
 {
     static const char *const sql[] = {"SAVEPOINT once_owes", "SET CONSTRAINTS ALL IMMEDIATE", "ROLLBACK TO once_owes", "RELEASE once_owes"};
     once_pg *pg = of(db);
     PGresult *result = NULL;
-    if (!pg->deferrable) return false;
-    int rc = ONCE_OK;
+    if (!pg->deferrable) return ONCE_OK;
+    int rc = ONCE_OK, owes = ONCE_OK;
     for (size_t i = 0; i < 4 && rc == ONCE_OK; i++) rc = once__pg_send_text(pg, sql[i], NULL);
     if (rc == ONCE_OK) rc = once__pg_sync(pg, NULL);
-    bool owes = false;
     for (size_t i = 0; i < 4 && rc == ONCE_OK; i++) {
         rc = once__pg_next(pg, &result, NULL);
-        if (rc == ONCE_OK && !owes && PQresultStatus(result) != PGRES_COMMAND_OK) {
-            owes = true;
-            fault_of(pg, result, fault);
-        }
+        if (rc == ONCE_OK && owes == ONCE_OK && PQresultStatus(result) != PGRES_COMMAND_OK) owes = fault_of(pg, result, fault);
         PQclear(rc == ONCE_OK ? result : NULL);
     }
     if (rc == ONCE_OK) rc = once__pg_synced(pg, NULL);
-    return owes; /* a lost connection is noticed by whoever comes next */
+    return owes == ONCE_OK && rc != ONCE_OK ? fault_of(pg, NULL, fault) : owes;
 }
 
 static int user_savepoint(once_db *db, once_error *err)

@@ -671,15 +671,15 @@ static int sqlite_run(once_stmt *base, const once_value *values, size_t n, int64
     return code == SQLITE_OK ? ONCE_OK : stmt_failed(stmt, code, fault);
 }
 
-static bool sqlite_owes(once_db *base, once_fault *fault)
+static int sqlite_owes(once_db *base, once_fault *fault)
 {
     once_sqlite_db *db = of(base);
     int owed = 0, highest = 0;
-    if (sqlite3_db_status(db->handle, SQLITE_DBSTATUS_DEFERRED_FKS, &owed, &highest, 0) != SQLITE_OK || owed == 0) return false;
+    if (sqlite3_db_status(db->handle, SQLITE_DBSTATUS_DEFERRED_FKS, &owed, &highest, 0) != SQLITE_OK || owed == 0) return ONCE_OK;
     *fault = (once_fault){.kind = ONCE_FAULT_CONSTRAINT, .code = SQLITE_CONSTRAINT_FOREIGNKEY, .changed = true};
     snprintf(fault->state, sizeof fault->state, "%s", code_name(fault->code));
     snprintf(fault->text, sizeof fault->text, "FOREIGN KEY constraint failed (deferred to the commit)");
-    return true;
+    return ONCE_E_MESSAGE;
 }
 
 static int sqlite_savepoint(once_db *base, once_error *err)

@@ -141,12 +141,10 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
         }
     }
     once_fault fault;
-    if (alone && once_db_owes(effects->db, &fault)) {
-        once_outcome outcome = ONCE_DEAD;
-        (void)once_sql_judge(handler->spec, &fault, &outcome); /* a constraint */
+    const int owed = alone ? once_db_owes(effects->db, &fault) : ONCE_OK;
+    if (owed != ONCE_OK) {
         *dirty = true;
-        fail_item(item, outcome, arena, fault.text);
-        return ONCE_OK;
+        return judge(effects, handler, &handler->spec->statements[handler->spec->n_statements - 1], owed, &fault, item, arena, err);
     }
     if (ONCE_FAIL_AT(effect_after)) {
         *dirty = true;
@@ -237,14 +235,22 @@ static int run_together(once_effects *effects, once_item *const *items, size_t n
     return rc;
 }
 
+/* What is checked at the commit, of a batch. *failed: a message owes something, or nothing will work until somebody acts; a careful pass finds
+ * out whose it is. Anything else passes, and is nobody's. */
+static int settle_debts(once_effects *effects, bool *failed, once_error *err)
+{
+    once_fault fault;
+    const int rc = once_db_owes(effects->db, &fault);
+    *failed = rc == ONCE_E_MESSAGE || (rc != ONCE_OK && fault.kind == ONCE_FAULT_PAUSE);
+    return rc == ONCE_OK || *failed ? ONCE_OK : once_fail(err, rc, "%s", fault.text);
+}
+
 static int run_sent(once_effects *effects, once_item *const *items, size_t n, once_arena *arena, bool *failed, once_error *err)
 {
     size_t done;
     int rc = once_db_confirm(effects->db, err);
     if (rc == ONCE_OK) rc = run_together(effects, items, n, false, arena, &done, failed, err);
-    once_fault fault;
-    if (rc == ONCE_OK && !*failed) *failed = once_db_owes(effects->db, &fault);
-    return rc;
+    return rc == ONCE_OK && !*failed ? settle_debts(effects, failed, err) : rc;
 }
 
 /* Whether a message has done what it should when none of its statements fails. */
@@ -343,9 +349,7 @@ int once_effects_run(once_effects *effects, once_item *const *items, size_t n, b
             return ONCE_OK;
         }
     }
-    once_fault fault;
-    if (!careful) *failed = once_db_owes(effects->db, &fault); /* somebody in the batch does; a careful pass finds out who */
-    return ONCE_OK;
+    return careful ? ONCE_OK : settle_debts(effects, failed, err);
 }
 
 /* --- open, close --- */

@@ -131,6 +131,45 @@ def test_f03_a_deferred_trigger_is_asked_by_commit(tmp_path):
     exactly_once(p, 19)
 
 
+LATE = """
+    CREATE SEQUENCE asked;
+    CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN %s RETURN NULL; END$$;
+    CREATE CONSTRAINT TRIGGER late AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()"""
+COUNTED = ('key: "${/id}"\nretry: {attempts: 2, backoff: 1ms..2ms}\nhandler: {sql: [{do: "INSERT INTO t(id, amount) VALUES (:id, :amount)", rows: 1}, '
+           '"UPDATE total SET n = n + 1"]}\n')
+
+
+@pytest.mark.parametrize("raises", ["RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';", "RAISE EXCEPTION 'busy' USING ERRCODE = '55P03';",
+                                    "PERFORM pg_terminate_backend(pg_backend_pid());"], ids=["deadlock", "lock", "hung_up"])
+def test_f48_what_passes_in_a_deferred_trigger_is_no_death(tmp_path, raises):
+    """It is asked before the commit, in both passes; what it meets there is nobody's fault, or may pass."""
+    p = PostgresPipeline(tmp_path, COUNTED, TABLES + LATE % f"IF nextval('asked') IN (2, 23) THEN {raises} END IF;")
+    p.write(*[{"id": f"m{i}", "amount": i if i else "x"} for i in range(21)])  # the first one fails, so there is a careful pass
+    ended = p.try_run()
+    assert ended.status == 1, ended
+    counts(ended.json, received=21, done=20, dead=1)
+    exactly_once(p, 20)
+
+
+def test_f48_a_message_that_always_collides_at_the_end_fails_alone(tmp_path):
+    p = PostgresPipeline(tmp_path, COUNTED, TABLES + LATE % "IF NEW.amount = 7 THEN RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END IF;")
+    p.write(*[{"id": f"m{i}", "amount": i} for i in range(20)])
+    summary = p.run(status=1)
+    counts(summary, received=20, done=19, dead=1)
+    assert summary["retries"] == 1, "its budget was tried"
+    exactly_once(p, 19)
+
+
+def test_a_table_that_is_missing_in_a_deferred_trigger_stops_the_run(tmp_path):
+    p = PostgresPipeline(tmp_path, COUNTED, TABLES + LATE % "INSERT INTO journal VALUES (NEW.id);")
+    p.write(*[{"id": f"m{i}", "amount": i} for i in range(20)])
+    ended = p.try_run()
+    assert ended.status == 3 and "journal" in ended.err and p.value("SELECT count(*) FROM t") == 0, ended
+    p.execute("CREATE TABLE journal(id text)")
+    counts(p.run(), received=20, done=20, dead=0)
+    exactly_once(p, 20)
+
+
 def test_f89_a_division_by_zero_in_a_commit_is_its_messages_own(tmp_path):
     """The store divides by zero itself, to notice that it was set back."""
     p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO t(id, amount) VALUES (:id, :amount)", "UPDATE total SET n = n + 1"]}\n', TABLES + """

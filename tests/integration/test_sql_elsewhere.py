@@ -363,7 +363,7 @@ def test_a_password_in_a_url_is_in_no_output(tmp_path, other):
         for ended in said:
             assert secret not in ended.out + ended.err, ended
     gone = url.replace("postgres:hush", "nobody:hush").replace("host=/tmp", "host=/nowhere")
-    other.p.configure(config(gone))
+    other.p.configure(config(gone) + "patience: 1s\n")
     ended = other.p.try_run()
     assert ended.status == 3 and "p.yaml:12: " in ended.err and secret not in ended.out + ended.err, ended
 

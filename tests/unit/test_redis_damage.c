@@ -29,7 +29,7 @@ static redis_server server;
 static bool there;
 static unsigned stores;
 static uint64_t seed = 1, chance;
-static int rounds = 40;
+static int rounds = 20;
 
 static uint64_t draw(uint64_t below)
 {

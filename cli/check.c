@@ -1,13 +1,37 @@
 /* once check: everything that can be tried without consuming. */
 #include "cli.h"
 
+#include <string.h>
+#include <unistd.h>
+
 typedef struct checking {
     bool json, first;
+    bool progress; /* a line of it stands on the terminal */
 } checking;
+
+/* One line of the terminal, which the next one takes. */
+static void show_progress(checking *c, const char *text)
+{
+    if (c->json || !isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r\033[K%s", text);
+    fflush(stderr);
+    c->progress = true;
+}
+
+static void end_progress(checking *c)
+{
+    if (c->progress) fprintf(stderr, "\r\033[K");
+    c->progress = false;
+}
 
 static void on_finding(void *user, const char *topic, const char *text, bool warning)
 {
     checking *c = user;
+    if (strcmp(topic, "progress") == 0) {
+        show_progress(c, text);
+        return;
+    }
+    end_progress(c);
     if (!c->json) {
         printf("%s", warning ? "warning: " : "");
         cli_print_safe(cli_bytes(topic));
@@ -52,8 +76,8 @@ static int repair(once_pipeline *pipeline, checking *c, once_error *err)
     char text[260];
     const int rc = once_pipeline_repair(pipeline, &n, err);
     if (rc != ONCE_OK) return rc;
-    snprintf(text, sizeof text, "%llu entries or lanes were mended; they count as before: names that were lost show as '(lost)', and a lane whose row was gone does not know"
-             " its last version", (unsigned long long)n);
+    snprintf(text, sizeof text, "%llu entries, lanes or letters were mended; they count as before: names that were lost show as '(lost)', and a lane whose record was gone does"
+             " not know its last version", (unsigned long long)n);
     on_finding(c, "repair", n ? text : "nothing had to be repaired", false);
     return ONCE_OK;
 }
@@ -66,8 +90,8 @@ int cli_check(int argc, char **argv)
         {"--json", NULL, "one object on standard output", &c.json, NULL},
         {"--confirm-clock", NULL, "the wall clock is right: set the store's time to it, ahead or back; audited", &confirm, NULL},
         {"--new-store", NULL, "take the store that is here, or the next one that is made, for the one that was known; audited", &new_store, NULL},
-        {"--repair", NULL, "mend what was lost in a PostgreSQL store: names of entries, rows of lanes, times; audited", &mend, NULL},
-        {"--deep", NULL, "read the whole store, and compare it with its checksums where it has some", &deep, NULL},
+        {"--repair", NULL, "mend what entries of a PostgreSQL or Redis store have lost: names, places in lanes and indexes, times; audited", &mend, NULL},
+        {"--deep", NULL, "read the whole store, and say what does not fit, or differs from its checksums where it has some", &deep, NULL},
         {0},
     };
     char *args[1];
@@ -82,6 +106,7 @@ int cli_check(int argc, char **argv)
     if (rc == ONCE_OK && confirm) rc = confirm_clock(pipeline, &c, &err);
     if (rc == ONCE_OK && mend) rc = repair(pipeline, &c, &err);
     if (rc == ONCE_OK && deep) rc = once_pipeline_verify(pipeline, on_finding, &c, &err);
+    end_progress(&c);
     if (rc == ONCE_OK && there) rc = once_pipeline_check(pipeline, on_finding, &c, &err);
     if (c.json) {
         printf("],\"ok\":%s", rc == ONCE_OK ? "true" : "false");

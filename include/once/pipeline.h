@@ -115,7 +115,8 @@ ONCE_API void once_pipeline_stop(once_pipeline *pipeline); /* drain; async-signa
 typedef void once_finding(void *user, const char *topic, const char *text, bool warning);
 ONCE_API int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *user, once_error *err);
 
-/* Reads the whole store and compares it with its checksums. ONCE_E_CORRUPT when something is damaged; each part is told as a warning. */
+/* Reads the whole store, and compares it with its checksums where it has some. ONCE_E_CORRUPT when something is damaged; each part is told as a
+ * warning. What takes long is told now and then under the topic "progress". */
 ONCE_API int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *user, once_error *err);
 
 /* A dead letter of a key. */

@@ -9,10 +9,12 @@
 
 #include "base/banned.h"
 
+enum { LOSSES_MAX = 50 };
+
 static int note_repair(once_pipeline *pipeline, once_store *store, uint64_t n, once_error *err)
 {
     char note[120];
-    snprintf(note, sizeof note, "%" PRIu64 " entries or lanes: names or times that were lost, rows of lanes that were gone", n);
+    snprintf(note, sizeof note, "%" PRIu64 " entries, lanes or letters: what belongs to them and was lost", n);
     const once_audit record = {.consumer = pipeline->spec->consumer,
                                .who = {store->who, strlen(store->who)},
                                .what = ONCE_BYTES("repair"),
@@ -40,7 +42,16 @@ static int repair(once_pipeline *pipeline, once_store *store, uint64_t *repaired
     once_hash after = {0};
     bool more = true;
     int rc = ONCE_OK;
-    while (rc == ONCE_OK && more) rc = repair_step(pipeline, store, &after, repaired, &more, err);
+    for (int losses = 0; rc == ONCE_OK && more;) {
+        const once_hash from = after;
+        rc = repair_step(pipeline, store, &after, repaired, &more, err);
+        if (rc != ONCE_E_ABORTED) losses = 0;
+        else if (++losses < LOSSES_MAX) { /* a worker was quicker: the same part again */
+            after = from;
+            more = true;
+            rc = ONCE_OK;
+        }
+    }
     return rc;
 }
 

@@ -263,8 +263,9 @@ typedef struct once_store_ops {
     int (*verify)(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);
     const char *verified; /* what may be said when it found nothing, and what it did not look at; NULL: all of it was compared with sums */
 
-    /* Mends a bounded number of entries behind *after, in the order of their ids, whose names were lost to a restore under a worker, or whose
-     * times are none, and with the first ones all lanes that lost their row; they suppress as before, and show that. In a transaction, together with `audit`. NULL: this cannot happen there. */
+    /* Mends a bounded part of the store behind *after, which is the driver's: what belongs to entries and lanes and is lost, where they themselves
+     * tell what it was. They suppress as before, and show what is not known any more. In a transaction, together with `audit`; ONCE_E_ABORTED: somebody else was quicker, the
+     * same part again. NULL: nothing can be mended there. */
     int (*repair)(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err);
 
     int (*time)(once_store *store, once_store_time *out, once_error *err); /* that of the open transaction, if one is; writes nothing */
@@ -289,6 +290,8 @@ struct once_store {
     const once_env *env;
     once_secret secret; /* keys identities and seeds fingerprints; made with the store */
     char who[ONCE_WHO_MAX + 1]; /* whose handle it is; once__store_sign */
+    void (*progress)(void *user, uint64_t read); /* may be NULL: is told now and then how much a long reading (`verify`) has read */
+    void *progress_user;
 };
 
 /* "sqlite:payments.db". Unknown schemes and ones that are not in this build are refused by name. */

@@ -468,7 +468,7 @@ def test_passwords_are_references_and_never_shown(tmp_path):
         ]):
             p = Pipeline(tmp_path, CONFIG, store=redis.url(user=user, more=more))
             p.write({"id": number})
-            for verb in (["check"], ["run"], ["run", "--json"], ["status"]):
+            for verb in (["check"], ["run"], ["check", "--deep"], ["check", "--repair"], ["run", "--json"], ["status"]):
                 ended = p.once(*verb, p.name, env=env)
                 said += ended.out + ended.err
                 assert verb == ["status"] or (ended.status == 0) == fine, (user, more, verb, ended)

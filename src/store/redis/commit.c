@@ -497,13 +497,7 @@ static bool write_indexes(once_redis *r)
 static void write_member(once_redis *r, const once_redis_lane *lane, once_redis_member member, bool added)
 {
     unsigned char bytes[ONCE_REDIS_MEMBER], old[ONCE_REDIS_OLD_MEMBER];
-    const uint64_t order = htobe64((uint64_t)member.order), seen_ms = htobe64((uint64_t)member.seen_ms);
-    memcpy(bytes, &order, 8);
-    memset(bytes + 8, 0xff, 8);
-    memcpy(bytes + 16, &seen_ms, 8);
-    once__redis_id_write(member.id, bytes + 24);
-    memcpy(old, &order, 8);
-    once__redis_id_write(member.id, old + 8);
+    once__redis_member_write(member, bytes, old);
     unsigned char id[16];
     once__redis_id_write(lane->id, id);
     const once_bytes rest = {(const char *)id, sizeof id};

@@ -112,9 +112,23 @@ void once__redis_lane_ask(once_redis *r, once_hash id, size_t window)
     once__redis_put_id_key(r, "o", id);
     once__redis_number(&r->pipe, -(int64_t)window);
     once__redis_number(&r->pipe, -1);
+    once__redis_command(&r->pipe, ONCE_REPLY_LEFT, 2);
+    once__redis_text(&r->pipe, "PTTL");
+    once__redis_put_id_key(r, "l", id);
 }
 
-static bool read_member(once_bytes bytes, once_redis_member *out)
+void once__redis_member_write(once_redis_member member, unsigned char out[ONCE_REDIS_MEMBER], unsigned char old[ONCE_REDIS_OLD_MEMBER])
+{
+    const uint64_t order = htobe64((uint64_t)member.order), seen_ms = htobe64((uint64_t)member.seen_ms);
+    memcpy(out, &order, 8);
+    memset(out + 8, 0xff, 8);
+    memcpy(out + 16, &seen_ms, 8);
+    once__redis_id_write(member.id, out + 24);
+    memcpy(old, &order, 8);
+    once__redis_id_write(member.id, old + 8);
+}
+
+bool once__redis_member_read(once_bytes bytes, once_redis_member *out)
 {
     const bool old = bytes.len == ONCE_REDIS_OLD_MEMBER;
     uint64_t order, seen_ms;
@@ -131,7 +145,7 @@ static int read_members(once_redis *r, once_redis_lane *lane, const redisReply *
     for (size_t i = 0; i < once__reply_n(reply); i++) {
         const once_bytes bytes = once__reply_at(reply, i);
         once_redis_member member;
-        if (!read_member(bytes, &member)) return once__redis_damaged_id(r, "o", lane->id, err);
+        if (!once__redis_member_read(bytes, &member)) return once__redis_damaged_id(r, "o", lane->id, err);
         if (!add_member(r, lane, member)) return once__redis_nomem(err);
     }
     return ONCE_OK;
@@ -180,7 +194,10 @@ int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply
         if (!room(r, &lane->claimed, lane->n_claimed, &lane->claimed_room, sizeof *lane->claimed)) return once__redis_nomem(err);
         lane->claimed[lane->n_claimed++] = once__redis_id_read(record.claimed + 16 * i);
     }
-    return read_ends(r, lane, window, replies, err);
+    const int rc = read_ends(r, lane, window, replies, err);
+    const bool alone = once__reply_count(replies[1]) == 0 && value.len > 0;
+    if (rc != ONCE_OK || !alone || r->mends || once__redis_lane_is_empty(r, &record, once__reply_left(replies[4]))) return rc;
+    return once__redis_lane_lost(r, lane, err);
 }
 
 /* So many left at one end that we do not know who is first or last: a longer piece of both is read. */
@@ -280,7 +297,7 @@ static int ask_last(once_redis *r, const once_redis_lane *lane, int64_t order, i
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK || once__reply_n(r->pipe.replies[0]) == 0) return rc;
     once_redis_member last;
-    if (!read_member(once__reply_at(r->pipe.replies[0], 0), &last)) return once__redis_damaged_id(r, "o", lane->id, err);
+    if (!once__redis_member_read(once__reply_at(r->pipe.replies[0], 0), &last)) return once__redis_damaged_id(r, "o", lane->id, err);
     if (last.seen_ms > *seen_ms) *seen_ms = last.seen_ms;
     return ONCE_OK;
 }
@@ -324,7 +341,7 @@ int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_ent
     *count = once__reply_count(r->pipe.replies[0]);
     for (size_t i = 0; i < once__reply_n(r->pipe.replies[1]); i++) {
         once_redis_member member;
-        if (!read_member(once__reply_at(r->pipe.replies[1], i), &member)) return once__redis_damaged_id(r, "o", lane->id, err);
+        if (!once__redis_member_read(once__reply_at(r->pipe.replies[1], i), &member)) return once__redis_damaged_id(r, "o", lane->id, err);
         if (once_hash_equal(member.id, entry->id)) --*count;
         else if (*n < max) out[(*n)++] = member.id;
     }
@@ -363,6 +380,15 @@ static int claimed_by(once_redis *r, once_redis_lane *lane, once_hash id, bool c
     return ONCE_OK;
 }
 
+/* Who is not in the set of its lane has lost its place there: those behind it would pass, and nobody would wake them. */
+static int must_have(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot, once_error *err)
+{
+    const once_redis_member member = {slot->order, slot->seen_ms, slot->entry.id};
+    const once_redis_member old = {member.order, ONCE_REDIS_SEEN_BEFORE, member.id};
+    if (r->mends || lane->hidden || find_member(lane, member) < lane->n_known || find_member(lane, old) < lane->n_known) return ONCE_OK;
+    return once__redis_lane_lacks(r, lane, slot, member, err);
+}
+
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err)
 {
     const once_entry *e = &slot->entry;
@@ -373,6 +399,7 @@ int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *er
     int rc = ONCE_OK;
     if (slot->in_lane) {
         rc = once__redis_lane(r, slot->lane, &lane, err);
+        if (rc == ONCE_OK) rc = must_have(r, lane, slot, err);
         if (rc == ONCE_OK) lane->dirty = true;
         if (rc == ONCE_OK && moved) rc = step(r, lane, (once_redis_member){slot->order, slot->seen_ms, e->id}, false, err);
         if (rc == ONCE_OK && (moved || !claimed)) rc = claimed_by(r, lane, e->id, false, err);
@@ -387,5 +414,47 @@ int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *er
     slot->lane = e->lane;
     slot->order = e->order;
     slot->seen_ms = e->seen_ms;
+    return rc;
+}
+
+/* --- repairs --- */
+
+int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, once_error *err)
+{
+    const once_entry *e = &slot->entry;
+    const once_redis_member member = {e->order, e->seen_ms, e->id}, old = {e->order, ONCE_REDIS_SEEN_BEFORE, e->id};
+    once_redis_lane *lane;
+    int rc = once__redis_lane(r, e->lane, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    const bool there = find_member(lane, member) < lane->n_known || find_member(lane, old) < lane->n_known;
+    if (!there) rc = step(r, lane, member, true, err); /* in a long lane it may be there, and is added again, which changes nothing */
+    if (rc == ONCE_OK) rc = claimed_by(r, lane, e->id, once_state_occupies(e->state), err);
+    lane->dirty = true;
+    return rc;
+}
+
+int once__redis_lane_drop(once_redis *r, once_hash id, once_redis_member member, once_error *err)
+{
+    once_redis_lane *lane;
+    const int rc = once__redis_lane(r, id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    lane->dirty = true;
+    return step(r, lane, member, false, err);
+}
+
+int once__redis_lane_vacate(once_redis *r, once_hash id, once_hash entry, once_error *err)
+{
+    once_redis_lane *lane;
+    const int rc = once__redis_lane(r, id, &lane, err);
+    if (rc != ONCE_OK) return rc;
+    lane->dirty = true;
+    return claimed_by(r, lane, entry, false, err);
+}
+
+int once__redis_lane_renew(once_redis *r, once_hash id, once_error *err)
+{
+    once_redis_lane *lane;
+    const int rc = once__redis_lane(r, id, &lane, err);
+    if (rc == ONCE_OK) lane->dirty = true;
     return rc;
 }

@@ -289,7 +289,7 @@ static bool distinct(const once_hash *ids, size_t n, bool (*known)(once_redis *r
 
 static bool slot_known(once_redis *r, once_hash id) { return known_slot(r, id) != NULL; }
 
-enum { WINDOW = 16, LANE_COMMANDS = 4 };
+enum { WINDOW = 16, LANE_COMMANDS = 5 };
 
 static int read_round(once_redis *r, const once_hash *ids, size_t n, const once_hash *lanes, size_t n_lanes, const uint64_t *names,
                       size_t n_names, once_error *err)

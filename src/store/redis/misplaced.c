@@ -73,3 +73,69 @@ int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, on
     if (!read_now(r, id, &entry) || !once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane->id)) return damaged(r, list, id, err);
     return once__redis_conflict(r, err);
 }
+
+/* --- what a lane has lost --- */
+
+bool once__redis_lane_is_empty(const once_redis *r, const once_redis_lane_record *record, int64_t left_ms)
+{
+    if (record->n_claimed || (!record->has_version && !record->kept.len)) return false;
+    return left_ms != -1 || record->expires_ms >= INT64_MAX / 4 || once__redis_test_clock(r);
+}
+
+/* The lane's record, and more, at one moment: {record, text, text}. */
+static int ask_lane(once_redis *r, const once_redis_lane *lane, const char *script, once_redis_member member, once_error *err)
+{
+    unsigned char bytes[ONCE_REDIS_MEMBER], old[ONCE_REDIS_OLD_MEMBER];
+    once__redis_member_write(member, bytes, old);
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command_for(&r->pipe, 3, 8);
+    once__redis_text(&r->pipe, "EVAL");
+    once__redis_text(&r->pipe, script);
+    once__redis_text(&r->pipe, "3");
+    once__redis_put_id_key(r, "l", lane->id);
+    once__redis_put_id_key(r, "o", lane->id);
+    once__redis_put_id_key(r, "e", member.id);
+    once__redis_arg(&r->pipe, bytes, sizeof bytes);
+    once__redis_arg(&r->pipe, old, sizeof old);
+    return once__redis_ask(r, err);
+}
+
+static bool is_as_read(const once_redis *r, size_t i, once_bytes stored)
+{
+    const once_bytes now = once__reply_at(r->pipe.replies[0], i);
+    return now.len == stored.len && (now.len == 0 || memcmp(now.data, stored.data, now.len) == 0);
+}
+
+static bool says(const once_redis *r, size_t i, const char *text)
+{
+    const once_bytes said = once__reply_at(r->pipe.replies[0], i);
+    return said.len == strlen(text) && memcmp(said.data, text, said.len) == 0;
+}
+
+int once__redis_lane_lost(once_redis *r, const once_redis_lane *lane, once_error *err)
+{
+    static const char script[] = "return {redis.call('GET', KEYS[1]), tostring(redis.call('ZCARD', KEYS[2])), tostring(redis.call('PTTL', KEYS[1]))}";
+    char text[ONCE_REDIS_QUOTED], key[ONCE_REDIS_KEY];
+    once_redis_lane_record record;
+    const int rc = ask_lane(r, lane, script, (once_redis_member){0}, err);
+    if (rc != ONCE_OK) return rc;
+    if (!is_as_read(r, 0, lane->stored) || !says(r, 1, "0") || !once__redis_read_lane(lane->stored, &record)) return once__redis_conflict(r, err);
+    if (once__redis_lane_is_empty(r, &record, says(r, 2, "-1") ? -1 : 0)) return once__redis_conflict(r, err);
+    const once_bytes set = {key, once__redis_id_key(r, "o", lane->id, key)};
+    return once_fail(err, ONCE_E_CORRUPT, "\"%s\" of the redis store '%s' is gone, and somebody stands in that lane: its messages would run out of order, or never;"
+                     " 'once check --repair' makes it anew from the entries", once__redis_quote(set, text), r->url.name);
+}
+
+/* The entry may have been read before its lane was, and have left it in between: it must be as it was, too. */
+int once__redis_lane_lacks(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot, once_redis_member member, once_error *err)
+{
+    static const char script[] = "local at = redis.call('ZSCORE', KEYS[2], ARGV[1]) or redis.call('ZSCORE', KEYS[2], ARGV[2])\n"
+                                 "return {redis.call('GET', KEYS[1]), at, redis.call('GET', KEYS[3])}";
+    char set_text[ONCE_REDIS_QUOTED], entry_text[ONCE_REDIS_QUOTED], set[ONCE_REDIS_KEY], entry[ONCE_REDIS_KEY];
+    const int rc = ask_lane(r, lane, script, member, err);
+    if (rc != ONCE_OK) return rc;
+    if (!is_as_read(r, 0, lane->stored) || !is_as_read(r, 2, slot->stored) || once__reply_at(r->pipe.replies[0], 1).len) return once__redis_conflict(r, err);
+    const once_bytes names[] = {{set, once__redis_id_key(r, "o", lane->id, set)}, {entry, once__redis_id_key(r, "e", member.id, entry)}};
+    return once_fail(err, ONCE_E_CORRUPT, "\"%s\" of the redis store '%s' does not name the entry \"%s\", which stands in that lane: its messages would run out of order,"
+                     " or never; 'once check --repair' mends that", once__redis_quote(names[0], set_text), r->url.name, once__redis_quote(names[1], entry_text));
+}

@@ -194,6 +194,7 @@ typedef struct once_redis {
     bool conflict;                    /* the last commit met something that had changed */
     unsigned losses;                  /* conflicts in a row */
     bool has_turn;
+    bool mends; /* a repair: what a lane has lost is no error */
 #ifdef ONCE_TEST_BUILD
     bool test_clock; /* the test's world is the clock, kept in the store as the embedded stores do */
     once_clock stored_clock;
@@ -280,7 +281,7 @@ char once__redis_index_of(const once_entry *entry);
 int once__redis_read_value(once_redis *r, once_bytes value, once_hash id, once_entry *out, once_arena *arena, once_error *err);
 
 int once__redis_lane(once_redis *r, once_hash id, once_redis_lane **out, once_error *err);
-void once__redis_lane_ask(once_redis *r, once_hash id, size_t window); /* four commands */
+void once__redis_lane_ask(once_redis *r, once_hash id, size_t window); /* five commands */
 int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply *const *replies, once_error *err);
 bool once__redis_lane_known(once_redis *r, once_hash id);
 /* The lane as the entry `except` sees it. */
@@ -288,6 +289,11 @@ int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except
 int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out, once_error *err);
 int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err);
 int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err);
+/* For repairs: the lane gets what its entry says of it; it loses a member, or who occupies it; it is written anew. */
+int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, once_error *err);
+int once__redis_lane_drop(once_redis *r, once_hash id, once_redis_member member, once_error *err);
+int once__redis_lane_vacate(once_redis *r, once_hash id, once_hash entry, once_error *err);
+int once__redis_lane_renew(once_redis *r, once_hash id, once_error *err);
 /* The slot was saved: its lanes learn about it. */
 int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *err);
 
@@ -304,6 +310,16 @@ int once__redis_letter_drop(once_shelf *shelf, uint64_t id, once_error *err);
  * for a lane is a conflict. */
 int once__redis_misplaced_in_index(once_redis *r, char index, once_bytes consumer, once_hash id, once_error *err);
 int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, once_hash id, once_error *err);
+
+/* A lane whose record says that somebody stands in it has lost all of its members, or this one, which an entry says is there. An error if that is
+ * damage; otherwise a conflict. */
+int once__redis_lane_lost(once_redis *r, const once_redis_lane *lane, once_error *err);
+int once__redis_lane_lacks(once_redis *r, const once_redis_lane *lane, const once_redis_slot *slot, once_redis_member member, once_error *err);
+/* Whether a lane without members would have such a record: one that has none ends by itself (left_ms, by PTTL), and one that keeps nothing is gone. */
+bool once__redis_lane_is_empty(const once_redis *r, const once_redis_lane_record *record, int64_t left_ms);
+/* The member as it is written today, and as an older once wrote it. */
+void once__redis_member_write(once_redis_member member, unsigned char out[ONCE_REDIS_MEMBER], unsigned char old[ONCE_REDIS_OLD_MEMBER]);
+bool once__redis_member_read(once_bytes bytes, once_redis_member *out);
 
 /* In a cluster: refused when another node has some of our keys. Called when we are connected anew, or keys were moving. */
 int once__redis_look_for_strays(once_redis *r, once_error *err);

@@ -90,9 +90,11 @@ bool once__reply_is(const redisReply *reply, once_reply_kind kind, size_t n)
     case ONCE_REPLY_DONE: return is_done(reply);
     case ONCE_REPLY_DONE_OR_NOT: return is_done(reply) || reply->type == REDIS_REPLY_NIL;
     case ONCE_REPLY_COUNT: return is_integer(reply, 0);
+    case ONCE_REPLY_LEFT: return is_integer(reply, -2);
     case ONCE_REPLY_TEXT: return is_text(reply);
     case ONCE_REPLY_VALUE: return is_value(reply);
-    case ONCE_REPLY_VALUES: return is_array_of(reply, n) && all_are(reply, is_value);
+    case ONCE_REPLY_VALUES:
+    case ONCE_REPLY_STRINGS: return is_array_of(reply, n) && all_are(reply, is_value);
     case ONCE_REPLY_TEXTS: return all_are(reply, is_text);
     case ONCE_REPLY_PAIRS: return all_are(reply, is_text) && reply->elements % 2 == 0;
     case ONCE_REPLY_TIME: return is_time(reply);
@@ -143,6 +145,12 @@ uint64_t once__reply_count(const redisReply *reply)
 {
     assert(is_integer(reply, 0));
     return (uint64_t)reply->integer;
+}
+
+int64_t once__reply_left(const redisReply *reply)
+{
+    assert(is_integer(reply, -2));
+    return reply->integer;
 }
 
 once_bytes once__reply_bytes(const redisReply *reply)

@@ -14,9 +14,11 @@ typedef enum once_reply_kind {
     ONCE_REPLY_DONE,        /* a status, "OK" */
     ONCE_REPLY_DONE_OR_NOT, /* or nil */
     ONCE_REPLY_COUNT,       /* an integer, 0 or more */
+    ONCE_REPLY_LEFT,        /* of PTTL: an integer, -2 or more */
     ONCE_REPLY_TEXT,        /* a string */
     ONCE_REPLY_VALUE,       /* one that is not empty, or nil: not there. No value of ours is empty */
     ONCE_REPLY_VALUES,      /* so many of these */
+    ONCE_REPLY_STRINGS,     /* so many strings, or nil; for who looks for damage, empty ones, too */
     ONCE_REPLY_TEXTS,       /* strings */
     ONCE_REPLY_PAIRS,       /* an even number of them */
     ONCE_REPLY_TIME,        /* two whole numbers, as strings */
@@ -27,15 +29,16 @@ typedef enum once_reply_kind {
 } once_reply_kind;
 
 enum { ONCE_REPLY_WORDS = 80 };
-bool once__reply_is(const redisReply *reply, once_reply_kind kind, size_t n); /* n: of VALUES */
+bool once__reply_is(const redisReply *reply, once_reply_kind kind, size_t n); /* n: of VALUES and STRINGS */
 bool once__reply_has_empty(const redisReply *reply, once_reply_kind kind, size_t *which); /* VALUE or VALUES: damage of a key, of the server's answer not */
 /* What it is, for people: "an integer", "an array of 3". */
 const char *once__reply_words(const redisReply *reply, char out[ONCE_REPLY_WORDS]);
 const char *once__reply_error(const redisReply *reply); /* what the server refuses with; NULL: it does not */
 
 uint64_t once__reply_count(const redisReply *reply);    /* of COUNT, and of COMMIT */
+int64_t once__reply_left(const redisReply *reply);      /* of LEFT: milliseconds; -1: for ever, -2: not there */
 once_bytes once__reply_bytes(const redisReply *reply);  /* of DONE, TEXT and VALUE; empty: not there */
-size_t once__reply_n(const redisReply *reply);          /* of VALUES, TEXTS, PAIRS; of COMMIT: 0, or 1 that is a key */
+size_t once__reply_n(const redisReply *reply);          /* of VALUES, STRINGS, TEXTS, PAIRS; of COMMIT: 0, or 1 that is a key */
 once_bytes once__reply_at(const redisReply *reply, size_t i);
 int64_t once__reply_time_ms(const redisReply *reply);
 void once__reply_cursor(const redisReply *page, char out[24]);

@@ -7,6 +7,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "store/redis/redis.h"
+#include "store/redis/verify.h"
 
 #include "base/banned.h"
 
@@ -492,7 +493,8 @@ static void redis_describe(once_store *store, char *out, size_t size)
         .forget = redis_forget, .letters_ahead = once__engine_letters_ahead, .letter_get = once__engine_letter_get, .letter_drop = redis_letter_drop,              \
         .discard = redis_discard, .correct = once__engine_correct, .resolve = redis_resolve, .revive = redis_revive, .audit = once__engine_audit,      \
         .audits = once__redis_audits, .sweep = once__redis_sweep, .get = once__engine_get, .list = once__redis_list,  \
-        .look = once__engine_look, .outlook = once__engine_outlook, .why = once__engine_why, .in_lane = once__engine_in_lane, \
+        .verify = once__redis_verify, .verified = "every key was read and fits to the others; there are no checksums of ours, so a value that was changed into another possible one is not noticed", \
+        .repair = once__redis_repair, .look = once__engine_look, .outlook = once__engine_outlook, .why = once__engine_why, .in_lane = once__engine_in_lane, \
         .letters = once__redis_letters, .letter_heads = once__redis_letter_heads, .stats = once__redis_stats, .time = once__engine_time, .fact_get = redis_fact_get,                       \
         .fact_set = redis_fact_set, .fact_count = redis_fact_count, .facts = redis_facts,                                                                                   \
     }

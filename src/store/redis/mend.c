@@ -1,0 +1,279 @@
+/* `once check --repair` of a Redis store: what a look at every key found (verify.c) and what entries, lanes and letters themselves tell of how it was.
+ *
+ * Everything is written by the commit of a transaction, which compares what it was derived from: workers go on meanwhile, and who changes such an
+ * entry in between has made it right. Entries come first, so that a lane has its members again before anybody takes it for empty. */
+#include "store/redis/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+enum { STEP = 500 }; /* flaws of a transaction, more or less: a page may have some more */
+
+typedef struct mending {
+    once_redis *r;
+    once_arena arena;
+    ONCE_REDIS_LIST(once_redis_flaw) flaws;
+} mending;
+
+static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
+
+static bool keep_bytes(mending *m, once_bytes *bytes)
+{
+    const once_bytes were = *bytes;
+    *bytes = (once_bytes){0};
+    return were.len == 0 || once_arena_copy(&m->arena, were, bytes);
+}
+
+static int keep(once_redis_looking *l, const once_redis_flaw *flaw, once_error *err)
+{
+    mending *m = l->user;
+    once_redis_flaw kept = *flaw;
+    if (flaw->kind == FLAW_TYPE) return once__redis_damaged_key(l->r, flaw->key, err);
+    if (!once__redis_is_mended(flaw->kind)) return ONCE_OK;
+    const bool fine = keep_bytes(m, &kept.key) && keep_bytes(m, &kept.in_words) && keep_bytes(m, &kept.stored) && keep_bytes(m, &kept.consumer) && keep_bytes(m, &kept.group);
+    if (!fine || !ONCE_REDIS_ROOM(m->flaws)) return once__redis_nomem(err);
+    m->flaws.at[m->flaws.n++] = kept;
+    return ONCE_OK;
+}
+
+/* --- one --- */
+
+/* The entry as it was found, and as the commit must find it; NULL: it has changed since. */
+static int take(once_redis *r, once_hash id, once_bytes stored, once_redis_slot **out, once_error *err)
+{
+    const int rc = once__redis_slot(r, id, out, err);
+    if (rc != ONCE_OK) return rc;
+    if (!same((*out)->stored, stored)) *out = NULL;
+    else (*out)->assumed = r->assumed = true;
+    return ONCE_OK;
+}
+
+static void put_number(once_redis *r, uint64_t number)
+{
+    char text[24];
+    const int len = snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    once__redis_put(r, text, (size_t)len);
+}
+
+static void know_consumer(once_redis *r, once_bytes consumer)
+{
+    once__redis_do(r, "SADD", "w", (once_bytes){0}, 1);
+    once__redis_put(r, consumer.data, consumer.len);
+}
+
+static void put_into_index(once_redis *r, const once_entry *e)
+{
+    const char kind[] = {'i', once__redis_index_of(e), 0};
+    const int64_t when_ms = kind[1] != ONCE_REDIS_WAITING_BARE ? e->due_ms : once_entry_expires(e) ? e->expires_ms : ONCE_NEVER;
+    unsigned char id[16];
+    once__redis_id_write(e->id, id);
+    if (kind[1] == ONCE_REDIS_WAITING_BARE) know_consumer(r, e->scope.consumer);
+    once__redis_do(r, "ZADD", kind, e->scope.consumer, 2);
+    if (when_ms == ONCE_NEVER) once__redis_put(r, "+inf", 4);
+    else put_number(r, (uint64_t)when_ms);
+    once__redis_put(r, id, sizeof id);
+}
+
+/* Written anew it has the time to live of its state, and a group of its own. */
+static int write_anew(once_redis *r, once_redis_slot *slot, once_error *err)
+{
+    const once_entry *e = &slot->entry;
+    int rc = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane) ? once__redis_lane_mend(r, slot, err) : ONCE_OK;
+    return rc == ONCE_OK ? r->shelf.shelf->save(&r->shelf, &slot->entry, err) : rc;
+}
+
+/* An entry without its names would be written with others. The next repair finds it with what is put in their place now. */
+static bool has_names(once_redis *r, const once_redis_slot *slot)
+{
+    return !once_state_finished(slot->entry.state) || (once__redis_name_find(r, slot->names.scope) && once__redis_name_find(r, slot->names.origin));
+}
+
+static int mend_entry(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
+{
+    once_redis_slot *slot;
+    int rc = take(r, flaw->id, flaw->stored, &slot, err);
+    if (rc != ONCE_OK || !slot) return rc;
+    *done = true;
+    switch (flaw->kind) {
+    case FLAW_NO_INDEX:
+    case FLAW_OTHER_TIME: put_into_index(r, &slot->entry); break;
+    case FLAW_NO_CONSUMER: know_consumer(r, slot->entry.scope.consumer); break;
+    case FLAW_NO_LANE:
+    case FLAW_NO_PLACE:
+    case FLAW_NOT_OCCUPIED: rc = once__redis_lane_mend(r, slot, err); break;
+    default:
+        *done = has_names(r, slot);
+        if (*done) rc = write_anew(r, slot, err);
+    }
+    return rc;
+}
+
+static void mend_name(once_redis *r, const once_redis_flaw *flaw)
+{
+    once__redis_do(r, "HSET", "n", (once_bytes){0}, 2);
+    once__redis_put(r, &flaw->name, sizeof flaw->name);
+    once_buf_clear(&r->value);
+    once__redis_lost_name(&r->value, flaw->scope);
+    once__redis_put(r, r->value.data, r->value.len);
+}
+
+static int mend_listed(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
+{
+    const char kind[] = {'i', flaw->index, 0};
+    unsigned char id[16];
+    once_redis_slot *slot;
+    const int rc = take(r, flaw->id, flaw->stored, &slot, err);
+    if (rc != ONCE_OK || !slot) return rc;
+    once__redis_id_write(flaw->id, id);
+    once__redis_undo(r, "ZREM", kind, flaw->consumer, 1);
+    once__redis_put(r, id, sizeof id);
+    *done = true;
+    return ONCE_OK;
+}
+
+static int mend_lane(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
+{
+    once_redis_slot *slot;
+    int rc = ONCE_OK;
+    *done = true;
+    switch (flaw->kind) {
+    case FLAW_STANDS:
+        rc = take(r, flaw->id, flaw->stored, &slot, err);
+        *done = rc == ONCE_OK && slot;
+        return *done ? once__redis_lane_drop(r, flaw->lane, flaw->member, err) : rc;
+    case FLAW_OCCUPIED:
+        rc = once__redis_slot(r, flaw->id, &slot, err);
+        *done = rc == ONCE_OK && !(once_state_occupies(slot->entry.state) && once_hash_equal(slot->entry.lane, flaw->lane));
+        if (*done) slot->assumed = r->assumed = true;
+        return *done ? once__redis_lane_vacate(r, flaw->lane, flaw->id, err) : rc;
+    default: return once__redis_lane_renew(r, flaw->lane, err);
+    }
+}
+
+/* Whoever was claimed in it, and still is, gets another group. */
+static int mend_group(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
+{
+    int rc = ONCE_OK;
+    for (size_t at = 0; at + 16 <= flaw->stored.len && rc == ONCE_OK; at += 16) {
+        once_redis_slot *slot;
+        once_redis_open_head head;
+        rc = once__redis_slot(r, once__redis_id_read(flaw->stored.data + at), &slot, err);
+        if (rc != ONCE_OK || slot->dirty || !once__redis_read_head(slot->stored, &head)) continue;
+        if (head.stamp == once__redis_group_stamp(flaw->group.data) && slot->index == ONCE_REDIS_CLAIMED_BARE) rc = write_anew(r, slot, err);
+    }
+    if (rc != ONCE_OK) return rc;
+    once__redis_undo(r, "ZREM", "c", flaw->consumer, 1);
+    once__redis_put(r, flaw->group.data, flaw->group.len);
+    once__redis_undo(r, "HDEL", "g", flaw->consumer, 1);
+    once__redis_put(r, flaw->group.data, flaw->group.len);
+    *done = true;
+    return ONCE_OK;
+}
+
+/* The letter must be there as it was. */
+static void expect_letter(once_redis *r, const once_redis_flaw *flaw)
+{
+    once_redis_values *to = &r->values[1];
+    once__redis_encode(&to->keys, flaw->key.data, flaw->key.len);
+    once__redis_encode(&to->was, flaw->stored.data, flaw->stored.len < ONCE_REDIS_LETTER_HEAD ? flaw->stored.len : ONCE_REDIS_LETTER_HEAD);
+    once__redis_encode(&to->now, "", 0);
+    once__redis_encode(&to->how, "-", 1);
+    to->n++;
+}
+
+static void mend_letter(once_redis *r, const once_redis_flaw *flaw)
+{
+    unsigned char unique[16];
+    once__redis_id_write(flaw->unique, unique);
+    switch (flaw->kind) {
+    case FLAW_LETTER_NOT_LISTED:
+        expect_letter(r, flaw);
+        once__redis_do(r, "ZADD", "d", flaw->consumer, 2);
+        put_number(r, flaw->number);
+        put_number(r, flaw->number);
+        break;
+    case FLAW_LETTER_NO_UNIQUE:
+        expect_letter(r, flaw);
+        once__redis_expect_field(r, 'U', unique, sizeof unique, (once_bytes){0});
+        once__redis_do(r, "HSET", "U", (once_bytes){0}, 2);
+        once__redis_put(r, unique, sizeof unique);
+        put_number(r, flaw->number);
+        break;
+    case FLAW_UNIQUE_GONE:
+        once__redis_expect_field(r, 'U', unique, sizeof unique, flaw->stored);
+        once__redis_undo(r, "HDEL", "U", (once_bytes){0}, 1);
+        once__redis_put(r, unique, sizeof unique);
+        break;
+    default: /* others may have written some since: then it is larger than it need be */
+        once__redis_do(r, "HINCRBY", "head", (once_bytes){0}, 2);
+        once__redis_put(r, "letters", 7);
+        put_number(r, flaw->number > r->letters ? flaw->number - r->letters : 0);
+    }
+}
+
+static int mend(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
+{
+    switch (flaw->kind) {
+    case FLAW_NO_NAME: mend_name(r, flaw); break;
+    case FLAW_LISTED: return mend_listed(r, flaw, done, err);
+    case FLAW_STANDS:
+    case FLAW_OCCUPIED:
+    case FLAW_LANE_STAYS: return mend_lane(r, flaw, done, err);
+    case FLAW_COUNT:
+    case FLAW_GROUP_ALONE: return mend_group(r, flaw, done, err);
+    case FLAW_LETTER_NOT_LISTED:
+    case FLAW_LETTER_NO_UNIQUE:
+    case FLAW_UNIQUE_GONE:
+    case FLAW_LAST_LETTER: mend_letter(r, flaw); break;
+    default: return mend_entry(r, flaw, done, err);
+    }
+    *done = true;
+    return ONCE_OK;
+}
+
+/* --- a part of the store --- */
+
+/* *after: a cursor of SCAN, and what is looked at with it. */
+static int look(once_redis_looking *l, mending *m, once_hash *after, bool *more, once_error *err)
+{
+    char cursor[24];
+    int rc = ONCE_OK;
+    (void)snprintf(cursor, sizeof cursor, "%llu", (unsigned long long)after->a);
+    if (after->b == 0) rc = once__redis_look_at_types(l, err);
+    l->what = after->b > ONCE_REDIS_LOOK_ENTRIES ? ONCE_REDIS_LOOK_OTHERS : ONCE_REDIS_LOOK_ENTRIES;
+    do {
+        if (rc == ONCE_OK) rc = once__redis_look_at_some(l, cursor, err);
+    } while (rc == ONCE_OK && strcmp(cursor, "0") != 0 && m->flaws.n < STEP);
+    if (rc == ONCE_OK) rc = once__redis_look_end(l, err);
+    *after = (once_hash){strtoull(cursor, NULL, 10), l->what};
+    *more = after->a != 0 || l->what == ONCE_REDIS_LOOK_ENTRIES;
+    if (after->a == 0) after->b = ONCE_REDIS_LOOK_OTHERS;
+    return rc;
+}
+
+int once__redis_repair(once_store *store, once_hash *after, uint64_t *repaired, bool *more, once_error *err)
+{
+    once_redis *r = (once_redis *)store;
+    mending m = {.r = r};
+    once_redis_looking l = {.r = r, .found = keep, .user = &m};
+    if (!r->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
+    int rc = once__redis_look_begin(&l, err);
+    if (rc == ONCE_OK) rc = look(&l, &m, after, more, err);
+    r->mends = true;
+    for (size_t i = 0; i < m.flaws.n && rc == ONCE_OK; i++) {
+        bool done = false;
+        once_error why;
+        rc = mend(r, &m.flaws.at[i], &done, &why);
+        if (rc == ONCE_E_CORRUPT) rc = ONCE_OK; /* what it belongs to cannot be read: that stays, and the others are mended */
+        else if (rc != ONCE_OK) (void)once_fail(err, rc, "%s", why.text);
+        else *repaired += done;
+    }
+    r->mends = false;
+    once__redis_look_release(&l);
+    once_arena_release(&m.arena);
+    free(m.flaws.at);
+    return rc;
+}

@@ -86,8 +86,6 @@ static const struct {
     {"dead", "It is not forgotten before somebody replays or discards its letter."},
 };
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
-
 static void say(const char *before, once_bytes text, const char *after)
 {
     printf("%s", before);
@@ -121,12 +119,12 @@ static void tell_attempt(const once_explanation *e, const once_attempt *a)
     char time[40];
     if (is_replacement(a)) {
         printf("  After attempt %u, %s, other content took the place of what had been tried and had had no effect", a->attempt, cli_when(a->ended_ms, time));
-        if (a->who.len && !same(a->who, e->who)) say(", by ", a->who, "");
+        if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, "");
         printf(".\n");
         return;
     }
     printf("  Attempt %u", a->attempt);
-    if (a->who.len && !same(a->who, e->who)) say(", by ", a->who, ",");
+    if (a->who.len && !once_bytes_equal(a->who, e->who)) say(", by ", a->who, ",");
     if (strcmp(a->outcome, "silent") == 0)
         printf(" ended without a word; %s %s", is_lost(e, a) ? "its lease was over" : "that was noticed", cli_when(a->ended_ms, time));
     else printf(" ended %s as %s", cli_when(a->ended_ms, time), a->outcome);
@@ -167,7 +165,7 @@ static void tell_discarded(const once_explanation *e)
 static void tell_reason(const once_explanation *e)
 {
     const once_attempt *last = e->n_attempts ? &e->attempts[e->n_attempts - 1] : NULL;
-    if (e->reason.len && !(last && same(last->reason, e->reason))) say("  Reason: ", e->reason, ".\n");
+    if (e->reason.len && !(last && once_bytes_equal(last->reason, e->reason))) say("  Reason: ", e->reason, ".\n");
 }
 
 static void tell_lane(const once_explanation *e)
@@ -195,7 +193,7 @@ static void tell_letters(const once_explanation *e)
         const once_key_letter *l = &e->letters[i];
         printf("  %s letter %llu has this key: %s", strcmp(e->state, "absent") == 0 ? "But dead" : "Dead", (unsigned long long)l->letter, l->kind);
         if (l->count > 1) printf(", delivered %llu times, last %s", (unsigned long long)l->count, cli_when(l->last_ms, time));
-        if (l->reason.len && !same(l->reason, e->reason)) say("; ", l->reason, "");
+        if (l->reason.len && !once_bytes_equal(l->reason, e->reason)) say("; ", l->reason, "");
         if (l->idempotency_key[0] && strcmp(l->idempotency_key, e->idempotency_key) != 0) printf("; idempotency key %s", l->idempotency_key);
         printf(".\n");
     }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "once/error.h"
 
@@ -17,6 +18,11 @@ typedef struct once_bytes {
     const char *data;
     size_t len;
 } once_bytes;
+
+static inline bool once_bytes_equal(once_bytes x, once_bytes y)
+{
+    return x.len == y.len && (x.len == 0 || x.data == y.data || memcmp(x.data, y.data, x.len) == 0);
+}
 
 #define ONCE_BYTES(literal) ((once_bytes){(literal), sizeof(literal) - 1})
 

@@ -9,6 +9,7 @@
 
 #include "base/duration.h"
 #include "base/json.h"
+#include "base/no_memory.h"
 #include "base/plain.h"
 
 #include "base/banned.h"
@@ -60,7 +61,7 @@ void once_config_wrong(once_config *config, int status, int line, const char *fo
 
 int once_config_finish(once_config *config, once_config_report *report, void *user, once_error *err)
 {
-    if (config->nomem) return once_fail(err, ONCE_E_NOMEM, "out of memory while reading '%s'", config->file);
+    if (config->nomem) return once_no_memory(err, "while reading '%s'", config->file);
     if (config->total == 0) return ONCE_OK;
     assert(config->n > 0);
     for (size_t i = 0; report && i < config->n; i++) report(user, config->mistakes[i].text);

@@ -228,7 +228,7 @@ static bool check_name(builder *b, const once_node *map, const once_node *key, b
         return wrong(b, key->line, "merge keys ('<<') are not used here; write the fields out");
     if (map->count == MAX_FIELDS) return wrong(b, key->line, "more than 1000 fields in one map");
     for (const once_node *other = map->first; other; other = other->next) {
-        if (other->name.len != key->text.len || memcmp(other->name.data, key->text.data, key->text.len) != 0) continue;
+        if (!once_bytes_equal(other->name, key->text)) continue;
         once_config_wrong(config, ONCE_E_CONFIG, key->line, "field '%s' is doubled: it stands on line %d already; remove one",
                           once_config_show(key->text).text, other->name_line);
         *doubled = true; /* reading goes on, without the second one */

@@ -1,5 +1,5 @@
 /* The table of statuses, and the one function that fills a once_error. */
-#include "once/error.h"
+#include "base/no_memory.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -64,23 +64,41 @@ static size_t flatten(char *text, size_t len)
     return len;
 }
 
-int once_fail(once_error *err, int status, const char *format, ...)
+__attribute__((format(printf, 4, 0))) static int fail(once_error *err, int status, const char *before, const char *format, va_list args)
 {
     if (status == ONCE_OK) status = ONCE_E_BUG; /* a failure must not look like none */
     if (!err) return status;
 
     char text[sizeof err->text] = ""; /* an argument may be err->text itself */
-    va_list args;
-    va_start(args, format);
-    const int length = format ? vsnprintf(text, sizeof text, format, args) : 0;
-    va_end(args);
+    const size_t begins = strlen(before);
+    assert(begins < sizeof text);
+    memcpy(text, before, begins);
+    const int length = format ? vsnprintf(text + begins, sizeof text - begins, format, args) : 0;
     assert(length >= 0);
 
-    size_t len = (size_t)length;
+    size_t len = begins + (size_t)length;
     if (len >= sizeof text) len = whole_characters(text, sizeof text - 1);
     len = flatten(text, len);
     memcpy(err->text, text, len);
     err->text[len] = '\0';
     err->status = status;
+    return status;
+}
+
+int once_fail(once_error *err, int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    status = fail(err, status, "", format, args);
+    va_end(args);
+    return status;
+}
+
+int once_no_memory(once_error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int status = fail(err, ONCE_E_NOMEM, "out of memory ", format, args);
+    va_end(args);
     return status;
 }

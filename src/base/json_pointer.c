@@ -1,5 +1,6 @@
 /* Reading the tape: members, elements, iteration and JSON pointers (RFC 6901). */
 #include "base/json_internal.h"
+#include "base/no_memory.h"
 
 #include "base/banned.h"
 
@@ -123,7 +124,7 @@ int once_pointer_parse(once_arena *arena, once_bytes text, once_pointer *out, on
     once_bytes copy;
     char *names = once_arena_alloc(arena, text.len + 1); /* never longer than written */
     once_pointer_step *steps = once_arena_new(arena, once_pointer_step, count + 1);
-    if (!names || !steps || !once_arena_copy(arena, text, &copy)) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!names || !steps || !once_arena_copy(arena, text, &copy)) return once_no_memory(err, "for a pointer");
 
     const char *p = copy.data, *end = p + copy.len;
     for (uint32_t i = 0; i < count; i++) {

@@ -273,7 +273,7 @@ static once_bytes cut(once_bytes name)
 static bool is_same_operation(const once_lane *lane, const once_scope *scope)
 {
     const once_bytes ours = cut(scope->operation);
-    return ours.len == lane->operation.len && (ours.len == 0 || memcmp(ours.data, lane->operation.data, ours.len) == 0);
+    return once_bytes_equal(ours, lane->operation);
 }
 
 static once_bytes say_conflict(once_lane *lane, const once_scope *scope)

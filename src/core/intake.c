@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "base/no_memory.h"
 #include "core/fields.h"
 
 #include "base/banned.h"
@@ -28,7 +29,7 @@ static int blame(once_item *item, int rc, const once_error *why, once_error *err
     }
     const once_bytes text = {why->text, strlen(why->text)};
     return once_arena_copy(&item->batch->arena, text, &item->reason) ? ONCE_E_MESSAGE
-                                                                      : once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+                                                                      : once_no_memory(err, "for a message");
 }
 
 static int at_fault(once_error *why, const char *text) { return once_fail(why, ONCE_E_MESSAGE, "%s", text); }
@@ -152,7 +153,7 @@ static int read_locks(once_intake *intake, once_item *item, once_error *why)
     item->n_locks = 0;
     if (spec->n == 0 || once_handler_external(item->handler)) return ONCE_OK;
     uint64_t *locks = once_arena_new(&item->batch->arena, uint64_t, spec->n);
-    if (!locks) return once_fail(why, ONCE_E_NOMEM, "out of memory for a message");
+    if (!locks) return once_no_memory(why, "for a message");
     for (size_t i = 0; i < spec->n; i++) {
         once_bytes name;
         const int rc = render(intake, item, spec->names[i], &name, why);
@@ -174,7 +175,7 @@ static int read_key(once_intake *intake, once_item *item, once_error *why)
     if (key.len == 0) return at_fault(why, "the key is empty");
     item->request.id = once_key_id(intake->secret, &item->scope, key);
     return once_key_show(&item->batch->arena, key, &item->request.key) ? ONCE_OK
-                                                                       : once_fail(why, ONCE_E_NOMEM, "out of memory for a message");
+                                                                       : once_no_memory(why, "for a message");
 }
 
 static void set_terms(once_intake *intake, once_item *item)
@@ -276,7 +277,7 @@ static const once_handler_spec *handler_of_taken(const once_spec *spec, const on
 {
     const once_bytes operation = item->scope.operation;
     const once_handler_spec *handler = once_spec_handler(spec, item->message.type);
-    if (handler && handler->operation.len == operation.len && memcmp(handler->operation.data, operation.data, operation.len) == 0)
+    if (handler && once_bytes_equal(handler->operation, operation))
         return handler;
     return once_spec_handler_by_operation(spec, operation);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/duration.h"
+#include "base/no_memory.h"
 #include "core/flight.h"
 #include "core/id_set.h"
 #include "core/plant.h"
@@ -1861,7 +1862,7 @@ static bool may_run_here(const once_spec *spec)
 int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error *err)
 {
     once_pipe *pipe = calloc(1, sizeof *pipe);
-    if (!pipe) return once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
+    if (!pipe) return once_no_memory(err, "for a pipeline");
     pipe->o = *options;
     pipe->spec = options->spec;
     pipe->batch_max = options->spec->batch_max;
@@ -1891,7 +1892,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
     const bool memory = pipe->ready && pipe->work && pipe->round && pipe->next_round && pipe->list && pipe->about && pipe->keeping && pipe->marks && pipe->admitted;
     if (!memory || !once_watermark_init(&pipe->watermark, OUTSTANDING * pipe->batch_max) || !flight_new(pipe)) {
         once_pipe_free(pipe);
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
+        return once_no_memory(err, "for a pipeline");
     }
     *out = pipe;
     return ONCE_OK;

@@ -20,8 +20,6 @@ once_outcome once_exec_exit_usual(int code)
     }
 }
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
-
 const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type)
 {
     assert(spec);
@@ -29,7 +27,7 @@ const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes typ
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *handler = &spec->handlers[i];
         if (handler->type.len == 0) return handler; /* `handler:` */
-        if (same(handler->type, type)) return handler;
+        if (once_bytes_equal(handler->type, type)) return handler;
         if (handler->type.len == 1 && handler->type.data[0] == '*') other = handler;
     }
     return other;
@@ -39,7 +37,7 @@ const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, o
 {
     assert(spec);
     for (size_t i = 0; i < spec->n_handlers; i++)
-        if (same(spec->handlers[i].operation, operation)) return &spec->handlers[i];
+        if (once_bytes_equal(spec->handlers[i].operation, operation)) return &spec->handlers[i];
     return NULL;
 }
 

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/duration.h"
 #include "base/hash.h"
+#include "base/no_memory.h"
 
 #include "base/banned.h"
 
@@ -124,7 +125,7 @@ static int end_literal(compiler *c, once_error *err)
     if (c->literal_len == 0) return ONCE_OK;
     once_bytes text;
     if (!once_arena_copy(c->arena, (once_bytes){c->literal, c->literal_len}, &text))
-        return once_fail(err, ONCE_E_NOMEM, "out of memory");
+        return once_no_memory(err, "for a template");
     c->t->parts[c->t->n++] = (part){.kind = PART_LITERAL, .text = text, .plain = text};
     c->literal_len = 0;
     return ONCE_OK;
@@ -179,7 +180,7 @@ static int make_unambiguous(once_arena *arena, once_template *t, once_error *err
         part *p = &t->parts[i];
         if (p->kind != PART_LITERAL) continue;
         char *to = once_arena_alloc(arena, 2 * p->text.len);
-        if (!to) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+        if (!to) return once_no_memory(err, "for a template");
         size_t len = 0;
         for (size_t k = 0; k < p->text.len; k++) {
             char byte = p->text.data[k];
@@ -210,9 +211,9 @@ int once_template_parse(once_arena *arena, once_bytes text, const once_template 
 
     once_template *t = once_arena_new(arena, once_template, 1);
     compiler c = {.arena = arena, .t = t, .literal = once_arena_alloc(arena, text.len + 1)};
-    if (!t || !c.literal || !once_arena_copy(arena, text, &t->text)) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!t || !c.literal || !once_arena_copy(arena, text, &t->text)) return once_no_memory(err, "for a template");
     t->parts = once_arena_new(arena, part, max_parts(text));
-    if (!t->parts) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!t->parts) return once_no_memory(err, "for a template");
 
     int rc = compile(&c, t->text, err);
     if (rc != ONCE_OK) return rc;
@@ -357,7 +358,7 @@ static int body_hash(const once_json *body, once_arena *arena, once_bytes *out, 
     }
     once_buf_release(&canonical);
     once_arena_release(&scratch);
-    return ok ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory");
+    return ok ? ONCE_OK : once_no_memory(err, "for a template");
 }
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
@@ -378,7 +379,7 @@ static int number_text(once_json_value value, const char *what, once_bytes name,
     once_decimal decimal;
     if (!once_json_decimal(value, &decimal))
         return once_fail(err, ONCE_E_MESSAGE, "%s '%.*s' is a number beyond all bounds", what, SHOWN(name));
-    if (!once_decimal_text(&decimal, arena, out)) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!once_decimal_text(&decimal, arena, out)) return once_no_memory(err, "for a template");
     return ONCE_OK;
 }
 
@@ -390,7 +391,7 @@ static int value_text(once_json_value value, const char *what, once_bytes name, 
         if (!value.escaped)
             *out = value.raw;
         else if (!once_json_string(value, arena, out))
-            return once_fail(err, ONCE_E_NOMEM, "out of memory");
+            return once_no_memory(err, "for a template");
         return ONCE_OK;
     case ONCE_JSON_INTEGER:
     case ONCE_JSON_REAL: return number_text(value, what, name, arena, out, err);
@@ -409,7 +410,7 @@ static int coordinates_text(const once_message *message, once_arena *arena, once
     once_bytes place = message ? message->at.place : (once_bytes){0}, point = message ? message->at.point : (once_bytes){0};
     if (place.len == 0 && point.len == 0) return once_fail(err, ONCE_E_MESSAGE, "the message has no coordinates");
     char *text = once_arena_alloc(arena, place.len + point.len + 1);
-    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!text) return once_no_memory(err, "for a template");
     if (place.len > 0) memcpy(text, place.data, place.len);
     text[place.len] = ':';
     if (point.len > 0) memcpy(text + place.len + 1, point.data, point.len);
@@ -424,7 +425,7 @@ static int window_text(const part *p, once_json_value value, once_arena *arena, 
     bool known = once_json_int64(value, &time_ms);
     if (!known && value.type == ONCE_JSON_STRING) {
         once_bytes text;
-        if (!once_json_string(value, arena, &text)) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+        if (!once_json_string(value, arena, &text)) return once_no_memory(err, "for a template");
         known = once_time_parse(text, &time_ms, NULL) == ONCE_OK;
     }
     if (!known)
@@ -435,7 +436,7 @@ static int window_text(const part *p, once_json_value value, once_arena *arena, 
     if (__builtin_sub_overflow(time_ms, into, &start_ms) || start_ms == ONCE_NO_TIME)
         return once_fail(err, ONCE_E_MESSAGE, "field '%.*s' is a time beyond all bounds", SHOWN(p->pointer.text));
     char *text = once_arena_alloc(arena, ONCE_TIME_TEXT);
-    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!text) return once_no_memory(err, "for a template");
     *out = (once_bytes){once_time_format(start_ms, text), 0};
     out->len = strlen(text);
     return ONCE_OK;
@@ -497,7 +498,7 @@ int once_template_render(const once_template *t, const once_template_input *inpu
         total += t->parts[i].kind == PART_LITERAL ? texts[i].len : escaped_len(t, texts[i]);
     }
     char *text = once_arena_alloc(arena, total + 1), *to = text;
-    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!text) return once_no_memory(err, "for a template");
     for (size_t i = 0; i < t->n; i++) {
         if (t->parts[i].kind != PART_LITERAL) {
             to = append_escaped(t, texts[i], to);
@@ -526,7 +527,7 @@ int once_template_render_plain(const once_template *t, const once_template_input
         total += texts[i].len;
     }
     char *text = once_arena_alloc(arena, total + 1), *to = text;
-    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!text) return once_no_memory(err, "for a template");
     for (size_t i = 0; i < t->n; i++)
         if (texts[i].len > 0) to = mempcpy(to, texts[i].data, texts[i].len);
     *to = '\0';

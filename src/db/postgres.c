@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
+
 #include "base/banned.h"
 
 enum { ANSWER_MS_DEFAULT = 10000, UNSENT_MAX = 64 << 10 };
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL"); }
 
 /* ---- what a SQLSTATE means ---- */
 
@@ -180,7 +180,7 @@ static bool is_misread(const PQconninfoOption *options)
 int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, once_patience patience, once_pg **out, once_error *err)
 {
     once_pg *pg = calloc(1, sizeof *pg);
-    if (!pg) return no_memory(err);
+    if (!pg) return once_no_memory(err, "for PostgreSQL");
     pg->db.ops = &once__pg_ops;
     pg->env = env;
     pg->patience = patience;
@@ -193,7 +193,7 @@ int once__pg_new(const char *rest, const once_env *env, once_bytes consumer, onc
     pg->conninfo = malloc(size);
     if (!pg->conninfo) {
         free(pg);
-        return no_memory(err);
+        return once_no_memory(err, "for PostgreSQL");
     }
     snprintf(pg->conninfo, size, "postgresql:%s", rest);
     snprintf(pg->where, sizeof pg->where, "postgres");
@@ -232,7 +232,7 @@ void once__pg_say_where(once_pg *pg, PGconn *conn)
 int once__pg_borrow(PGconn *conn, const once_env *env, once_pg **out, once_error *err)
 {
     once_pg *pg = calloc(1, sizeof *pg);
-    if (!pg) return no_memory(err);
+    if (!pg) return once_no_memory(err, "for PostgreSQL");
     *pg = (once_pg){.db.ops = &once__pg_ops, .env = env, .conn = conn, .borrowed = true, .connections = 1};
     once_buf_init(&pg->values, (size_t)1 << 30);
     once_buf_init(&pg->begun, 1 << 20);
@@ -325,13 +325,13 @@ int once__pg_statements(once_pg *pg, const char *const *sql, const char *const *
 {
     assert(pg->schema && !pg->sql);
     pg->sql = calloc(n, sizeof *pg->sql);
-    if (!pg->sql) return no_memory(err);
+    if (!pg->sql) return once_no_memory(err, "for PostgreSQL");
     for (size_t i = 0; i < n; i++) {
         assert(shapes[i]);
         pg->sql[i].shape = shapes[i];
         pg->sql[i].sql = qualified(sql[i], pg->schema);
         pg->n_sql = i + 1;
-        if (!pg->sql[i].sql) return no_memory(err);
+        if (!pg->sql[i].sql) return once_no_memory(err, "for PostgreSQL");
         once__pg_name(pg->sql[i].name, "s", pg->sql[i].sql);
     }
     return ONCE_OK;
@@ -567,7 +567,7 @@ int once__pg_send(once_pg *pg, unsigned number, const once_pg_params *params, on
 {
     static const int binary[PG_PARAMS_MAX] = {[0 ... PG_PARAMS_MAX - 1] = 1};
     assert(number < pg->n_sql && !pg->synced);
-    if (params && params->failed) return no_memory(err);
+    if (params && params->failed) return once_no_memory(err, "for PostgreSQL");
     if (!once__pg_alive(pg)) return once__pg_fail(pg, NULL, err);
     const once_pg_text *text = &pg->sql[number];
     const int n = params ? params->n : 0;
@@ -719,7 +719,7 @@ int once__pg_exec_begin(once_pg *pg, bool write, once_error *err)
     once_buf_init(&sql, 1 << 20);
     once_buf_printf(&sql, "BEGIN ISOLATION LEVEL READ COMMITTED READ %s;", write ? "WRITE; SET LOCAL synchronous_commit = on" : "ONLY");
     once_buf_puts(&sql, pg->local ? pg->local : "SELECT '', pg_backend_pid()");
-    int rc = sql.failed ? no_memory(err) : once__pg_ask(pg, sql.data, "1tt+", &result, err);
+    int rc = sql.failed ? once_no_memory(err, "for PostgreSQL") : once__pg_ask(pg, sql.data, "1tt+", &result, err);
     once_buf_release(&sql);
     if (rc == ONCE_OK && pg->local) rc = once__pg_told_local(pg, result, err);
     if (rc == ONCE_OK) rc = once__pg_same_session(pg, strtol(once__pg_text(result, 0, 1), NULL, 10), err);

@@ -8,6 +8,7 @@
  *
  * When it is another transaction, the one that was begun has ended in the middle, and nobody knows what of it was committed, and without
  * its outcomes: running it again could do everything twice. */
+#include "base/no_memory.h"
 #include "db/postgres.h"
 
 #include <stdio.h>
@@ -25,7 +26,7 @@ int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column, once_er
         once_buf_append(&pg->begun, text.data, text.len);
         once_buf_append(&pg->begun, "", 1);
     }
-    return pg->begun.failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL") : ONCE_OK;
+    return pg->begun.failed ? once_no_memory(err, "for PostgreSQL") : ONCE_OK;
 }
 
 void once__pg_guard_params(const once_pg *pg, once_pg_params *params)

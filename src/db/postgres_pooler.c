@@ -22,11 +22,10 @@
 #include <string.h>
 
 #include "base/ascii.h"
+#include "base/no_memory.h"
 #include "db/postgres.h"
 
 #include "base/banned.h"
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL"); }
 
 /* A worker whose machine is gone, or that was stopped in the middle of a batch, must not hold its keys for hours, nor one that has
  * hung up while its statement runs: the server gives its transaction up. What the role, the database or the URL say instead stays. */
@@ -241,7 +240,7 @@ int once__pg_learn_local(once_pg *pg, once_error *err)
     once_buf_init(&sql, 1 << 24);
     free(pg->local);
     pg->local = write_local(pg, settings, &sql) ? strdup(sql.data) : NULL;
-    if (!pg->local) rc = no_memory(err);
+    if (!pg->local) rc = once_no_memory(err, "for PostgreSQL");
     once_buf_release(&sql);
     PQclear(settings);
     return rc;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "db/postgres.h"
 
 #include "base/banned.h"
@@ -30,7 +31,7 @@ int once__pg_open(const char *rest, const once_db_options *options, once_db **ou
 {
     once_pg *pg;
     once_pg_own *own = calloc(1, sizeof *own);
-    if (!own) return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
+    if (!own) return once_no_memory(err, "for PostgreSQL");
     own->stop = options->stop;
     own->opening = options->opening;
     int rc = once__pg_new(rest, options->env, options->consumer, (once_patience){is_told_to_stop, own}, &pg, err);

@@ -14,6 +14,7 @@
 
 #include "base/ascii.h"
 #include "base/json.h"
+#include "base/no_memory.h"
 #include "db/postgres.h"
 
 #include "base/banned.h"
@@ -21,8 +22,6 @@
 enum { INTEGER_DIGITS = 40, VALUES_KEPT = 4 << 20, NAMES_IN_A_ROW = 10 };
 
 static once_pg *of(once_db *db) { return (once_pg *)db; }
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a statement"); }
 
 /* ---- looking at the words ---- */
 
@@ -335,7 +334,7 @@ static int keep_types(once_pg_stmt *stmt, const PGresult *described, once_error 
     if (stmt->types && n != stmt->stmt.params) /* the server reads strings differently now (standard_conforming_strings) */
         return once_fail(err, ONCE_E_CONFIG, "the database found %d parameters in a statement, and finds %d since it was connected to again", stmt->stmt.params, n);
     unsigned *types = calloc((size_t)n + 1, sizeof *types);
-    if (!types) return no_memory(err);
+    if (!types) return once_no_memory(err, "for a statement");
     for (int i = 0; i < n; i++) types[i] = PQparamtype(described, i);
     free(stmt->types);
     stmt->types = types;
@@ -422,7 +421,7 @@ static int explain(once_pg *pg, const once_pg_stmt *stmt, PGresult **out, once_e
     const char **nothing = calloc((size_t)stmt->stmt.params + 1, sizeof *nothing);
     once_buf_init(&sql, strlen(stmt->sql) + 32);
     once_buf_printf(&sql, "EXPLAIN (COSTS off) %s", stmt->sql); /* in brackets: no word of the statement can be taken for ANALYZE, which would run it */
-    int rc = sql.failed || !nothing ? no_memory(err) : ONCE_OK;
+    int rc = sql.failed || !nothing ? once_no_memory(err, "for a statement") : ONCE_OK;
     if (rc == ONCE_OK && !PQsendQueryParams(pg->conn, sql.data, stmt->stmt.params, NULL, nothing, NULL, NULL, 0)) rc = once__pg_fail(pg, NULL, err);
     if (rc == ONCE_OK) {
         pg->pending++;
@@ -496,7 +495,7 @@ static int user_prepare(once_db *db, once_bytes sql, once_stmt **out, once_error
     if (!stmt || scan(&s, &statements, err) != ONCE_OK || text.failed || !(stmt->sql = strdup(text.data ? text.data : ""))) {
         once_buf_release(&text);
         free(stmt);
-        return no_memory(err);
+        return once_no_memory(err, "for a statement");
     }
     once_buf_release(&text);
     stmt->stmt.db = db;
@@ -799,7 +798,7 @@ static int user_script(once_db *db, once_bytes sql, once_error *err)
     if (rc != ONCE_OK) return rc;
     if (PQtransactionStatus(pg->conn) != PQTRANS_IDLE) return once_fail(err, ONCE_E_USAGE, "a script runs in a transaction of its own");
     char *text = strndup(sql.len ? sql.data : "", sql.len);
-    if (!text) return no_memory(err);
+    if (!text) return once_no_memory(err, "for a statement");
     PGresult *result = NULL;
     rc = once__pg_exec_begin(pg, true, err);
     if (rc == ONCE_OK)

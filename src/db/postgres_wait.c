@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "db/postgres.h"
 
 #include "base/banned.h"
@@ -133,7 +134,7 @@ static int connect_to(once_pg *pg, PGconn **out, once_error *err)
     const char *const values[] = VALUES(pg);
     _Static_assert(sizeof names == sizeof(const char *[9]), "names and values belong together");
     PGconn *conn = PQconnectStartParams(names, values, 1);
-    if (!conn) return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
+    if (!conn) return once_no_memory(err, "for PostgreSQL");
     PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
     const bool at_once = PQstatus(conn) == CONNECTION_BAD;
     bool silent;
@@ -142,7 +143,7 @@ static int connect_to(once_pg *pg, PGconn **out, once_error *err)
     if (rc == ONCE_OK && silent && is_many(conn)) { /* by itself libpq goes on to the next address; step by step it cannot be told to */
         PQfinish(conn);
         conn = PQconnectdbParams(names, values, 1);
-        if (!conn) return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
+        if (!conn) return once_no_memory(err, "for PostgreSQL");
         silent = false;
     }
     if (rc == ONCE_OK && silent) rc = once_fail(err, ONCE_E_UNAVAILABLE, "%s: no answer within connect_timeout", pg->where);
@@ -161,7 +162,7 @@ static int connect_to(once_pg *pg, PGconn **out, once_error *err)
 int once__pg_dial(once_pg *pg, PGconn **out, once_error *err)
 {
     const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (plain == (locale_t)0) return once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
+    if (plain == (locale_t)0) return once_no_memory(err, "for PostgreSQL");
     const locale_t before = uselocale(plain);
     const int rc = connect_to(pg, out, err);
     uselocale(before);

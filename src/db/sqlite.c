@@ -19,6 +19,7 @@
 #include "base/ascii.h"
 #include "base/beside.h"
 #include "base/errno_text.h"
+#include "base/no_memory.h"
 
 #include "base/banned.h"
 
@@ -459,7 +460,7 @@ int once__sqlite_borrow(sqlite3 *handle, once_sqlite_db **out, once_error *err)
     if (db) db->path = strdup(path && path[0] ? path : ":memory:");
     if (!db || !db->path) {
         free(db);
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
+        return once_no_memory(err, "for a connection");
     }
     db->db.ops = &sqlite_ops;
     db->handle = handle;
@@ -612,7 +613,7 @@ static int sqlite_prepare(once_db *base, once_bytes sql, once_stmt **out, once_e
     sqlite_stmt *stmt = calloc(1, sizeof *stmt);
     if (!stmt) {
         sqlite3_finalize(handle);
-        return once_fail(err, ONCE_E_NOMEM, "out of memory");
+        return once_no_memory(err, "for a statement");
     }
     const char *word = skip_blank(sql.data, end);
     stmt->stmt.db = base;

@@ -4,6 +4,7 @@
 
 #include "base/duration.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "effect/threads.h"
 
 #include "base/banned.h"
@@ -69,7 +70,7 @@ int once_hand_open_callback(once_hands *hands, const once_handler_spec *handler,
                             once_error *err)
 {
     callback_hand *hand = calloc(1, sizeof *hand);
-    if (!hand) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (!hand) return once_no_memory(err, "for the handlers");
     hand->callback = callback;
     const int rc = once_threads_open(&hand->threads, &callback_ops, hands, handler, err);
     if (rc == ONCE_OK) *out = &hand->threads.hand;

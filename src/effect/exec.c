@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/duration.h"
+#include "base/no_memory.h"
 #include "effect/call.h"
 #include "effect/hand.h"
 #include "effect/process.h"
@@ -88,7 +89,7 @@ int once_exec_prepare(const once_handler_spec *handler, const once_json *body, c
     if (has_nul(message->at.place) || has_nul(message->at.point))
         return once_fail(err, ONCE_E_MESSAGE, "the coordinates have a NUL byte, which no variable of a command can carry");
     char **argv = once_arena_new(arena, char *, handler->exec.n + 1);
-    if (!argv) return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+    if (!argv) return once_no_memory(err, "for a message");
     once_template_input from = {.body = body, .message = message};
     bool headers_wanted = false;
     for (size_t i = 0; i < handler->exec.n; i++) headers_wanted |= once_template_uses_headers(handler->exec.argv[i]);
@@ -347,7 +348,7 @@ static void exec_start(once_hand *base, once_item *item)
         return;
     }
     job *j = new_job(hand, item);
-    int rc = j && make_environment(hand, item) ? ONCE_OK : once_fail(&why, ONCE_E_NOMEM, "out of memory for a command");
+    int rc = j && make_environment(hand, item) ? ONCE_OK : once_no_memory(&why, "for a command");
     if (rc == ONCE_OK) rc = once_process_start(hand->file, item->input, hand->envp, &item->message.body, &j->child, &why);
     if (rc == ONCE_OK) {
         started(j);
@@ -413,7 +414,7 @@ static int make_ready(exec_hand *hand, once_error *err)
     if (rc != ONCE_OK) return rc;
     while (hand->fixed[hand->n_fixed]) hand->n_fixed++;
     hand->envp = once_arena_new(&hand->arena, char *, hand->n_fixed + VARIABLES + 1);
-    if (!hand->envp) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (!hand->envp) return once_no_memory(err, "for the handlers");
     memcpy(hand->envp, hand->fixed, hand->n_fixed * sizeof *hand->envp);
     rc = once_template_render_plain(handler->exec.argv[0], &nothing, &hand->arena, &command, err);
     if (rc != ONCE_OK) return rc;
@@ -423,7 +424,7 @@ static int make_ready(exec_hand *hand, once_error *err)
 int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
     exec_hand *hand = calloc(1, sizeof *hand);
-    if (!hand) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (!hand) return once_no_memory(err, "for the handlers");
     hand->hand = (once_hand){.ops = &exec_ops, .handler = handler, .hands = hands};
     once_buf_init(&hand->variables, SIZE_MAX / 4);
     const int rc = make_ready(hand, err);

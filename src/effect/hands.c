@@ -18,6 +18,7 @@
 #include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "base/plain.h"
 #include "effect/effect.h"
 #include "effect/hand.h"
@@ -38,8 +39,6 @@ struct once_hands {
     once_item **finished; /* a ring: no more can be in our hands than there are slots */
     size_t first, n_finished, capacity;
 };
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers"); }
 
 bool once_hands_needed(const once_spec *spec)
 {
@@ -242,7 +241,7 @@ static bool same_name(const char *entry, once_bytes name) { return strncmp(entry
 static int put(environment *env, once_bytes name, once_bytes value, once_error *err)
 {
     char *entry = once_arena_alloc(env->arena, name.len + value.len + 2);
-    if (!entry) return no_memory(err);
+    if (!entry) return once_no_memory(err, "for the handlers");
     char *at = mempcpy(entry, name.data, name.len);
     *at++ = '=';
     if (value.len) at = mempcpy(at, value.data, value.len);
@@ -275,7 +274,7 @@ static int read_secret(const environment *env, const once_exec_variable *v, cons
 {
     const once_env *world = env->options->env;
     char *text = once_arena_alloc(env->arena, ARGUMENT_MAX);
-    if (!text) return no_memory(err);
+    if (!text) return once_no_memory(err, "for the handlers");
     size_t len = 0;
     const int fd = world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
     const char *why = fd < 0 ? once_errno_text(errno) : read_whole(world, fd, text, ARGUMENT_MAX, &len);
@@ -294,7 +293,7 @@ static int read_secret(const environment *env, const once_exec_variable *v, cons
 static int read_value(const environment *env, const once_exec_variable *v, once_bytes *out, once_error *err)
 {
     once_bytes text;
-    if (!once_arena_copy(env->arena, v->value, &text)) return no_memory(err);
+    if (!once_arena_copy(env->arena, v->value, &text)) return once_no_memory(err, "for the handlers");
     if (text.len >= 5 && memcmp(text.data, "file:", 5) == 0) return read_secret(env, v, text.data + 5, out, err);
     *out = text;
     if (text.len < 4 || memcmp(text.data, "env:", 4) != 0) return ONCE_OK;
@@ -337,7 +336,7 @@ int once_hands_environment(once_hands *hands, const once_handler_spec *handler, 
     while (extra && extra[n_extra]) n_extra++;
     environment env = {.options = &hands->options, .arena = arena};
     env.list = once_arena_new(arena, char *, 2 + handler->exec.n_env + n_extra + 1);
-    if (!env.list) return no_memory(err);
+    if (!env.list) return once_no_memory(err, "for the handlers");
     int rc = put(&env, ONCE_BYTES("PATH"), ONCE_BYTES("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), err);
     if (rc == ONCE_OK) rc = put(&env, ONCE_BYTES("LANG"), ONCE_BYTES("C.UTF-8"), err);
     for (size_t i = 0; i < handler->exec.n_env && rc == ONCE_OK; i++) rc = put_variable(&env, &handler->exec.env[i], err);
@@ -402,7 +401,7 @@ static int open_loop(once_hands *hands, once_error *err)
     for (size_t i = 0; i < spec->n_handlers; i++) hands->capacity += spec->handlers[i].slots;
     hands->of = calloc(spec->n_handlers + 1, sizeof *hands->of);
     hands->finished = calloc(hands->capacity, sizeof *hands->finished);
-    if (!hands->of || !hands->finished) return no_memory(err);
+    if (!hands->of || !hands->finished) return once_no_memory(err, "for the handlers");
     hands->epoll = epoll_create1(EPOLL_CLOEXEC);
     hands->wake = (once_watch){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = woken};
     if (hands->epoll < 0 || hands->wake.fd < 0)
@@ -413,7 +412,7 @@ static int open_loop(once_hands *hands, once_error *err)
 int once_hands_open(const once_hands_options *options, once_hands **out, once_error *err)
 {
     once_hands *hands = calloc(1, sizeof *hands);
-    if (!hands) return no_memory(err);
+    if (!hands) return once_no_memory(err, "for the handlers");
     hands->options = *options;
     hands->epoll = hands->wake.fd = -1;
     int rc = open_loop(hands, err);

@@ -10,6 +10,7 @@
 
 #include "base/duration.h"
 #include "base/failpoint.h"
+#include "base/no_memory.h"
 #include "effect/effect.h"
 #include "effect/sql_statements.h"
 
@@ -221,7 +222,7 @@ static int run_together(once_effects *effects, once_item *const *items, size_t n
     sent_item *sent = once_arena_new(arena, sent_item, n);
     size_t count = 0;
     *done = 0;
-    if (!sent) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!sent) return once_no_memory(err, "for a batch");
     int rc = ONCE_OK;
     while (count < n && rc == ONCE_OK && (count == 0 || is_whole(&sent[count - 1]))) {
         rc = send_one(effects, items[count], careful, &sent[count], err);
@@ -359,7 +360,7 @@ int once_effects_open(const once_spec *spec, const once_keying *keying, once_db 
     once_effects *effects = calloc(1, sizeof *effects);
     if (!effects || !(effects->handlers = calloc(spec->n_handlers, sizeof *effects->handlers))) {
         free(effects);
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+        return once_no_memory(err, "for the handlers");
     }
     effects->spec = spec;
     effects->keying = *keying;

@@ -11,6 +11,7 @@
 
 #include "base/duration.h"
 #include "base/failpoint.h"
+#include "base/no_memory.h"
 #include "effect/sql_statements.h"
 #include "effect/threads.h"
 
@@ -279,7 +280,7 @@ static int read_url(sql_hand *hand, once_error *err)
     if (rc != ONCE_OK) return rc;
     rc = once_db_check_url(url, &why);
     if (rc != ONCE_OK) return at_url(hand, rc, why.text, err);
-    if (!once_arena_copy(&hand->arena, url, &copy)) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (!once_arena_copy(&hand->arena, url, &copy)) return once_no_memory(err, "for the handlers");
     hand->url = copy.data;
     return ONCE_OK;
 }
@@ -295,11 +296,11 @@ static int take_first_seat(sql_hand *hand, once_error *err)
 int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
     sql_hand *hand = calloc(1, sizeof *hand);
-    if (!hand) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (!hand) return once_no_memory(err, "for the handlers");
     int rc = once_threads_open(&hand->threads, &sql_ops, hands, handler, err);
     if (rc != ONCE_OK) return rc;
     hand->seats = calloc(handler->slots, sizeof *hand->seats);
-    rc = hand->seats ? read_url(hand, err) : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    rc = hand->seats ? read_url(hand, err) : once_no_memory(err, "for the handlers");
     if (rc == ONCE_OK) rc = take_first_seat(hand, err);
     if (rc == ONCE_OK) *out = &hand->threads.hand;
     else hand->threads.hand.ops->close(&hand->threads.hand);

@@ -7,6 +7,7 @@
 
 #include "base/ascii.h"
 #include "base/buf.h"
+#include "base/no_memory.h"
 
 #include "base/banned.h"
 
@@ -64,16 +65,11 @@ static int grow(lexer *lex, once_error *err)
     if (lex->n < lex->capacity) return ONCE_OK;
     size_t capacity = lex->capacity == 0 ? 8 : 2 * lex->capacity;
     once_sql_param *params = once_arena_new(lex->arena, once_sql_param, capacity);
-    if (!params) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!params) return once_no_memory(err, "for a statement");
     if (lex->n > 0) memcpy(params, lex->params, lex->n * sizeof *params);
     lex->params = params;
     lex->capacity = capacity;
     return ONCE_OK;
-}
-
-static bool same_bytes(once_bytes x, once_bytes y)
-{
-    return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
 }
 
 /* The number of the parameter, 1..n; new ones are added. */
@@ -82,7 +78,7 @@ static int number_of(lexer *lex, const once_sql_param *param, size_t *number, on
     for (size_t i = 0; i < lex->n; i++) {
         const once_sql_param *other = &lex->params[i];
         if (other->source != param->source || other->optional != param->optional || other->as_text != param->as_text) continue;
-        if (!same_bytes(other->pointer.text, param->pointer.text)) continue;
+        if (!once_bytes_equal(other->pointer.text, param->pointer.text)) continue;
         *number = i + 1;
         return ONCE_OK;
     }
@@ -120,7 +116,7 @@ static int write_ours(lexer *lex, once_bytes name, once_error *err)
         {"once_key", ONCE_SQL_KEY}, {"once_idempotency_key", ONCE_SQL_IDEMPOTENCY_KEY}, {"once_attempt", ONCE_SQL_ATTEMPT},
     };
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-        if (same_bytes((once_bytes){ours[i].name, strlen(ours[i].name)}, name))
+        if (once_bytes_equal((once_bytes){ours[i].name, strlen(ours[i].name)}, name))
             return write_param(lex, &(once_sql_param){.source = ours[i].source}, err);
     return once_fail(err, ONCE_E_USAGE,
                      "parameter ':%.*s': names that begin with once_ are ours, and are once_key, once_idempotency_key and once_attempt; "
@@ -139,7 +135,7 @@ static int read_name(lexer *lex, once_error *err)
     lex->at = end;
     if (rest.len >= 5 && memcmp(rest.data, "once_", 5) == 0) return write_ours(lex, rest, err);
     char *pointer = once_arena_alloc(lex->arena, shown.len);
-    if (!pointer) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!pointer) return once_no_memory(err, "for a statement");
     pointer[0] = '/';
     memcpy(pointer + 1, rest.data, rest.len);
     return write_field(lex, (once_bytes){pointer, shown.len}, false, false, err);
@@ -365,14 +361,14 @@ int once_sql_parse(once_arena *arena, once_bytes text, once_sql_statement *out, 
     assert(out);
     once_sql_statement made = {.rows = -1, .unmet = ONCE_DEAD};
     if (text.len > 0 && memchr(text.data, '\0', text.len)) return once_fail(err, ONCE_E_USAGE, "NUL byte in a statement");
-    if (!once_arena_copy(arena, text, &made.text)) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+    if (!once_arena_copy(arena, text, &made.text)) return once_no_memory(err, "for a statement");
 
     once_buf sql;
     once_buf_init(&sql, 4 * text.len + 64);
     lexer lex = {.arena = arena, .text = made.text, .sql = &sql};
     int rc = read_all(&lex, err);
     if (rc == ONCE_OK && (sql.failed || !once_arena_copy(arena, once_buf_bytes(&sql), &made.sql)))
-        rc = once_fail(err, ONCE_E_NOMEM, "out of memory");
+        rc = once_no_memory(err, "for a statement");
     once_buf_release(&sql);
     if (rc != ONCE_OK) return rc;
     made.params = lex.params;

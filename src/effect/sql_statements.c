@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "effect/call.h"
 #include "effect/effect.h"
 
@@ -24,7 +25,7 @@ static int compare_params(const once_sql_statement *statement, const once_stmt *
 int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out, once_error *err)
 {
     once_stmt **statements = calloc(handler->n_statements, sizeof *statements);
-    if (!statements) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (!statements) return once_no_memory(err, "for the handlers");
     for (size_t i = 0; i < handler->n_statements; i++) {
         const once_sql_statement *statement = &handler->statements[i];
         once_error why;
@@ -89,7 +90,7 @@ static int read_field(const once_json *body, const once_sql_param *param, once_a
     case ONCE_JSON_STRING:
         out->type = ONCE_VALUE_TEXT;
         if (once_json_string(value, arena, &out->text)) return ONCE_OK;
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+        return once_no_memory(err, "for a message");
     case ONCE_JSON_ARRAY:
     case ONCE_JSON_OBJECT:
         out->type = ONCE_VALUE_TEXT;
@@ -105,7 +106,7 @@ static int read_value(const once_json *body, const once_sql_param *param, once_a
     *out = (once_value){.type = ONCE_VALUE_NULL}; /* until once_sql_fill */
     if (param->source != ONCE_SQL_IDEMPOTENCY_KEY) return ONCE_OK;
     out->text = (once_bytes){once_arena_alloc(arena, KEY_TEXT), KEY_TEXT - 1};
-    return out->text.data ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+    return out->text.data ? ONCE_OK : once_no_memory(err, "for a message");
 }
 
 int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
@@ -115,7 +116,7 @@ int once_sql_prepare(const once_handler_spec *handler, const once_json *body, co
     size_t n = 0;
     for (size_t i = 0; i < handler->n_statements; i++) n += handler->statements[i].n;
     once_value *values = once_arena_alloc(arena, n * sizeof *values);
-    if (!values) return once_fail(err, ONCE_E_NOMEM, "out of memory for a message");
+    if (!values) return once_no_memory(err, "for a message");
     once_value *next = values;
     for (size_t i = 0; i < handler->n_statements; i++) {
         const once_sql_statement *statement = &handler->statements[i];

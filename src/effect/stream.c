@@ -29,6 +29,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "effect/hand.h"
 #include "effect/process.h"
 #include "effect/stream_line.h"
@@ -716,7 +717,7 @@ static int read_command(stream *s, once_error *err)
     const once_exec_spec *exec = &s->hand.handler->exec;
     const once_template_input nothing = {0};
     s->argv = once_arena_new(&s->arena, char *, exec->n + 1);
-    if (!s->argv) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (!s->argv) return once_no_memory(err, "for the handlers");
     int rc = once_hands_environment(s->hand.hands, s->hand.handler, &s->arena, NULL, &s->envp, err);
     for (size_t i = 0; i < exec->n && rc == ONCE_OK; i++) {
         once_bytes argument;
@@ -754,7 +755,7 @@ int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, o
 {
     assert(handler->exec.stream && handler->exec.window > 0 && handler->exec.processes > 0 && handler->slots > 0);
     stream *s = calloc(1, sizeof *s);
-    if (!s) return once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (!s) return once_no_memory(err, "for the handlers");
     s->hand = (once_hand){.ops = &stream_ops, .handler = handler, .hands = hands};
     s->window = handler->exec.window;
     s->line_max = 6 * once_hands_options_of(hands)->spec->result_max + LINE_SLACK;
@@ -763,7 +764,7 @@ int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, o
     once_arena_init(&s->arena);
     once_arena_init(&s->scratch);
     int rc = read_command(s, err);
-    if (rc == ONCE_OK && !make_workers(s)) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    if (rc == ONCE_OK && !make_workers(s)) rc = once_no_memory(err, "for the handlers");
     if (rc != ONCE_OK) {
         stream_free(s);
         return rc;

@@ -1,6 +1,7 @@
 #include "effect/threads.h"
 
 #include "base/errno_text.h"
+#include "base/no_memory.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -240,7 +241,7 @@ int once_threads_open(once_threads *threads, const once_threads_ops *ops, once_h
     pthread_cond_init(&threads->work, NULL);
     threads->list = calloc(handler->slots, sizeof *threads->list);
     threads->done_watch = (once_watch){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = done_ready};
-    int rc = threads->list ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for the handlers");
+    int rc = threads->list ? ONCE_OK : once_no_memory(err, "for the handlers");
     if (rc == ONCE_OK && threads->done_watch.fd < 0)
         rc = once_fail(err, ONCE_E_UNAVAILABLE, "cannot make an event descriptor: %s", once_errno_text(errno));
     if (rc == ONCE_OK) rc = once_hands_watch(hands, &threads->done_watch, EPOLLIN, err);

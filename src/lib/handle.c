@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "core/conflict.h"
 #include "core/retry.h"
 #include "core/sent.h"
@@ -191,7 +192,7 @@ int once__work_tell(once_work *work, once_verdict *out, once_error *err)
     else tell_other(&work->decision, &v);
     if (v.result.len) {
         char *copy = malloc(v.result.len);
-        if (!copy) return once_fail(err, ONCE_E_NOMEM, "out of memory for a result; it is stored, ask again");
+        if (!copy) return once_no_memory(err, "for a result; it is stored, ask again");
         memcpy(copy, v.result.data, v.result.len);
         v.result.data = copy;
     } else {

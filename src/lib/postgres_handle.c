@@ -2,6 +2,7 @@
  *
  * A connection that was prepared has a store of ours on it. It is found again by its address and the process of its server,
  * so that one that was closed without a release is not taken for a new one at the same place. */
+#include "base/no_memory.h"
 #include "lib/lib.h"
 
 #ifdef ONCE_WITH_POSTGRES
@@ -42,7 +43,7 @@ int once_postgres_prepare(PGconn *pg, once_error *err)
         return once_fail(err, ONCE_E_USAGE, "a connection is made ready outside of transactions; commit or roll back first");
     once_postgres_release(pg); /* of one that was closed and is forgotten */
     connection *made = calloc(1, sizeof *made);
-    if (!made) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
+    if (!made) return once_no_memory(err, "for a connection");
     const once_store_options options = {.size = sizeof options, .create = true};
     const int rc = once__pg_store_borrow(pg, &options, &made->store, err);
     if (rc != ONCE_OK) {

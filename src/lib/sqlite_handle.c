@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 
+#include "base/no_memory.h"
 #include "lib/lib.h"
 #include "store/sqlite_store.h"
 
@@ -38,7 +39,7 @@ int once_sqlite_prepare(sqlite3 *db, once_error *err)
     if (!sqlite3_get_autocommit(db))
         return once_fail(err, ONCE_E_USAGE, "a connection is made ready outside of transactions; commit or roll back first");
     connection *made = calloc(1, sizeof *made);
-    if (!made) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
+    if (!made) return once_no_memory(err, "for a connection");
     const once_store_options options = {.size = sizeof options, .create = true};
     const int rc = once__sqlite_store_borrow(db, &options, NULL, &made->store, err);
     if (rc != ONCE_OK) {

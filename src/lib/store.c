@@ -7,6 +7,7 @@
 
 #include "base/duration.h"
 #include "base/json.h"
+#include "base/no_memory.h"
 #include "base/usage.h"
 #include "core/fields.h"
 #include "lib/lib.h"
@@ -16,8 +17,6 @@
 enum { LEASE_MS = 30000, ATTEMPTS = 12, BACKOFF_MIN_MS = 200, BACKOFF_MAX_MS = 60000, RESULT_MAX = 64 << 10, RESULT_MOST = 1 << 30 };
 #define REMEMBER_MS (INT64_C(7) * 24 * 3600 * 1000)
 
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a delivery"); }
-
 /* ---- the guard ---- */
 
 int once__store_guard(once_store *inner, once_store **out, once_error *err)
@@ -26,7 +25,7 @@ int once__store_guard(once_store *inner, once_store **out, once_error *err)
     if (!guard || pthread_mutex_init(&guard->lock, NULL) != 0) {
         free(guard);
         once__store_close(inner);
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for a store");
+        return once_no_memory(err, "for a store");
     }
     guard->base = (once_store){.env = inner->env, .secret = inner->secret};
     guard->inner = inner;
@@ -126,7 +125,7 @@ static int fingerprint(once_secret secret, once_bytes content, once_request *r, 
     if (rc == ONCE_OK) *out = once_fields_of_body(&json, secret.k0, &r->fields);
     else if (rc == ONCE_E_MESSAGE) *out = once_xxh128(secret.k0, content.data, content.len);
     once_json_release(&json);
-    if (rc != ONCE_OK && rc != ONCE_E_MESSAGE) return no_memory(err);
+    if (rc != ONCE_OK && rc != ONCE_E_MESSAGE) return once_no_memory(err, "for a delivery");
     if (once_hash_is_zero(*out)) out->b = 1; /* zero means none */
     return ONCE_OK;
 }
@@ -164,7 +163,7 @@ int once__plan_make(const once_store *store, const once_scope *scope, const once
     r->hold = !out->terms.retry_unknown;
     r->sent_ms = out->message.sent_ms;
     r->at = out->message.at;
-    if (!once_key_show(arena, d.key, &r->key)) return no_memory(err);
+    if (!once_key_show(arena, d.key, &r->key)) return once_no_memory(err, "for a delivery");
     const once_bytes content = d.content.len ? d.content : d.body;
     if (d.any_content || content.len == 0) return ONCE_OK;
     return fingerprint(store->secret, content, r, err);
@@ -203,7 +202,7 @@ static int fill_ticket(const once_store *store, once_ticket *ticket, const once_
     char *copy = NULL;
     if (decision->result.len) {
         copy = malloc(decision->result.len);
-        if (!copy) return no_memory(err);
+        if (!copy) return once_no_memory(err, "for a delivery");
         memcpy(copy, decision->result.data, decision->result.len);
     }
     free((char *)ticket->result.data); /* of an earlier answer to the same ticket */
@@ -228,7 +227,7 @@ static int claim_in(once_store *store, const once_scope *scope, const once_deliv
     once_plan *plans = once_arena_new(arena, once_plan, n);
     const once_request **requests = once_arena_alloc(arena, n * sizeof *requests);
     once_decision *decisions = once_arena_new(arena, once_decision, n);
-    if (!plans || !requests || !decisions) return no_memory(err);
+    if (!plans || !requests || !decisions) return once_no_memory(err, "for a delivery");
     for (size_t i = 0; i < n; i++) {
         const int rc = once__plan_make(store, scope, &deliveries[i], arena, &plans[i], err);
         if (rc != ONCE_OK) return rc;
@@ -275,7 +274,7 @@ int once_extend(once_store *store, const once_ticket *tickets, size_t n, int64_t
     const once_request **pointers = once_arena_alloc(&arena, n * sizeof *pointers);
     bool *answers = once_arena_new(&arena, bool, n);
     size_t *at = once_arena_new(&arena, size_t, n), count = 0;
-    int rc = requests && pointers && answers && at ? ONCE_OK : no_memory(err);
+    int rc = requests && pointers && answers && at ? ONCE_OK : once_no_memory(err, "for a delivery");
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         if (tickets[i].answer != ONCE_ANSWER_RUN || !(tickets[i].token[0] | tickets[i].token[1])) continue;
         requests[count] = request_of(&tickets[i]);
@@ -332,7 +331,7 @@ int once_settle(once_store *store, const once_ticket *tickets, const once_ending
     once_settlement *settlements = once_arena_new(&arena, once_settlement, n);
     once_message *messages = once_arena_new(&arena, once_message, n);
     bool *answers = once_arena_new(&arena, bool, n);
-    int rc = requests && settlements && messages && answers ? ONCE_OK : no_memory(err);
+    int rc = requests && settlements && messages && answers ? ONCE_OK : once_no_memory(err, "for a delivery");
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         rc = read_ending(&tickets[i], &endings[i], &messages[i], &settlements[i], err);
         requests[i] = request_of(&tickets[i]);

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/no_memory.h"
 #include "runtime/audit.h"
 
 #include "base/banned.h"
@@ -43,7 +44,7 @@ int once__audit(const once_pipeline *pipeline, once_store *store, const once_act
         .note = once_buf_bytes(&note),
         .body = act->body,
     };
-    const int rc = note.failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for an audit record") : store->ops->audit(store, &record, err);
+    const int rc = note.failed ? once_no_memory(err, "for an audit record") : store->ops->audit(store, &record, err);
     once_buf_release(&note);
     return rc;
 }
@@ -64,7 +65,7 @@ int once__audit_read(const once_audit *a, once_json *json, once_arena *arena, on
     if (rc == ONCE_E_MESSAGE) return ONCE_OK; /* not ours: shown as it is */
     if (rc != ONCE_OK || !get(json, ONCE_BYTES("tenant"), arena, &out->tenant) || !get(json, ONCE_BYTES("operation"), arena, &out->operation) ||
         !get(json, ONCE_BYTES("idempotency_key"), arena, &out->idempotency_key))
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for an audit record");
+        return once_no_memory(err, "for an audit record");
     out->note.len = words && a->note.data[words - 1] == ' ' ? words - 1 : words;
     return ONCE_OK;
 }

@@ -12,7 +12,6 @@
 
 enum { LONG_NUMBER = 4, LONG_HEX = 8 };
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
 static bool contains(once_bytes text, once_bytes part) { return part.len == 0 || (text.len >= part.len && memmem(text.data, text.len, part.data, part.len)); }
 
 /* --- the kind of a reason --- */
@@ -142,16 +141,16 @@ once_bytes once__reason_shown(const once_entry *entry)
 
 static bool fits(const once_choice *c, const once_scope *scope, once_bytes type, once_bytes reason, int64_t changed_ms)
 {
-    if (c->tenant.data && !same(scope->tenant, c->tenant)) return false;
-    if (c->operation.len && !same(scope->operation, c->operation)) return false;
-    if (c->type.len && !same(type, c->type)) return false;
+    if (c->tenant.data && !once_bytes_equal(scope->tenant, c->tenant)) return false;
+    if (c->operation.len && !once_bytes_equal(scope->operation, c->operation)) return false;
+    if (c->type.len && !once_bytes_equal(type, c->type)) return false;
     if (!contains(reason, c->reason)) return false;
     if (c->since_ms != ONCE_NO_TIME && changed_ms < c->since_ms) return false;
     if (c->until_ms != ONCE_NO_TIME && changed_ms >= c->until_ms) return false;
     if (!c->group.len) return true;
     char group[ONCE_REASON_GROUP_MAX + 1];
     once_reason_group(reason, group);
-    return same(c->group, (once_bytes){group, strlen(group)});
+    return once_bytes_equal(c->group, (once_bytes){group, strlen(group)});
 }
 
 bool once__choice_is_all(const once_choice *c)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/beside.h"
+#include "base/no_memory.h"
 #include "runtime/config_internal.h"
 
 #include "base/banned.h"
@@ -156,7 +157,7 @@ int once_config_load_all(const char *path, once_arena *arena, once_config_report
     int error = read_file(fd, &text), rc;
     once_close_beside(NULL, fd); /* whoever links the library may have a store open, and name it by mistake */
     if (error == ENOMEM)
-        rc = once_fail(err, ONCE_E_NOMEM, "out of memory while reading '%s'", path);
+        rc = once_no_memory(err, "while reading '%s'", path);
     else if (error != 0)
         rc = report_one(path, report, user, err, "the file cannot be read", error);
     else
@@ -223,7 +224,7 @@ int once_config_scope_each(const once_spec *spec, once_arena *arena, once_config
         const once_handler_spec *handler = &spec->handlers[i];
         if (once_spec_handler_by_operation(spec, handler->operation) != handler) continue; /* shared: said by the first */
         once_bytes text;
-        if (!scope_text(spec, handler, arena, &text)) return once_fail(err, ONCE_E_NOMEM, "out of memory");
+        if (!scope_text(spec, handler, arena, &text)) return once_no_memory(err, "for a scope");
         if (!visit(user, handler->operation, text)) return ONCE_OK;
     }
     return ONCE_OK;

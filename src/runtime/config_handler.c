@@ -211,7 +211,7 @@ static bool same_fingerprint(const once_fingerprint_spec *x, const once_fingerpr
     if (x->kind != y->kind || x->n != y->n) return false;
     for (size_t i = 0; i < x->n; i++) {
         size_t k = 0;
-        while (k < y->n && !once__same(x->fields[i].text, y->fields[k].text)) k++;
+        while (k < y->n && !once_bytes_equal(x->fields[i].text, y->fields[k].text)) k++;
         if (k == y->n) return false;
     }
     return true;
@@ -220,7 +220,7 @@ static bool same_fingerprint(const once_fingerprint_spec *x, const once_fingerpr
 /* Two handlers with one operation share keys: that must be said, and the keys must be made alike. */
 static void check_shared(once_config *config, const once_node *root, const once_node *nodes[2], const once_handler_spec *pair[2])
 {
-    if (!once__same(pair[0]->operation, pair[1]->operation)) return;
+    if (!once_bytes_equal(pair[0]->operation, pair[1]->operation)) return;
     label first = label_of(pair[0]), second = label_of(pair[1]);
     once_config_shown operation = once_config_show(pair[0]->operation);
     if (!says_operation(root, nodes[0]) || !says_operation(root, nodes[1])) {
@@ -230,7 +230,7 @@ static void check_shared(once_config *config, const once_node *root, const once_
         return;
     }
     if (!pair[0]->key || !pair[1]->key) return;
-    if (!once__same(once_template_text(pair[0]->key), once_template_text(pair[1]->key)) ||
+    if (!once_bytes_equal(once_template_text(pair[0]->key), once_template_text(pair[1]->key)) ||
         !same_fingerprint(&pair[0]->fingerprint, &pair[1]->fingerprint))
         once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
                           "%s and %s share the operation '%s' but not 'key' and 'fingerprint'; make them equal, or change the operation",

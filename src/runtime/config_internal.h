@@ -53,12 +53,7 @@ extern const char once__config_commands[];
 /* Fills spec.handlers from `handler` or `handlers`. */
 void once__config_handlers(once_config *config, const once_node *root, once__pipeline *pipeline);
 
-static inline bool once__same(once_bytes x, once_bytes y)
-{
-    return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
-}
-
-static inline bool once__is_text(once_bytes text, const char *word) { return once__same(text, (once_bytes){word, strlen(word)}); }
+static inline bool once__is_text(once_bytes text, const char *word) { return once_bytes_equal(text, (once_bytes){word, strlen(word)}); }
 
 static inline int once__line_of(const once_node *map, const char *name)
 {

@@ -221,7 +221,7 @@ static bool read_fingerprint_fields(once_config *config, const once_node *list, 
             continue;
         }
         for (size_t i = 0; i < n; i++) {
-            if (fields[i].text.len != item->text.len || memcmp(fields[i].text.data, item->text.data, item->text.len) != 0) continue;
+            if (!once_bytes_equal(fields[i].text, item->text)) continue;
             once_config_wrong(config, ONCE_E_CONFIG, item->line, "'fingerprint' names '%s' twice; remove one",
                               once_config_show(item->text).text);
             ok = false;

@@ -8,6 +8,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "core/conflict.h"
 #include "source/place.h"
 
@@ -42,8 +43,6 @@ void once_executor_release(once_executor *executor)
         if (ONCE_FAIL_AT(name)) return once_fail((err), ONCE_E_UNAVAILABLE, "failpoint '%s'", #name);                  \
     } while (0)
 
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
-
 static const once_request **requests_of(once_executor *x, const once_action *a)
 {
     const once_request **requests = once_arena_alloc(&x->scratch, (a->n + 1) * sizeof *requests);
@@ -65,7 +64,7 @@ static int keep_places(once_executor *x, const char *name, const once_places *pl
     once_buf text;
     once_buf_init(&text, ONCE_PLACES_TEXT);
     once_places_write(places, &text);
-    const int rc = text.failed ? no_memory(err) : x->store->ops->fact_set(x->store, name, once_buf_bytes(&text), err);
+    const int rc = text.failed ? once_no_memory(err, "for a batch") : x->store->ops->fact_set(x->store, name, once_buf_bytes(&text), err);
     if (name == x->files) x->files_seen = once_xxh128(0, text.data, text.len);
     once_buf_release(&text);
     return rc;
@@ -180,7 +179,7 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
     once_touch *touched = once_arena_new(&x->scratch, once_touch, a->n + 1);
     uint64_t *locks;
     size_t n = 0, n_locks;
-    if (!touched || !gather_locks(x, a, &locks, &n_locks)) return no_memory(err);
+    if (!touched || !gather_locks(x, a, &locks, &n_locks)) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) {
         const bool work = i + a->kept < a->n; /* of the others nothing but the request is ours to read */
         if (work && once_hash_is_zero(a->items[i]->request.id)) continue;
@@ -212,7 +211,7 @@ static int do_claim(once_executor *x, once_action *a, once_error *err)
 {
     const once_request **requests = requests_of(x, a);
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
-    if (!requests || !decisions) return no_memory(err);
+    if (!requests || !decisions) return once_no_memory(err, "for a batch");
     CHECK_POINT(claim_before, err);
     int rc = x->store->ops->claim(x->store, requests, a->n, decisions, &x->arena, err);
     if (rc != ONCE_OK) doubt_claims(x, a, decisions);
@@ -237,7 +236,7 @@ static int do_extend(once_executor *x, once_action *a, once_error *err)
 {
     const once_request **requests = requests_of(x, a);
     bool *ours = once_arena_new(&x->scratch, bool, a->n);
-    if (!requests || !ours) return no_memory(err);
+    if (!requests || !ours) return once_no_memory(err, "for a batch");
     const int rc = x->store->ops->extend(x->store, requests, a->n, ours, err);
     for (size_t i = 0; rc == ONCE_OK && i < a->n; i++) {
         a->items[i]->yes = ours[i];
@@ -253,7 +252,7 @@ static int do_settle(once_executor *x, once_action *a, once_error *err)
 {
     once_settlement *settlements = once_arena_new(&x->scratch, once_settlement, a->n);
     bool *applied = once_arena_new(&x->scratch, bool, a->n), *known = once_arena_new(&x->scratch, bool, a->n);
-    if (!settlements || !applied || !known) return no_memory(err);
+    if (!settlements || !applied || !known) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) {
         once_item *item = a->items[i];
         const bool keeps_body = item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE || item->outcome == ONCE_UNKNOWN ||
@@ -290,7 +289,7 @@ static int do_accept(once_executor *x, once_action *a, once_error *err)
     const once_request **requests = requests_of(x, a);
     const once_message **messages = once_arena_alloc(&x->scratch, a->n * sizeof *messages);
     once_decision *decisions = once_arena_new(&x->scratch, once_decision, a->n);
-    if (!requests || !messages || !decisions) return no_memory(err);
+    if (!requests || !messages || !decisions) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) messages[i] = &a->items[i]->message;
     CHECK_POINT(accept_before, err);
     int rc = x->store->ops->accept(x->store, requests, messages, a->n, decisions, &x->arena, err);
@@ -325,11 +324,11 @@ static int do_bury(once_executor *x, once_action *a, once_error *err)
 {
     once_letter *letters = once_arena_new(&x->scratch, once_letter, a->n);
     bool *fresh = once_arena_new(&x->scratch, bool, a->n);
-    if (!letters || !fresh) return no_memory(err);
+    if (!letters || !fresh) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < a->n; i++) {
         const once_item *item = a->items[i];
         once_bytes reason;
-        if (!reason_of(x, item, &reason)) return no_memory(err);
+        if (!reason_of(x, item, &reason)) return once_no_memory(err, "for a batch");
         letters[i] = (once_letter){
             .scope = {item->scope.tenant, x->consumer, item->scope.operation},
             .key = item->request.key,
@@ -401,7 +400,7 @@ static int fill_batch(const once_action *a, const once_taken *taken, size_t n, o
 {
     once_batch *batch = a->batch;
     batch->items = once_arena_new(&batch->arena, once_item, n);
-    if (!batch->items) return no_memory(err);
+    if (!batch->items) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < n; i++) {
         once_item *item = &batch->items[i];
         item->batch = batch;
@@ -420,7 +419,7 @@ static int do_find(once_executor *x, once_action *a, once_error *err)
     const once_request **requests = requests_of(x, a);
     once_taken *waiting = once_arena_new(&a->batch->arena, once_taken, a->max);
     size_t n = 0;
-    if (!requests || !waiting) return no_memory(err);
+    if (!requests || !waiting) return once_no_memory(err, "for a batch");
     if (a->due) CHECK_POINT(take_before, err);
     const int rc = x->store->ops->find(x->store, x->consumer, requests, a->n, a->due, a->max, waiting, &n, &a->more, &a->batch->arena, err);
     if (rc != ONCE_OK) return rc;
@@ -434,7 +433,7 @@ static int do_take(once_executor *x, once_action *a, once_error *err)
     once_arena_reset(&batch->arena); /* a repeated take starts anew */
     batch->n = 0;
     once_taken *taken = once_arena_new(&batch->arena, once_taken, a->max);
-    if (!taken) return no_memory(err);
+    if (!taken) return once_no_memory(err, "for a batch");
     size_t n = 0;
     CHECK_POINT(take_before, err);
     const int rc = x->store->ops->take(x->store, x->consumer, a->token, a->again, a->lease_ms, a->max, taken, &n, &batch->arena, err);

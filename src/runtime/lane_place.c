@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "base/no_memory.h"
+
 #include "base/banned.h"
 
 void once__lane_reader_init(once_lane_reader *reader, const once_pipeline *pipeline, once_store *store)
@@ -82,7 +84,7 @@ int once__lane_place_read(once_lane_reader *reader, once_hash entry, const once_
     out->known = !once_hash_is_zero(id) && (!stands || once_hash_equal(id, at.lane));
     if (!stands && !out->known) return ONCE_OK;
     show_id(stands ? at.lane : id, out->id);
-    if (out->known && !once_arena_copy(&reader->batch.arena, value, &out->value)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a lane");
+    if (out->known && !once_arena_copy(&reader->batch.arena, value, &out->value)) return once_no_memory(err, "for a lane");
     out->versioned = at.versioned;
     out->version = at.version;
     out->gap = at.gap;

@@ -11,6 +11,7 @@
 
 #include "base/duration.h"
 #include "base/failpoint.h"
+#include "base/no_memory.h"
 #include "base/usage.h"
 #include "core/intake.h"
 #include "once/operate.h"
@@ -40,7 +41,6 @@ enum {
 };
 
 static once_bytes text_of(const char *text) { return (once_bytes){text, strlen(text)}; }
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
 static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; }
 
 /* "2026-01-31 12:00:00.000 UTC", as times are shown, or the hour of a group, "2026-01-31 12:00 UTC". */
@@ -142,7 +142,7 @@ static int count_blocking(once_store *store, once_bytes consumer, uint64_t *out,
     suspects s = {0};
     once_arena arena = {0};
     int rc = store->ops->list(store, consumer, ONCE_STATE_DEAD, look_at_dead, &s, err);
-    if (rc == ONCE_OK && s.failed) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a list");
+    if (rc == ONCE_OK && s.failed) rc = once_no_memory(err, "for a list");
     for (size_t i = 0; i < s.n && rc == ONCE_OK; i++) {
         once_bytes words = {0};
         once_arena_reset(&arena);
@@ -308,7 +308,7 @@ int once_pipeline_workers(once_pipeline *pipeline, once_running_visit *visit, vo
     int rc = once__known_open_store(pipeline, &store, err);
     if (rc != ONCE_OK) return rc;
     rc = once_workers_each(store, pipeline->spec->consumer, add_holder, &all, err);
-    if (rc == ONCE_OK && all.no_memory) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a list of workers");
+    if (rc == ONCE_OK && all.no_memory) rc = once_no_memory(err, "for a list of workers");
     if (rc == ONCE_OK && all.n) rc = store->ops->list(store, pipeline->spec->consumer, ONCE_STATE_CLAIMED, count_held, &all, err);
     if (rc == ONCE_OK && all.n) rc = find_lapsed(pipeline, store, &all, err);
     once__store_close(store);
@@ -352,7 +352,7 @@ static once_bytes with_lane(listing *l, once_hash entry, once_bytes reason)
     if (reason.len == 0) return words;
     char *text = once_arena_alloc(&l->arena, reason.len + words.len + 2);
     if (!text) {
-        l->rc = once_fail(l->err, ONCE_E_NOMEM, "out of memory for words");
+        l->rc = once_no_memory(l->err, "for words");
         return (once_bytes){0};
     }
     memcpy(text, reason.data, reason.len);
@@ -668,8 +668,8 @@ static int look_behind_another(const replaying *r, const once_said *mine, once_r
 /* A letter with a key stands for that key. */
 static bool has_the_key(const once_letter *letter, const once_item *item)
 {
-    return letter->key.len == 0 || (same(letter->key, item->request.key) && same(letter->scope.tenant, item->scope.tenant) &&
-                                    same(letter->scope.operation, item->scope.operation));
+    return letter->key.len == 0 || (once_bytes_equal(letter->key, item->request.key) && once_bytes_equal(letter->scope.tenant, item->scope.tenant) &&
+                                    once_bytes_equal(letter->scope.operation, item->scope.operation));
 }
 
 /* It died with its entry: back to work, with its own message or with the one that was given for it. */
@@ -705,7 +705,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
         return ONCE_OK;
     }
     once_item *item = once_arena_new(&r->batch.arena, once_item, 1);
-    if (!item) return once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
+    if (!item) return once_no_memory(err, "for a letter");
     int rc = take_in(r, letter, item, err);
     if (rc != ONCE_OK) return rc;
     if (item->reason.len) { /* no key, or an effect that cannot run */
@@ -753,7 +753,7 @@ static int replay_one(replaying *r, uint64_t id, once_error *err)
     int rc = r->store->ops->letter_get(r->store, id, &letter, &found, &r->batch.arena, err);
     if (rc != ONCE_OK) return rc;
     r->would[r->n++] = (once_said){0};
-    if (!found || !same(letter.scope.consumer, r->pipeline->spec->consumer)) return ONCE_OK;
+    if (!found || !once_bytes_equal(letter.scope.consumer, r->pipeline->spec->consumer)) return ONCE_OK;
     out->scope = letter.scope;
     out->key = letter.key;
     out->type = letter.message.type;
@@ -941,7 +941,7 @@ int once_pipeline_replay(once_pipeline *pipeline, const once_replay_options *opt
     if (asked.body && (!asked.ids || asked.n_ids != 1)) return once_fail(err, ONCE_E_USAGE, "a body can be given for one letter only");
     if (asked.body && once_bytes_lie(*asked.body)) return once_fail(err, ONCE_E_USAGE, "the body has a length and no address");
     replaying *r = calloc(1, sizeof *r);
-    if (!r) return once_fail(err, ONCE_E_NOMEM, "out of memory for a replay");
+    if (!r) return once_no_memory(err, "for a replay");
     r->pipeline = pipeline;
     r->options = &asked;
     r->counts = out;
@@ -1000,7 +1000,7 @@ static int find_letters(discarding *d, once_error *err)
     const once_bytes consumer = d->pipeline->spec->consumer;
     const int rc = ops->letter_heads ? ops->letter_heads(d->store, consumer, 0, once__choice_is_all(&d->options->choice), want_letter, d, err)
                                      : ops->letters(d->store, consumer, 0, want_letter, d, err);
-    return rc == ONCE_OK && d->failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for the letters") : rc;
+    return rc == ONCE_OK && d->failed ? once_no_memory(err, "for the letters") : rc;
 }
 
 static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_error *err)
@@ -1009,7 +1009,7 @@ static int discard_one(discarding *d, uint64_t id, once_discarded *out, once_err
     *out = (once_discarded){.letter = id};
     int rc = d->store->ops->letter_get(d->store, id, &letter, &out->found, &d->arena, err);
     if (rc != ONCE_OK) return rc;
-    if (out->found && !same(letter.scope.consumer, d->pipeline->spec->consumer)) out->found = false;
+    if (out->found && !once_bytes_equal(letter.scope.consumer, d->pipeline->spec->consumer)) out->found = false;
     if (!out->found) return ONCE_OK;
     note_read(&d->letters, &letter);
     out->scope = letter.scope;
@@ -1055,7 +1055,7 @@ int once_pipeline_discard(once_pipeline *pipeline, const once_discard_options *o
     if (rc != ONCE_OK) return rc;
     *discarded = 0;
     discarding *d = calloc(1, sizeof *d);
-    if (!d) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    if (!d) return once_no_memory(err, "for letters");
     d->pipeline = pipeline;
     d->options = &asked;
     rc = open_keyed(pipeline, &d->store, err);
@@ -1087,7 +1087,7 @@ static int find_entry(once_pipeline *pipeline, once_store *store, once_bytes ten
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_scope scope = {tenant, spec->consumer, spec->handlers[i].operation};
         if (once_spec_handler_by_operation(spec, scope.operation) != &spec->handlers[i]) continue; /* shares its keys */
-        if (operation.len && !same(operation, scope.operation)) continue;
+        if (operation.len && !once_bytes_equal(operation, scope.operation)) continue;
         once_entry entry;
         const int rc = once__entry_by_key(store, &scope, key, &entry, arena, err);
         if (rc != ONCE_OK) return rc;
@@ -1154,7 +1154,7 @@ static int describe(resolving *r, const once_entry *entry, once_bytes key, once_
     *out = (once_resolved){.scope = entry->scope, .key = key, .type = entry->message.type, .place = entry->at.place, .point = entry->at.point,
                            .reason = once__reason_shown(entry)};
     if (!r->options->key) shown = entry->key;
-    else if (!once_key_show(&r->arena, key, &shown)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a key");
+    else if (!once_key_show(&r->arena, key, &shown)) return once_no_memory(err, "for a key");
     if (entry->state != ONCE_STATE_ABSENT) once_outward_key(&r->keying, &entry->scope, shown, entry->id, entry->old_key, out->idempotency_key);
     return ONCE_OK;
 }
@@ -1181,7 +1181,7 @@ static int resolve_fitting(resolving *r, uint64_t *resolved, once_error *err)
 {
     const once_resolve_options *o = r->options;
     int rc = r->store->ops->list(r->store, r->pipeline->spec->consumer, ONCE_STATE_UNKNOWN, want_entry, r, err);
-    if (rc == ONCE_OK && r->failed) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for the messages");
+    if (rc == ONCE_OK && r->failed) rc = once_no_memory(err, "for the messages");
     for (size_t i = 0; i < r->n && rc == ONCE_OK; i++) {
         once_resolved told = {0};
         once_error refused = {0};
@@ -1280,8 +1280,8 @@ int once_pipeline_sweep(once_pipeline *pipeline, once_sweep_progress *progress, 
 static uint64_t number_of(once_bytes path, once_bytes place)
 {
     uint64_t number = 0;
-    if (same(path, ONCE_BYTES("-"))) return 0;
-    if (same(place, path)) return 1;
+    if (once_bytes_equal(path, ONCE_BYTES("-"))) return 0;
+    if (once_bytes_equal(place, path)) return 1;
     if (place.len <= path.len + 1 || place.len > path.len + 16 || memcmp(place.data, path.data, path.len) != 0 || place.data[path.len] != '/') return 0;
     for (size_t i = path.len + 1; i < place.len; i++) {
         if (place.data[i] < '0' || place.data[i] > '9') return 0;
@@ -1302,7 +1302,7 @@ static int go_to_file(once_source *source, uint64_t number, once_bytes files, on
     for (size_t i = 0; i < only.n; i++) once_place_rewind(&only.at[i]);
     if (only.n) once_places_write(&only, &text);
     const once_kept_places kept = {.files = files, .cursor = once_buf_bytes(&text)};
-    const int rc = text.failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for the source") : source->ops->seek(source, &kept, err);
+    const int rc = text.failed ? once_no_memory(err, "for the source") : source->ops->seek(source, &kept, err);
     once_buf_release(&text);
     return rc;
 }
@@ -1316,7 +1316,7 @@ static int read_until(once_source *source, once_bytes place, once_bytes point, o
         once_arena_reset(&batch->arena);
         rc = source->ops->fetch(source, 1024, batch, &at_end, err);
         for (size_t i = 0; rc == ONCE_OK && i < batch->n && !*out; i++)
-            if (same(batch->items[i].message.at.point, point) && same(batch->items[i].message.at.place, place)) *out = &batch->items[i];
+            if (once_bytes_equal(batch->items[i].message.at.point, point) && once_bytes_equal(batch->items[i].message.at.place, place)) *out = &batch->items[i];
         if (batch->n == 0) break; /* a followed file has no end */
     }
     if (rc == ONCE_OK && !*out)
@@ -1351,15 +1351,15 @@ typedef struct letter_search {
 
 static bool at_these_coordinates(const letter_search *s, const once_letter *letter)
 {
-    return same(letter->message.at.place, s->place) && same(letter->message.at.point, s->point);
+    return once_bytes_equal(letter->message.at.place, s->place) && once_bytes_equal(letter->message.at.point, s->point);
 }
 
 /* Of conflicts that are one letter only the last one is where the letter says. */
 static bool in_that_conflict(const letter_search *s, const once_letter *letter)
 {
-    return letter->kind == ONCE_ANSWER_CONFLICT && letter->count > 1 && same(letter->key, s->item->request.key) &&
-           same(letter->scope.tenant, s->item->scope.tenant) && same(letter->scope.operation, s->item->scope.operation) &&
-           same(letter->message.body, s->item->message.body);
+    return letter->kind == ONCE_ANSWER_CONFLICT && letter->count > 1 && once_bytes_equal(letter->key, s->item->request.key) &&
+           once_bytes_equal(letter->scope.tenant, s->item->scope.tenant) && once_bytes_equal(letter->scope.operation, s->item->scope.operation) &&
+           once_bytes_equal(letter->message.body, s->item->message.body);
 }
 
 static bool find_its_letter(void *user, const once_letter *letter)
@@ -1390,7 +1390,7 @@ static int would_get(once_store *store, once_item *item, once_arena *arena, once
     const char *would = NULL;
     if (decision.answer == ONCE_ANSWER_TOO_OLD &&
         !once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms, arena, &decision.reason))
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for words");
+        return once_no_memory(err, "for words");
     switch (decision.answer) {
     case ONCE_ANSWER_DUPLICATE: would = "would be a duplicate: "; break;
     case ONCE_ANSWER_CONFLICT: would = "would be a conflict: "; break;
@@ -1401,7 +1401,7 @@ static int would_get(once_store *store, once_item *item, once_arena *arena, once
     default: return ONCE_OK;
     }
     char *text = once_arena_alloc(arena, strlen(would) + decision.reason.len + 1);
-    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory for words");
+    if (!text) return once_no_memory(err, "for words");
     memcpy(text, would, strlen(would));
     if (decision.reason.len) memcpy(text + strlen(would), decision.reason.data, decision.reason.len);
     *out = (once_bytes){text, strlen(would) + decision.reason.len};
@@ -1441,7 +1441,7 @@ static int was_discarded(once_store *store, const once_item *item, once_answer a
     if (rc != ONCE_OK || mark.state != ONCE_STATE_REJECTED) return rc;
     enum { ROOM = 120 };
     char *text = once_arena_alloc(arena, ROOM), time[ONCE_TIME_TEXT];
-    if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory for words");
+    if (!text) return once_no_memory(err, "for words");
     const int len = snprintf(text, ROOM, "its letter was discarded %s%s%.*s", once_time_format(mark.changed_ms, time), mark.who.len ? " by " : "",
                              mark.who.len < 60 ? (int)mark.who.len : 60, mark.who.data ? mark.who.data : "");
     *reason = (once_bytes){text, (size_t)len};
@@ -1455,7 +1455,7 @@ static const char *fate_of(const once_item *item, const once_entry *entry, const
     if (once_hash_is_zero(item->request.id)) return "malformed";
     if (entry->state == ONCE_STATE_ABSENT) return "unseen";
     if (has_other_content(item, entry)) return replaces ? "replaces" : "conflict";
-    return same(entry->at.place, item->message.at.place) && same(entry->at.point, item->message.at.point) ? "first" : "duplicate";
+    return once_bytes_equal(entry->at.place, item->message.at.place) && once_bytes_equal(entry->at.point, item->message.at.point) ? "first" : "duplicate";
 }
 
 int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point, once_fate_visit *fate,
@@ -1482,7 +1482,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
     }
     letter.item = item;
     if (rc == ONCE_OK) rc = store->ops->letters(store, pipeline->spec->consumer, 0, find_its_letter, &letter, err);
-    if (rc == ONCE_OK && letter.failed) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
+    if (rc == ONCE_OK && letter.failed) rc = once_no_memory(err, "for a letter");
     const bool has_key = rc == ONCE_OK && !once_hash_is_zero(item->request.id);
     if (has_key) rc = store->ops->get(store, item->request.id, &entry, &batch.arena, err);
     once_bytes would = {0};

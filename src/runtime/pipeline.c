@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/duration.h"
 #include "base/failpoint.h"
+#include "base/no_memory.h"
 #include "base/usage.h"
 #include "once/version.h"
 #include "runtime/audit.h"
@@ -27,13 +28,13 @@ int once_pipeline_load(const char *file, once_mistake *report, void *user, once_
 {
     if (!file || !out) return once_fail(err, ONCE_E_USAGE, "once_pipeline_load needs a file and a place for the pipeline");
     once_pipeline *pipeline = calloc(1, sizeof *pipeline);
-    if (!pipeline) return once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
+    if (!pipeline) return once_no_memory(err, "for a pipeline");
     pipeline->env = once_env_real();
     atomic_init(&pipeline->stop, false);
     int rc = once_config_load_all(file, &pipeline->arena, report, user, &pipeline->spec, err);
     if (rc == ONCE_OK) {
         pipeline->store_url = strndup(pipeline->spec->store_url.data, pipeline->spec->store_url.len);
-        if (!pipeline->store_url) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
+        if (!pipeline->store_url) rc = once_no_memory(err, "for a pipeline");
     }
     if (rc != ONCE_OK) {
         once_pipeline_free(pipeline);
@@ -119,7 +120,7 @@ int once_pipeline_callback(once_pipeline *pipeline, const char *name, once_callb
     once_hands_callback *callbacks = reallocarray(pipeline->callbacks, pipeline->n_callbacks + 1, sizeof *callbacks);
     if (callbacks) pipeline->callbacks = callbacks;
     char *copy = callbacks ? strdup(name) : NULL;
-    if (!copy) return once_fail(err, ONCE_E_NOMEM, "out of memory for a callback");
+    if (!copy) return once_no_memory(err, "for a callback");
     callbacks[pipeline->n_callbacks++] = (once_hands_callback){.name = copy, .function = function, .user = user};
     return ONCE_OK;
 }
@@ -132,7 +133,7 @@ int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, onc
     if (!once_salt_fits(salt)) return once_fail(err, ONCE_E_USAGE, "a salt of idempotency keys has at least %u bytes, and not only white space", ONCE_SALT_MIN);
     if (pipeline->spec->salt.len)
         return once_fail(err, ONCE_E_USAGE, "'%.*s' says 'idempotency_salt' itself", (int)pipeline->spec->file.len, pipeline->spec->file.data);
-    return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for a salt");
+    return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_no_memory(err, "for a salt");
 }
 
 int once__salt_read(once_pipeline *pipeline, once_error *err)
@@ -146,7 +147,7 @@ int once__salt_read(once_pipeline *pipeline, once_error *err)
     if (!once_salt_fits(salt))
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: 'idempotency_salt' has fewer than %u bytes, or only white space; take random ones", (int)spec->file.len,
                          spec->file.data, spec->salt_line, ONCE_SALT_MIN);
-    return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for a salt");
+    return once_arena_copy(&pipeline->arena, salt, &pipeline->salt) ? ONCE_OK : once_no_memory(err, "for a salt");
 }
 
 /* --- parts --- */
@@ -645,7 +646,7 @@ static int explain_lane(once_store *store, once_entry *entry, once_arena *arena,
     if (entry->reason.len) {
         once_bytes parts[] = {entry->reason, ONCE_BYTES("; "), words};
         char *text = once_arena_alloc(arena, entry->reason.len + words.len + 2), *at = text;
-        if (!text) return once_fail(err, ONCE_E_NOMEM, "out of memory for a reason");
+        if (!text) return once_no_memory(err, "for a reason");
         for (size_t i = 0; i < 3; at += parts[i++].len) memcpy(at, parts[i].data, parts[i].len);
         words = (once_bytes){text, (size_t)(at - text)};
     }
@@ -666,13 +667,11 @@ typedef struct letters_of_key {
     bool failed;
 } letters_of_key;
 
-static bool same_bytes(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
-
 static bool note_letter(void *user, const once_letter *letter)
 {
     letters_of_key *s = user;
-    if (!same_bytes(letter->key, s->key) || !same_bytes(letter->scope.tenant, s->scope.tenant)) return true;
-    if (!s->any_operation && !same_bytes(letter->scope.operation, s->scope.operation)) return true;
+    if (!once_bytes_equal(letter->key, s->key) || !once_bytes_equal(letter->scope.tenant, s->scope.tenant)) return true;
+    if (!s->any_operation && !once_bytes_equal(letter->scope.operation, s->scope.operation)) return true;
     if (s->n == sizeof s->at / sizeof *s->at) memmove(s->at, s->at + 1, --s->n * sizeof *s->at);
     once_key_letter *kept = &s->at[s->n++];
     *kept = (once_key_letter){.letter = letter->id, .kind = once__letter_kind(letter), .count = letter->count, .buried_ms = letter->buried_ms,
@@ -687,7 +686,7 @@ static int find_letters(once_store *store, letters_of_key *s, once_error *err)
 {
     const int rc = store->ops->letters_of_key ? store->ops->letters_of_key(store, s->scope.consumer, s->key, note_letter, s, err)
                                               : store->ops->letters(store, s->scope.consumer, 0, note_letter, s, err);
-    return rc == ONCE_OK && s->failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for a letter") : rc;
+    return rc == ONCE_OK && s->failed ? once_no_memory(err, "for a letter") : rc;
 }
 
 /* A dead one's message is in its letter. */
@@ -723,14 +722,14 @@ typedef struct discard_search {
 /* Records of older versions have no scope. */
 static bool is_of_scope(const once_audited *a, const once_scope *scope)
 {
-    return (!a->tenant.len && !a->operation.len) || (same_bytes(a->tenant, scope->tenant) && same_bytes(a->operation, scope->operation));
+    return (!a->tenant.len && !a->operation.len) || (once_bytes_equal(a->tenant, scope->tenant) && once_bytes_equal(a->operation, scope->operation));
 }
 
 static bool note_discard(void *user, const once_audit *record)
 {
     discard_search *s = user;
     once_audited a;
-    if (!same_bytes(record->what, ONCE_BYTES("discard")) || !same_bytes(record->key, s->key)) return true;
+    if (!once_bytes_equal(record->what, ONCE_BYTES("discard")) || !once_bytes_equal(record->key, s->key)) return true;
     once_arena_reset(&s->arena);
     s->rc = once__audit_read(record, &s->json, &s->arena, &a, s->err);
     if (s->rc != ONCE_OK) return false;
@@ -850,7 +849,7 @@ int once_pipeline_explain(once_pipeline *pipeline, once_bytes tenant, once_bytes
     once_lane_reader reader;
     once__lane_reader_init(&reader, pipeline, store);
     rc = once__memory_check_salt(pipeline, store, err);
-    if (rc == ONCE_OK && !once_key_show(&arena, key, &shown)) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a key");
+    if (rc == ONCE_OK && !once_key_show(&arena, key, &shown)) rc = once_no_memory(err, "for a key");
     for (size_t i = 0; rc == ONCE_OK && i < spec->n_handlers; i++) {
         const once_scope scope = {tenant, spec->consumer, spec->handlers[i].operation};
         if (once_spec_handler_by_operation(spec, scope.operation) != &spec->handlers[i]) continue; /* shares its keys */

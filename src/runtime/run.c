@@ -15,6 +15,7 @@
 #include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "base/usage.h"
 #include "core/pipeline.h"
 #include "runtime/executor.h"
@@ -506,7 +507,7 @@ static int run_parts(once_pipeline *pipeline, once_parts *parts, const once_run_
         .gives_once = !(bits & ONCE_SOURCE_REDELIVERS) && once__keeps(parts->store),
     };
     r.handlers = calloc(pipeline->spec->n_handlers + 1, sizeof *r.handlers);
-    rc = r.handlers ? once_pipe_new(&pipe_options, &r.pipe, err) : once_fail(err, ONCE_E_NOMEM, "out of memory for a pipeline");
+    rc = r.handlers ? once_pipe_new(&pipe_options, &r.pipe, err) : once_no_memory(err, "for a pipeline");
     if (rc != ONCE_OK) {
         free(r.handlers);
         return rc;

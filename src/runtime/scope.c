@@ -20,6 +20,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "runtime/config.h"
 #include "runtime/runtime.h"
 #include "source/place.h"
@@ -44,8 +45,6 @@ typedef struct checking {
     int rc;
 } checking;
 
-static bool equal(once_bytes a, once_bytes b) { return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0); }
-
 static int show(once_bytes text) { return text.len < 120 ? (int)text.len : 120; }
 
 /* The fact must be what it was, or new. `of` names it to the user. */
@@ -57,7 +56,7 @@ static int check_fact(checking *c, const char *kind, once_bytes consumer, once_b
     fact_name(c->store, kind, consumer, of, name);
     int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
     if (rc != ONCE_OK) return rc;
-    if (equal(was, now)) return ONCE_OK;
+    if (once_bytes_equal(was, now)) return ONCE_OK;
     if (was.len && c->how != ONCE_SCOPE_CONFIRM)
         return once_fail(c->err, ONCE_E_SCOPE, "%.*s: %s '%.*s' was '%.*s' in this store and is '%.*s' now; %s; put it back, or confirm with --confirm-scope-change",
                          show(c->pipeline->spec->file), c->pipeline->spec->file.data, what, show(of), of.data, show(was), was.data, show(now), now.data, effect);
@@ -132,9 +131,9 @@ static int check_salt(checking *c)
     once_salt_digest(&keying, now);
     const once_bytes is = {now, strlen(now)};
     int rc = c->store->ops->fact_get(c->store, name, &was, &c->arena, c->err);
-    if (rc != ONCE_OK || equal(was, is)) return rc;
+    if (rc != ONCE_OK || once_bytes_equal(was, is)) return rc;
     if (was.len) {
-        const char *what = equal(was, ONCE_BYTES("none")) ? "there was none before" : keying.salt.len ? "it was another one before" : "there was one before, and now there is none";
+        const char *what = once_bytes_equal(was, ONCE_BYTES("none")) ? "there was none before" : keying.salt.len ? "it was another one before" : "there was one before, and now there is none";
         rc = find_given(c, &given);
         if (rc != ONCE_OK) return rc;
         if (c->how != ONCE_SCOPE_CONFIRM || given.unknown + given.claimed + given.waiting) return refuse_salt(c, what, &given);
@@ -232,7 +231,7 @@ static int forget_other_file(checking *c, once_bytes kept, const file_facts *now
         kept = (once_bytes){kept.data + len + (space ? 1 : 0), kept.len - len - (space ? 1 : 0)};
         if (is_one_of(now, other)) continue;
         rc = c->store->ops->fact_get(c->store, other, &whose, &c->arena, c->err);
-        if (rc == ONCE_OK && equal(whose, c->pipeline->spec->consumer)) rc = forget(c->store, other, c->err);
+        if (rc == ONCE_OK && once_bytes_equal(whose, c->pipeline->spec->consumer)) rc = forget(c->store, other, c->err);
     }
     return rc;
 }
@@ -246,12 +245,12 @@ static int keep_consumer(checking *c, const char *own, once_bytes kept, const fi
     for (size_t i = 0; rc == ONCE_OK && i < facts->n; i++) {
         once_bytes named;
         rc = c->store->ops->fact_get(c->store, facts->names[i], &named, &c->arena, c->err);
-        if (rc == ONCE_OK && !equal(named, spec->consumer)) rc = c->store->ops->fact_set(c->store, facts->names[i], spec->consumer, c->err);
+        if (rc == ONCE_OK && !once_bytes_equal(named, spec->consumer)) rc = c->store->ops->fact_set(c->store, facts->names[i], spec->consumer, c->err);
     }
     if (rc == ONCE_OK) rc = forget_other_file(c, kept, facts);
     const int len = snprintf(text, sizeof text, "%s%s%s", facts->names[0], facts->n > 1 ? " " : "", facts->n > 1 ? facts->names[1] : "");
     const once_bytes now = {text, (size_t)len};
-    return rc == ONCE_OK && !equal(kept, now) ? c->store->ops->fact_set(c->store, own, now, c->err) : rc;
+    return rc == ONCE_OK && !once_bytes_equal(kept, now) ? c->store->ops->fact_set(c->store, own, now, c->err) : rc;
 }
 
 static int refuse_consumer(const checking *c, const char *what, once_bytes was)
@@ -280,13 +279,13 @@ static int check_consumer(checking *c)
     for (size_t i = 0; rc == ONCE_OK && asks && i < facts.n; i++) {
         once_bytes named;
         rc = ops->fact_get(c->store, facts.names[i], &named, &c->arena, c->err);
-        if (rc == ONCE_OK && named.len && !equal(named, spec->consumer)) return refuse_consumer(c, "file", named);
+        if (rc == ONCE_OK && named.len && !once_bytes_equal(named, spec->consumer)) return refuse_consumer(c, "file", named);
     }
     if (rc != ONCE_OK) return rc;
-    if (asks && before.len && !equal(before, spec->consumer)) return refuse_consumer(c, "source", before);
+    if (asks && before.len && !once_bytes_equal(before, spec->consumer)) return refuse_consumer(c, "source", before);
     if (c->how == ONCE_SCOPE_LOOK) return ONCE_OK;
     rc = keep_consumer(c, own, kept, &facts);
-    const bool answered = equal(before, spec->consumer) || (kept.len == 0 && c->how == ONCE_SCOPE_CONFIRM);
+    const bool answered = once_bytes_equal(before, spec->consumer) || (kept.len == 0 && c->how == ONCE_SCOPE_CONFIRM);
     return rc == ONCE_OK && before.len && answered ? forget(c->store, old, c->err) : rc;
 }
 
@@ -348,7 +347,7 @@ static int keep_beginning(once_source *source, once_store *store, const once_kep
     }
     once_buf_init(&text, ONCE_PLACES_TEXT);
     once_places_write(&places, &text);
-    const int rc = text.failed ? once_fail(err, ONCE_E_NOMEM, "out of memory for a cursor") : store->ops->fact_set(store, names->cursor, once_buf_bytes(&text), err);
+    const int rc = text.failed ? once_no_memory(err, "for a cursor") : store->ops->fact_set(store, names->cursor, once_buf_bytes(&text), err);
     once_buf_release(&text);
     return rc;
 }

@@ -38,6 +38,7 @@
 #include "base/beside.h"
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "source/lines.h"
 #include "source/place.h"
 #include "source/source.h"
@@ -411,7 +412,7 @@ static int file_open(const once_spec *spec, const once_env *env, once_source **o
     file_source *f = calloc(1, sizeof *f);
     if (!f || !(f->path = strndup(spec->source.path.data, spec->source.path.len))) {
         free(f);
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for the source");
+        return once_no_memory(err, "for the source");
     }
     f->base = (once_source){.ops = &once_source_file, .spec = spec, .env = env};
     f->is_stdin = strcmp(f->path, "-") == 0;
@@ -753,7 +754,7 @@ static int read_more(file_source *f, open_file *file, bool *changed, once_error 
     const once_env *env = f->base.env;
     char *room = once_lines_room(&file->lines, CHUNK);
     *changed = false;
-    if (!room) return once_fail(err, ONCE_E_NOMEM, "out of memory for a line of '%s'", f->path);
+    if (!room) return once_no_memory(err, "for a line of '%s'", f->path);
     ssize_t n;
     do n = env->read(env->self, file->fd, room, CHUNK);
     while (n < 0 && errno == EINTR);
@@ -881,7 +882,7 @@ static int take_lines(file_source *f, open_file *file, bool last, filling *to, o
     file->place = place;
     *to = was;
     to->batch->n = n;
-    return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch of '%s'", f->path);
+    return once_no_memory(err, "for a batch of '%s'", f->path);
 }
 
 /* Nothing will follow what is in it. */
@@ -997,7 +998,7 @@ static int file_fetch(once_source *source, size_t max, once_batch *batch, bool *
     batch->items = once_arena_new(&batch->arena, once_item, max);
     once_origin *origin = once_arena_new(&batch->arena, once_origin, 1);
     char *name = once_arena_alloc(&batch->arena, source->spec->source.path.len + 22);
-    if (!batch->items || !origin || !name) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch of '%s'", f->path);
+    if (!batch->items || !origin || !name) return once_no_memory(err, "for a batch of '%s'", f->path);
     filling to = {.batch = batch, .max = max};
     int rc = fill(f, &to, &index, &f->failure);
     atomic_store(&f->woken, false);

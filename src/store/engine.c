@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "core/conflict.h"
 #include "core/plant.h"
 #include "store/history.h"
@@ -279,7 +280,7 @@ static int find_discarded(once_shelf *shelf, const burial *all, bool *discarded,
 {
     once_request *requests = once_arena_new(arena, once_request, all->n + 1);
     const once_request **asked = once_arena_alloc(arena, (all->n + 1) * sizeof *asked);
-    if (!requests || !asked) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    if (!requests || !asked) return once_no_memory(err, "for letters");
     for (size_t i = 0; i < all->n; i++) {
         requests[i].id = all->uniques[i];
         asked[i] = &requests[i];
@@ -298,7 +299,7 @@ static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_ar
 {
     bool *discarded = once_arena_new(arena, bool, all->n + 1);
     size_t *moved = once_arena_new(arena, size_t, all->n + 1), left = 0;
-    if (!discarded || !moved) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    if (!discarded || !moved) return once_no_memory(err, "for letters");
     const int rc = find_discarded(shelf, all, discarded, arena, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < all->n; i++) {
@@ -325,7 +326,7 @@ static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, boo
     first_of *firsts = once_arena_new(arena, first_of, n + 1);
     const bool room = all.uniques && all.letters && all.of && all.fresh && firsts && gather(shelf, letters, n, firsts, &known, &all);
     once__ids_release(&known);
-    if (!room) return once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    if (!room) return once_no_memory(err, "for letters");
     int rc = leave_out_discarded(shelf, &all, n, arena, err);
     if (rc == ONCE_OK && all.n) rc = put_letters(shelf, all.letters, all.uniques, all.n, all.fresh, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) fresh[i] = all.of[i] < n && all.fresh[all.of[i]];
@@ -350,7 +351,7 @@ static int note_replaced(const once_shelf *shelf, const once_entry *entry, const
         all->by = once_arena_new(&all->arena, size_t, n);
     }
     if (!all->letters || !all->by || !once__entry_copy(&all->arena, entry, &was) || !once_conflict_replaced(&requests[by]->at, &all->arena, &reason))
-        return once_fail(err, ONCE_E_NOMEM, "out of memory for a letter");
+        return once_no_memory(err, "for a letter");
     all->by[all->n] = by;
     all->letters[all->n++] = (once_letter){
         .scope = was.scope,
@@ -376,7 +377,7 @@ static int note_replaced(const once_shelf *shelf, const once_entry *entry, const
 static int bury_replaced(once_shelf *shelf, replacements *all, once_decision *out, int rc, once_error *err)
 {
     bool *fresh = rc == ONCE_OK && all->n ? once_arena_new(&all->arena, bool, all->n) : NULL;
-    if (rc == ONCE_OK && all->n) rc = fresh ? bury_all(shelf, all->letters, all->n, fresh, &all->arena, err) : once_fail(err, ONCE_E_NOMEM, "out of memory for letters");
+    if (rc == ONCE_OK && all->n) rc = fresh ? bury_all(shelf, all->letters, all->n, fresh, &all->arena, err) : once_no_memory(err, "for letters");
     for (size_t i = 0; i < all->n && rc == ONCE_OK; i++) out[all->by[i]].letter = fresh[i];
     once_arena_release(&all->arena);
     return rc;
@@ -386,8 +387,6 @@ static int bury_replaced(once_shelf *shelf, replacements *all, once_decision *ou
 
 static once_bytes self(const once_shelf *shelf) { return (once_bytes){shelf->store.who, strlen(shelf->store.who)}; }
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
-
 /* Whether the rule ended an attempt that needs a line of its own. */
 static bool attempt_ended(const once_shelf *shelf, const seat *at, once_attempt *out)
 {
@@ -395,7 +394,7 @@ static bool attempt_ended(const once_shelf *shelf, const seat *at, once_attempt 
     const once_settlement *s = at->settlement;
     const bool first = at->attempt == 1 && e->history.len == 0;
     if (s) {
-        if (first && once_state_finished(e->state) && same(e->who, self(shelf))) return false; /* history.h says why */
+        if (first && once_state_finished(e->state) && once_bytes_equal(e->who, self(shelf))) return false; /* history.h says why */
         *out = (once_attempt){e->attempt, shelf->now_ms, once_outcome_name(s->outcome), self(shelf), s->reason};
         return true;
     }
@@ -450,7 +449,7 @@ static int own_words(const once_entry *entry, once_decision *decision, once_aren
     once_bytes *const owned[] = {&decision->result, &decision->reason, &decision->before, &first->at.place, &first->at.point, &first->who, &first->body};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
         if (owned[i]->len == 0) *owned[i] = (once_bytes){0};
-        else if (!once_arena_copy(arena, *owned[i], owned[i])) return once_fail(err, ONCE_E_NOMEM, "out of memory for what is answered");
+        else if (!once_arena_copy(arena, *owned[i], owned[i])) return once_no_memory(err, "for what is answered");
     }
     return ONCE_OK;
 }
@@ -462,7 +461,7 @@ static int say_lapsed(const seat *at, once_decision *decision, once_arena *arena
     if (!decision->lapsed) return ONCE_OK;
     const size_t room = sizeof text + at->worker.len + 20;
     char *words = once_arena_alloc(arena, room);
-    if (!words) return once_fail(err, ONCE_E_NOMEM, "out of memory for what is answered");
+    if (!words) return once_no_memory(err, "for what is answered");
     const int n = at->worker.len ? snprintf(words, room, "%s; worker %.*s", text, (int)at->worker.len, at->worker.data) : snprintf(words, room, "%s", text);
     decision->reason = (once_bytes){words, (size_t)n};
     return ONCE_OK;
@@ -516,7 +515,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
 static int settle_begin(once_shelf *shelf, const once_settlement *settlements, size_t n, once_error *err)
 {
     const once_request **requests = malloc((n + 1) * sizeof *requests);
-    if (!requests) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!requests) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < n; i++) requests[i] = settlements[i].request;
     const int rc = verb_begin_for(shelf, true, requests, n, ONCE_FOR_SETTLE, err);
     free(requests);
@@ -593,7 +592,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
     *n = 0;
     if (max == 0) return ONCE_OK;
     once_hash *ids = once_arena_alloc(arena, max * sizeof *ids);
-    if (!ids) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!ids) return once_no_memory(err, "for a batch");
 
     int rc = verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
@@ -617,7 +616,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
                                             .before = entry->silent && !entry->gap ? entry->reason : (once_bytes){0},
                                             .given_up = entry->gap ? once_lane_given_up_again(at.lane, entry) : 0};
             if (entry->token.b >= next) next = entry->token.b + 1;
-            if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+            if (!fill_taken(arena, entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
             count++;
         }
     }
@@ -637,7 +636,7 @@ int once__engine_take(once_store *store, once_bytes consumer, once_token token, 
             decision.answer == ONCE_ANSWER_CONFLICT || decision.lapsed) {
             once_entry shown = *at.entry;
             shown.message = message;
-            if (!fill_taken(arena, &shown, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+            if (!fill_taken(arena, &shown, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
             else rc = say_lapsed(&at, &out[count].decision, arena, err);
             count++;
             next++;
@@ -655,7 +654,7 @@ int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, siz
     size_t found = 0, count = 0;
     once_hash *ids = once_arena_alloc(arena, max * sizeof *ids);
     *n = 0;
-    if (!ids) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!ids) return once_no_memory(err, "for a batch");
     int rc = verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
     rc = shelf->shelf->lapsed(shelf, consumer, shelf->now_ms, max, ids, &found, err);
@@ -667,7 +666,7 @@ int once__engine_lapse(once_store *store, once_bytes consumer, uint64_t but, siz
         if (once_token_is_of_run(at.entry->token, but)) continue;
         const int changed = once_entry_lapse(at.entry, shelf->now_ms, &decision);
         if (!changed) continue;
-        if (!fill_taken(arena, at.entry, &decision, &out[count])) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+        if (!fill_taken(arena, at.entry, &decision, &out[count])) rc = once_no_memory(err, "for a batch");
         else rc = say_lapsed(&at, &out[count++].decision, arena, err);
         if (rc == ONCE_OK) rc = keep(shelf, &at, changed, err);
     }
@@ -692,11 +691,11 @@ static int find_one(findings *f, const once_entry *entry, once_error *err)
 {
     const once_decision waits = {.answer = ONCE_ANSWER_WAITING};
     once_taken *at = &f->out[f->n];
-    if (!fill_taken(f->arena, entry, &waits, at)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!fill_taken(f->arena, entry, &waits, at)) return once_no_memory(err, "for a batch");
     once_hash *id = once_arena_new(f->arena, once_hash, 1);
-    if (!id) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!id) return once_no_memory(err, "for a batch");
     *id = entry->id;
-    if (!once__ids_put(&f->known, id)) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!once__ids_put(&f->known, id)) return once_no_memory(err, "for a batch");
     f->n++;
     return ONCE_OK;
 }
@@ -706,7 +705,7 @@ static int find_due(once_shelf *shelf, once_bytes consumer, findings *f, bool *r
 {
     size_t found = 0;
     once_hash *ids = once_arena_new(f->arena, once_hash, f->max);
-    if (!ids) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!ids) return once_no_memory(err, "for a batch");
     int rc = shelf->shelf->due(shelf, consumer, shelf->now_ms, f->max, ids, &found, err);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) {
         seat at;
@@ -777,7 +776,7 @@ static int find_behind(once_shelf *shelf, const once_request *const *requests, s
     once_hash *ids = once_arena_new(f->arena, once_hash, most);
     once_entry **entries = once_arena_new(f->arena, once_entry *, most);
     size_t found = 0;
-    if (!ids || !entries) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!ids || !entries) return once_no_memory(err, "for a batch");
     int rc = shelf->shelf->lanes_waiting(shelf, f->lanes, f->n_lanes, FOUND_IN_LANE, most, ids, &found, err);
     for (size_t i = 0; i < found && rc == ONCE_OK; i++) rc = load(shelf, ids[i], &entries[i], err);
     for (size_t from = 0, to; from < found && rc == ONCE_OK; from = to) {
@@ -796,7 +795,7 @@ int once__engine_find(once_store *store, once_bytes consumer, const once_request
     findings f = {.out = out, .max = max, .arena = arena, .lanes = once_arena_new(arena, once_hash, n + max + 1)};
     *n_out = 0;
     *rest = false;
-    if (!f.lanes) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (!f.lanes) return once_no_memory(err, "for a batch");
     int rc = verb_begin(shelf, true, err);
     if (rc != ONCE_OK) return rc;
     if (due) rc = find_due(shelf, consumer, &f, rest, err);
@@ -873,7 +872,7 @@ int once__engine_get(once_store *store, once_hash id, once_entry *out, once_aren
     if (rc == ONCE_OK) {
         once_entry seen = *entry;
         once_entry_look(&seen, shelf->now_ms);
-        if (!once__entry_copy(arena, &seen, out)) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for an entry");
+        if (!once__entry_copy(arena, &seen, out)) rc = once_no_memory(err, "for an entry");
     }
     return verb_end(shelf, rc, err);
 }
@@ -931,7 +930,7 @@ int once__engine_why(once_store *store, once_hash id, once_bytes *out, once_aren
     rc = take_seat(shelf, id, (once_hash){0}, &at, err);
     if (rc == ONCE_OK && at.lane) {
         const once_bytes words = once_lane_says(at.lane, at.entry);
-        if (words.len && !once_arena_copy(arena, words, out)) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for words");
+        if (words.len && !once_arena_copy(arena, words, out)) rc = once_no_memory(err, "for words");
     }
     return verb_end(shelf, rc, err);
 }
@@ -954,7 +953,7 @@ static int add_before(once_shelf *shelf, const once_entry *entry, once_hash id, 
     if (other.state == ONCE_STATE_ABSENT || once_state_finished(other.state)) return ONCE_OK;
     other.message = (once_message){0};
     other.history = (once_bytes){0};
-    if (!once__entry_copy(arena, &other, &all->at[all->n])) return once_fail(err, ONCE_E_NOMEM, "out of memory for an entry");
+    if (!once__entry_copy(arena, &other, &all->at[all->n])) return once_no_memory(err, "for an entry");
     all->n++;
     all->others += !once__lane_before(other.order, other.seen_ms, other.id, entry) || other.state == ONCE_STATE_DEAD;
     return ONCE_OK;
@@ -972,7 +971,7 @@ static int find_before(once_shelf *shelf, const seat *at, size_t max, once_in_la
     once_hash *ids = once_arena_new(arena, once_hash, most);
     befores all = {.at = once_arena_new(arena, once_entry, most)};
     size_t n = 0;
-    if (!ids || !all.at) return once_fail(err, ONCE_E_NOMEM, "out of memory for entries");
+    if (!ids || !all.at) return once_no_memory(err, "for entries");
     int rc = shelf->shelf->lane_before(shelf, at->entry, max, ids, &n, &out->count, err);
     for (unsigned i = 0; i < at->lane->n_blockers; i++)
         if (at->lane->blockers[i].order < at->entry->order) ids[n++] = at->lane->blockers[i].id;

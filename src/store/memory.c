@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "core/plant.h"
 #include "store/engine.h"
 #include "store/lane_record.h"
@@ -81,8 +82,6 @@ typedef struct memory_store {
 } memory_store;
 
 static memory_store *self(once_shelf *shelf) { return (memory_store *)shelf; }
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the memory store"); }
 
 static bool list_grow(void *list_at, size_t n, size_t *capacity, size_t size)
 {
@@ -221,10 +220,10 @@ static int mem_load(once_shelf *shelf, once_hash id, once_entry **out, once_erro
 {
     memory_store *m = self(shelf);
     slot *s = slot_of(m, id);
-    if (!s) return no_memory(err);
+    if (!s) return once_no_memory(err, "in the memory store");
     if (!s->working || s->tx != m->tx) {
         s->working = once_arena_new(&m->tx_arena, once_entry, 1);
-        if (!s->working) return no_memory(err);
+        if (!s->working) return once_no_memory(err, "in the memory store");
         s->tx = m->tx;
         if (s->record) *s->working = s->record->entry;
         else s->working->id = id;
@@ -237,14 +236,14 @@ static int mem_save(once_shelf *shelf, once_entry *entry, once_error *err)
 {
     memory_store *m = self(shelf);
     slot *s = slot_of(m, entry->id);
-    if (!s || !LIST_ROOM(m->undos)) return no_memory(err);
+    if (!s || !LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
 
     record *fresh = NULL;
     if (entry->state != ONCE_STATE_ABSENT) {
         fresh = calloc(1, sizeof *fresh);
         if (!fresh || !once__entry_copy(&fresh->arena, entry, &fresh->entry)) {
             record_free(fresh);
-            return no_memory(err);
+            return once_no_memory(err, "in the memory store");
         }
         *entry = fresh->entry; /* from here on the bytes are ours */
     }
@@ -269,7 +268,7 @@ static int mem_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     const kept_lane lane = known ? *known : (kept_lane){0};
     if (!once__lane_read(lane.version, lane.expires_ms, (once_bytes){(const char *)lane.record, lane.len}, shelf->now_ms, out) ||
         !once_arena_copy(&m->tx_arena, out->operation, &out->operation) || !once_arena_copy(&m->tx_arena, out->key, &out->key))
-        return no_memory(err);
+        return once_no_memory(err, "in the memory store");
     for (size_t i = 0; i < m->slots.n; i++) {
         if (!m->slots.at[i].record) continue;
         const once_entry *other = &m->slots.at[i].record->entry;
@@ -287,11 +286,11 @@ static int mem_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept,
     memory_store *m = self(shelf);
     kept_lane *known = find_lane(m, id);
     if (!known) {
-        if (!LIST_ROOM(m->lanes)) return no_memory(err);
+        if (!LIST_ROOM(m->lanes)) return once_no_memory(err, "in the memory store");
         known = &m->lanes.at[m->lanes.n++];
         *known = (kept_lane){.id = id};
     }
-    if (!LIST_ROOM(m->undos)) return no_memory(err);
+    if (!LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
     m->undos.at[m->undos.n++] = (undo){.what = UNDO_LANE, .index = (size_t)(known - m->lanes.at), .lane = *known};
     known->version = once__lane_version(kept);
     known->expires_ms = kept->expires_ms;
@@ -349,7 +348,7 @@ static int mem_lane_before(once_shelf *shelf, const once_entry *entry, size_t ma
     const memory_store *m = self(shelf);
     const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
     size_t before = 0;
-    if (!found) return no_memory(err);
+    if (!found) return once_no_memory(err, "in the memory store");
     *n = 0;
     for (size_t i = 0; i < m->slots.n; i++) {
         const once_entry *e = m->slots.at[i].record ? &m->slots.at[i].record->entry : NULL;
@@ -375,7 +374,7 @@ static int mem_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n
 {
     const memory_store *m = self(shelf);
     const once_entry **found = calloc(m->slots.n + 1, sizeof *found);
-    if (!found) return no_memory(err);
+    if (!found) return once_no_memory(err, "in the memory store");
     *n = 0;
     for (size_t lane = 0; lane < n_lanes; lane++) {
         size_t count = 0;
@@ -390,8 +389,6 @@ static int mem_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n
     return ONCE_OK;
 }
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
-
 /* Smallest first by (when, id); keeps the `max` smallest in out[]. */
 typedef struct ranked {
     int64_t when;
@@ -405,12 +402,12 @@ static int pick(memory_store *m, once_bytes consumer, int64_t now_ms, const uint
                 size_t *n, once_error *err)
 {
     ranked *best = calloc(max, sizeof *best);
-    if (!best) return no_memory(err);
+    if (!best) return once_no_memory(err, "in the memory store");
     size_t count = 0;
     for (size_t i = 0; i < m->slots.n; i++) {
         if (!m->slots.at[i].record) continue;
         const once_entry *e = &m->slots.at[i].record->entry;
-        if (!same(e->scope.consumer, consumer)) continue;
+        if (!once_bytes_equal(e->scope.consumer, consumer)) continue;
         ranked mine = {.id = e->id};
         if (token_a) {
             if (e->state != ONCE_STATE_CLAIMED || e->token.a != *token_a) continue;
@@ -460,7 +457,7 @@ static int letter_again(memory_store *m, size_t at, const once_letter *again, on
     once__letter_again(&raised, again);
     if (!box || !LIST_ROOM(m->undos) || !once__letter_copy(&box->arena, &raised, &box->letter)) {
         letter_free(box);
-        return no_memory(err);
+        return once_no_memory(err, "in the memory store");
     }
     box->unique = old->unique;
     m->undos.at[m->undos.n++] = (undo){.what = UNDO_LETTER_DROP, .index = at, .letter = old};
@@ -476,11 +473,11 @@ static int mem_letter_put(once_shelf *shelf, const once_letter *letter, once_has
         *fresh = false;
         return once_hash_is_zero(letter->entry) ? letter_again(m, i, letter, err) : ONCE_OK;
     }
-    if (!LIST_ROOM(m->letters) || !LIST_ROOM(m->undos)) return no_memory(err);
+    if (!LIST_ROOM(m->letters) || !LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
     letter_box *box = calloc(1, sizeof *box);
     if (!box || !once__letter_copy(&box->arena, letter, &box->letter)) {
         letter_free(box);
-        return no_memory(err);
+        return once_no_memory(err, "in the memory store");
     }
     box->letter.id = ++m->next_letter;
     box->unique = unique;
@@ -503,7 +500,7 @@ static int mem_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool
     const size_t i = find_letter(m, id);
     *found = i < m->letters.n;
     if (!*found) return ONCE_OK;
-    if (!once__letter_copy(arena, &m->letters.at[i]->letter, out)) return no_memory(err);
+    if (!once__letter_copy(arena, &m->letters.at[i]->letter, out)) return once_no_memory(err, "in the memory store");
     out->same = m->letters.at[i]->unique;
     return ONCE_OK;
 }
@@ -513,7 +510,7 @@ static int mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
     memory_store *m = self(shelf);
     const size_t i = find_letter(m, id);
     if (i == m->letters.n) return ONCE_OK;
-    if (!LIST_ROOM(m->undos)) return no_memory(err);
+    if (!LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
     m->undos.at[m->undos.n++] = (undo){.what = UNDO_LETTER_DROP, .index = i, .letter = m->letters.at[i]};
     m->letters.at[i] = NULL;
     return ONCE_OK;
@@ -524,15 +521,15 @@ static int mem_letter_drop(once_shelf *shelf, uint64_t id, once_error *err)
 static int mem_audit_put(once_shelf *shelf, const once_audit *audit, once_error *err)
 {
     memory_store *m = self(shelf);
-    if (!LIST_ROOM(m->audits) || !LIST_ROOM(m->undos)) return no_memory(err);
+    if (!LIST_ROOM(m->audits) || !LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
     audit_box *box = calloc(1, sizeof *box);
-    if (!box) return no_memory(err);
+    if (!box) return once_no_memory(err, "in the memory store");
     box->audit = *audit;
     once_bytes *const fields[] = {&box->audit.consumer, &box->audit.who, &box->audit.what, &box->audit.key, &box->audit.note, &box->audit.body};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (once_arena_copy(&box->arena, *fields[i], fields[i])) continue;
         audit_free(box);
-        return no_memory(err);
+        return once_no_memory(err, "in the memory store");
     }
     m->undos.at[m->undos.n++] = (undo){.what = UNDO_AUDIT};
     m->audits.at[m->audits.n++] = box;
@@ -546,7 +543,7 @@ static int mem_audits(once_store *store, once_bytes consumer, once_audit_visit *
     (void)err;
     const memory_store *m = (const memory_store *)store;
     for (size_t i = 0; i < m->audits.n; i++)
-        if (same(m->audits.at[i]->audit.consumer, consumer) && !visit(user, &m->audits.at[i]->audit)) break;
+        if (once_bytes_equal(m->audits.at[i]->audit.consumer, consumer) && !visit(user, &m->audits.at[i]->audit)) break;
     return ONCE_OK;
 }
 
@@ -577,7 +574,7 @@ static int mem_list(once_store *store, once_bytes consumer, once_state state, on
     const int64_t now_ms = once_clock_step(&m->shelf.clock, store->env);
     for (size_t i = 0; i < m->slots.n; i++) {
         const record *r = m->slots.at[i].record;
-        if (!r || once_entry_state_at(&r->entry, now_ms) != state || !same(r->entry.scope.consumer, consumer)) continue;
+        if (!r || once_entry_state_at(&r->entry, now_ms) != state || !once_bytes_equal(r->entry.scope.consumer, consumer)) continue;
         once_entry seen = r->entry;
         once_entry_look(&seen, now_ms);
         if (!visit(user, &seen)) break;
@@ -591,7 +588,7 @@ static int mem_letters(once_store *store, once_bytes consumer, uint64_t after, o
     memory_store *m = (memory_store *)store;
     for (size_t i = 0; i < m->letters.n; i++) {
         const letter_box *box = m->letters.at[i];
-        if (!box || box->letter.id <= after || !same(box->letter.scope.consumer, consumer)) continue;
+        if (!box || box->letter.id <= after || !once_bytes_equal(box->letter.scope.consumer, consumer)) continue;
         if (!visit(user, &box->letter)) break;
     }
     return ONCE_OK;
@@ -606,7 +603,7 @@ static int mem_stats(once_store *store, once_bytes consumer, once_stats *out, on
     int64_t next_ms = ONCE_NEVER;
     for (size_t i = 0; i < m->slots.n; i++) {
         const record *r = m->slots.at[i].record;
-        if (!r || !same(r->entry.scope.consumer, consumer)) continue;
+        if (!r || !once_bytes_equal(r->entry.scope.consumer, consumer)) continue;
         switch (once_entry_state_at(&r->entry, now_ms)) {
         case ONCE_STATE_WAITING:
             out->waiting++;
@@ -619,7 +616,7 @@ static int mem_stats(once_store *store, once_bytes consumer, once_stats *out, on
         if (r->entry.due_ms < next_ms) next_ms = r->entry.due_ms;
     }
     for (size_t i = 0; i < m->letters.n; i++)
-        if (m->letters.at[i] && same(m->letters.at[i]->letter.scope.consumer, consumer)) out->dead++;
+        if (m->letters.at[i] && once_bytes_equal(m->letters.at[i]->letter.scope.consumer, consumer)) out->dead++;
     if (next_ms != ONCE_NEVER) out->wait_ms = next_ms > now_ms ? next_ms - now_ms : 0;
     return ONCE_OK;
 }
@@ -638,18 +635,18 @@ static int mem_fact_get(once_store *store, const char *name, once_bytes *out, on
     const size_t i = find_fact(m, name);
     *out = (once_bytes){0};
     if (i == m->facts.n || m->facts.at[i]->value.len == 0) return ONCE_OK;
-    return once_arena_copy(arena, m->facts.at[i]->value, out) ? ONCE_OK : no_memory(err);
+    return once_arena_copy(arena, m->facts.at[i]->value, out) ? ONCE_OK : once_no_memory(err, "in the memory store");
 }
 
 static int mem_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
 {
     memory_store *m = (memory_store *)store;
     const size_t i = find_fact(m, name);
-    if ((i == m->facts.n && !LIST_ROOM(m->facts)) || !LIST_ROOM(m->undos)) return no_memory(err);
+    if ((i == m->facts.n && !LIST_ROOM(m->facts)) || !LIST_ROOM(m->undos)) return once_no_memory(err, "in the memory store");
     fact *fresh = calloc(1, sizeof *fresh);
     if (!fresh || (value.len > 0 && !once_arena_copy(&fresh->arena, value, &fresh->value))) {
         fact_free(fresh);
-        return no_memory(err);
+        return once_no_memory(err, "in the memory store");
     }
     assert(strlen(name) < sizeof fresh->name);
     memcpy(fresh->name, name, strlen(name) + 1);
@@ -711,7 +708,7 @@ static int mem_open(const char *rest, const once_store_options *options, once_st
 {
     if (*rest) return once_fail(err, ONCE_E_USAGE, "store 'memory:%s' has a path; write 'memory:'", rest);
     memory_store *m = calloc(1, sizeof *m);
-    if (!m) return no_memory(err);
+    if (!m) return once_no_memory(err, "in the memory store");
     m->shelf.store.ops = &once__store_memory;
     m->shelf.store.env = options && options->env ? options->env : once_env_real();
     m->shelf.shelf = &memory_shelf;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/failpoint.h"
+#include "base/no_memory.h"
 #include "store/postgres_schema.h"
 #include "store/postgres_store.h"
 
@@ -301,8 +302,6 @@ static const char *const statement_shape[PG_STATEMENTS] = {
     [PG_REPAIR_LOOK] = "*uqY",
     [PG_REPAIR] = "",
 };
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the postgres store"); }
 
 /* ---- time ---- */
 
@@ -809,12 +808,12 @@ static int letters_count(once_postgres *q, const once_letter *letters, const onc
                          once_error *err)
 {
     asked_letter *list = once_arena_new(&q->arena, asked_letter, n + 1);
-    if (!list) return no_memory(err);
+    if (!list) return once_no_memory(err, "in the postgres store");
     int rc = letters_write(q, PG_LETTERS_PUT, asked, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         fresh[i] = false;
         list[i] = (asked_letter){uniques[i], (int64_t)letters[i].count, &fresh[i]};
-        if (!once__ids_put(asked, &list[i])) return no_memory(err);
+        if (!once__ids_put(asked, &list[i])) return once_no_memory(err, "in the postgres store");
         letter_keep(q, &letters[i], uniques[i]);
         if (letters_size(q) > LETTERS_KEPT) rc = letters_write(q, PG_LETTERS_COUNT, asked, err);
     }
@@ -852,7 +851,7 @@ static int read_letter(const PGresult *r, int row, once_arena *arena, once_lette
                                  &l->message.type, &l->message.headers, &l->message.body,    &l->message.at.place, &l->message.at.point,
                                  &l->history};
     for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++)
-        if (!copy_column(r, row, 8 + i, arena, texts[i])) return no_memory(err);
+        if (!copy_column(r, row, 8 + i, arena, texts[i])) return once_no_memory(err, "in the postgres store");
     l->count = (uint64_t)once__pg_int(r, row, 19);
     l->last_ms = once__pg_int(r, row, 20) ? once__pg_int(r, row, 20) : l->buried_ms;
     l->same = once__pg_id(r, row, 21);
@@ -881,7 +880,7 @@ static int load_ahead(once_postgres *q, once_error *err)
 {
     once_hash *ids = once_arena_new(&q->arena, once_hash, 2 * q->n_ahead + 2);
     size_t n = 0;
-    if (!ids) return no_memory(err);
+    if (!ids) return once_no_memory(err, "in the postgres store");
     for (size_t i = 0; i < q->n_ahead; i++) {
         const once_letter *letter = &q->ahead[i].letter;
         ids[n] = letter->id ? entry_of(q, letter) : (once_hash){0};
@@ -900,7 +899,7 @@ static int pg_letters_ahead(once_shelf *shelf, const uint64_t *ids, size_t n, on
     q->n_ahead = q->ahead_at = 0;
     if (n == 0) return ONCE_OK;
     q->ahead = once_arena_new(&q->arena, once_pg_ahead, n);
-    if (!q->ahead) return no_memory(err);
+    if (!q->ahead) return once_no_memory(err, "in the postgres store");
     once__pg_array_begin(&q->columns[0], PG_INT8);
     for (size_t i = 0; i < n; i++) {
         q->ahead[i].id = ids[i];
@@ -927,7 +926,7 @@ static int pg_letter_get(once_shelf *shelf, uint64_t id, once_letter *out, bool 
     const once_pg_ahead *ahead = find_ahead(q, id);
     if (ahead) {
         *found = ahead->letter.id != 0;
-        return !*found || once__letter_copy(arena, &ahead->letter, out) ? ONCE_OK : no_memory(err);
+        return !*found || once__letter_copy(arena, &ahead->letter, out) ? ONCE_OK : once_no_memory(err, "in the postgres store");
     }
     once_pg_params params = {0};
     PGresult *result;
@@ -1066,7 +1065,7 @@ static int show_audit(once_postgres *q, const PGresult *r, int row, once_arena *
     once_audit audit = {.time_ms = once__pg_int(r, row, 1), .letter = (uint64_t)once__pg_int(r, row, 2)};
     once_bytes *const texts[] = {&audit.consumer, &audit.who, &audit.what, &audit.key, &audit.note, &audit.body};
     for (int i = 0; i < 6; i++)
-        if (!copy_column(r, row, 3 + i, arena, texts[i])) return no_memory(err);
+        if (!copy_column(r, row, 3 + i, arena, texts[i])) return once_no_memory(err, "in the postgres store");
     list->last = once__pg_int(r, row, 0);
     *go_on = list->visit(list->user, &audit);
     return ONCE_OK;
@@ -1110,8 +1109,6 @@ static int show_live(once_postgres *q, const PGresult *result, int row, once_are
     return ONCE_OK;
 }
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
-
 /* Names are asked for entry by entry, but they are few and stay known. */
 static int show_finished(once_postgres *q, const PGresult *result, int row, once_arena *arena, void *user, bool *go_on, once_error *err)
 {
@@ -1123,7 +1120,7 @@ static int show_finished(once_postgres *q, const PGresult *result, int row, once
     if (rc == ONCE_OK) rc = once__pg_name_finished(q, &names, &entry, err);
     if (rc != ONCE_OK) return rc;
     list->last = entry.id;
-    if (entry.state == list->state && same(entry.scope.consumer, list->consumer)) *go_on = list->visit(list->user, &entry);
+    if (entry.state == list->state && once_bytes_equal(entry.scope.consumer, list->consumer)) *go_on = list->visit(list->user, &entry);
     return ONCE_OK;
 }
 
@@ -1212,7 +1209,7 @@ static int sweep_look(once_postgres *q, size_t step, once_error *err)
     sweep->useful = false;
     sweep->from = sweep->full ? once__pg_int(result, n - 1, 1) : INT64_MIN;
     PQclear(result);
-    return sweep->found.failed ? no_memory(err) : ONCE_OK;
+    return sweep->found.failed ? once_no_memory(err, "in the postgres store") : ONCE_OK;
 }
 
 /* Lanes whose version has expired and that nobody stands in: each step looks at the next ones, and begins anew at the end. Those that
@@ -1271,7 +1268,7 @@ static int sweep_waiting(once_postgres *q, size_t step, once_sweep_result *out, 
     once_pg_params params = {0};
     once_hash *ids = once_arena_alloc(&q->arena, step * sizeof *ids);
     size_t n;
-    if (!ids) return no_memory(err);
+    if (!ids) return once_no_memory(err, "in the postgres store");
     once__pg_param_int8(&params, q->shelf.now_ms);
     once__pg_param_int8(&params, (int64_t)step);
     const uint64_t before = out->dropped;
@@ -1376,7 +1373,7 @@ static int pg_sweep(once_store *store, size_t limit, once_sweep_result *out, onc
 static once_pg_fact *fact_of(once_postgres *q, once_bytes name)
 {
     once_pg_fact *fact = q->facts;
-    while (fact && !same(fact->name, name)) fact = fact->next;
+    while (fact && !once_bytes_equal(fact->name, name)) fact = fact->next;
     return fact;
 }
 
@@ -1386,7 +1383,7 @@ static int fact_read(once_postgres *q, once_bytes name, once_bytes *out, once_ar
     PGresult *result;
     once__pg_param_bytes(&params, name);
     int rc = ask(q, PG_FACT_GET, &params, &result, err);
-    if (rc == ONCE_OK && PQntuples(result) > 0 && !copy_column(result, 0, 0, arena, out)) rc = no_memory(err);
+    if (rc == ONCE_OK && PQntuples(result) > 0 && !copy_column(result, 0, 0, arena, out)) rc = once_no_memory(err, "in the postgres store");
     PQclear(result);
     return rc;
 }
@@ -1400,7 +1397,7 @@ static int pg_fact_get(once_store *store, const char *name, once_bytes *out, onc
     *out = (once_bytes){0};
     const once_pg_fact *fact = fact_of(q, bytes);
     if (!fact) rc = fact_read(q, bytes, out, arena, err);
-    else if (fact->value.len && !once_arena_copy(arena, fact->value, out)) rc = no_memory(err);
+    else if (fact->value.len && !once_arena_copy(arena, fact->value, out)) rc = once_no_memory(err, "in the postgres store");
     return ask_end(q, rc, err);
 }
 
@@ -1410,13 +1407,13 @@ static int fact_keep(once_postgres *q, once_bytes name, uint64_t least, once_byt
     once_pg_fact *fact = fact_of(q, name);
     if (!fact) {
         fact = once_arena_new(&q->arena, once_pg_fact, 1);
-        if (!fact || !once_arena_copy(&q->arena, name, &fact->name)) return no_memory(err);
+        if (!fact || !once_arena_copy(&q->arena, name, &fact->name)) return once_no_memory(err, "in the postgres store");
         fact->next = q->facts;
         q->facts = fact;
     }
     fact->value = (once_bytes){0};
     fact->least = least;
-    return value.len == 0 || once_arena_copy(&q->arena, value, &fact->value) ? ONCE_OK : no_memory(err);
+    return value.len == 0 || once_arena_copy(&q->arena, value, &fact->value) ? ONCE_OK : once_no_memory(err, "in the postgres store");
 }
 
 static int pg_fact_set(once_store *store, const char *name, once_bytes value, once_error *err)
@@ -1543,7 +1540,7 @@ static int pg_open(const char *rest, const once_store_options *options, once_sto
     const once_store_options none = {.size = sizeof none};
     if (!options) options = &none;
     once_postgres *q = new_store(options);
-    if (!q) return no_memory(err);
+    if (!q) return once_no_memory(err, "in the postgres store");
     int rc = once__pg_new(rest, q->shelf.store.env, options->consumer, options->patience, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_connect(q->pg, 0, err);
     if (rc == ONCE_OK) rc = open_on(q, options, err);
@@ -1560,7 +1557,7 @@ int once__pg_store_borrow(PGconn *conn, const once_store_options *options, once_
 {
     assert(PQtransactionStatus(conn) == PQTRANS_IDLE);
     once_postgres *q = new_store(options);
-    if (!q) return no_memory(err);
+    if (!q) return once_no_memory(err, "in the postgres store");
     int rc = once__pg_borrow(conn, q->shelf.store.env, &q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_enter(q->pg, err);
     if (rc == ONCE_OK) rc = once__pg_greet(q->pg, err);

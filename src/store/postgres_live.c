@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "core/fields.h"
 #include "store/lane_record.h"
 #include "store/postgres_store.h"
@@ -19,8 +20,6 @@ enum { VANISHED_TRIES = 8 };
 
 _Static_assert(offsetof(once_pg_slot, entry) == 0 && offsetof(once_entry, id) == 0, "a slot begins with its id");
 _Static_assert(offsetof(once_pg_lane, id) == 0, "a lane begins with its id");
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
 
 static int damaged(const once_postgres *q, const char *table, once_error *err)
 {
@@ -169,7 +168,7 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
     once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,    &e->at.place,
                                  &e->at.point,     &e->reason,         &e->who,             &e->worker, &e->history};
     for (int i = 0; i < 10; i++)
-        if (!copy_column(r, row, 17 + i, arena, texts[i])) return no_memory(err);
+        if (!copy_column(r, row, 17 + i, arena, texts[i])) return once_no_memory(err, "for a batch");
     e->failing_ms = once__pg_int(r, row, 27);
     if (!once_fields_read(once__pg_bytes(r, row, 28), &e->fields)) return damaged(q, "once_live", err);
     if (!e->has_message) return ONCE_OK;
@@ -178,7 +177,7 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
     m->sent_ms = once__pg_null(r, row, 29) ? ONCE_NO_TIME : once__pg_int(r, row, 29);
     once_bytes *const parts[] = {&m->type, &m->headers, &m->body, &m->at.place, &m->at.point};
     for (int i = 0; i < 5; i++)
-        if (!copy_column(r, row, 30 + i, arena, parts[i])) return no_memory(err);
+        if (!copy_column(r, row, 30 + i, arena, parts[i])) return once_no_memory(err, "for a batch");
     return ONCE_OK;
 }
 
@@ -187,11 +186,11 @@ int once__pg_read_finished(once_postgres *q, const PGresult *r, int row, once_ar
 {
     once_bytes detail;
     *e = (once_entry){.id = once__pg_id(r, row, 0), .token = once__pg_id(r, row, 2), .fingerprint = once__pg_id(r, row, 3)};
-    if (!copy_column(r, row, 4, arena, &detail)) return no_memory(err);
+    if (!copy_column(r, row, 4, arena, &detail)) return once_no_memory(err, "for a batch");
     if (!once__pg_detail_read(detail, once__pg_int(r, row, 1), e, names)) return damaged(q, "once_entry", err);
     if (!once__pg_names_want(&q->names, names->scope) || !once__pg_names_want(&q->names, names->place) ||
         !once__pg_names_want(&q->names, names->run) || !once__pg_names_want(&q->names, names->who))
-        return no_memory(err);
+        return once_no_memory(err, "for a batch");
     return ONCE_OK;
 }
 
@@ -345,7 +344,7 @@ static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
             const bool empty = once__pg_null(result, i, 1) && once__pg_bytes(result, i, 7).len == 0; /* there for the lock alone */
             lane->version = once__pg_null(result, i, 1) ? ONCE_LANE_NO_VERSION : once__pg_int(result, i, 1);
             lane->expires_ms = empty ? 0 : once__pg_int(result, i, 2);
-            if (!once_arena_copy(&q->arena, once__pg_bytes(result, i, 7), &lane->record)) return no_memory(err);
+            if (!once_arena_copy(&q->arena, once__pg_bytes(result, i, 7), &lane->record)) return once_no_memory(err, "for a batch");
         }
         lane->others = !once__pg_null(result, i, 3);
         lane->head_id = once__pg_id(result, i, 3);
@@ -400,7 +399,7 @@ static int settle_in(once_postgres *q, const round_of *round, once_error *err)
         if (!slot->live) continue;
         once_pg_lane *lane = once__ids_get(&q->lanes, slot->entry.lane);
         if (lane && !lane->asked) lane->known = false; /* it counted this one as a row */
-        if (rc == ONCE_OK && !join_lane(q, slot)) rc = no_memory(err);
+        if (rc == ONCE_OK && !join_lane(q, slot)) rc = once_no_memory(err, "for a batch");
     }
     return rc;
 }
@@ -478,7 +477,7 @@ static int load_round(once_postgres *q, round_of *round, once_error *err)
 {
     round->names = once_arena_new(&q->arena, once_pg_names_of, round->n + 1);
     once_pg_slot **all = once_arena_alloc(&q->arena, (round->n + 1) * sizeof *all);
-    if (!round->names || !all) return no_memory(err);
+    if (!round->names || !all) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < round->n; i++) {
         all[i] = round->slots[i];
         all[i]->at = i;
@@ -508,14 +507,14 @@ static int guess_done(once_postgres *q, once_pg_slot *slot, const once_request *
 {
     const once_pg_name *scope = once__pg_name_scope(&q->names, r->scope), *place = once__pg_name_place(&q->names, r->at.place),
                        *run = once__pg_name_run(&q->names, r->run), *who = once__pg_name_who(&q->names, self(q));
-    if (!scope || !place || !run || !who) return no_memory(err);
+    if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
     const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
     const once_entry done = {.id = r->id, .state = ONCE_STATE_DONE, .attempt = 1, .expires_ms = r->remember_ms,
                              .fields = r->fields, .old_key = r->old_key, .at = r->at};
     once_buf_clear(&q->detail);
     if (!once__pg_detail_write(&done, names, &q->detail, &slot->ahead_kept_ms) ||
         !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &slot->ahead_detail))
-        return no_memory(err);
+        return once_no_memory(err, "for a batch");
     slot->ahead_token = r->token;
     slot->ahead_fingerprint = r->fingerprint;
     return ONCE_OK;
@@ -526,7 +525,7 @@ static int name_requests(once_postgres *q, const once_request *const *requests, 
     for (size_t i = 0; i < n; i++)
         if (!once__pg_name_scope(&q->names, requests[i]->scope) || !once__pg_name_place(&q->names, requests[i]->at.place) ||
             !once__pg_name_run(&q->names, requests[i]->run) || !once__pg_name_who(&q->names, self(q)))
-            return no_memory(err);
+            return once_no_memory(err, "for a batch");
     return once__pg_names_resolve(q, err);
 }
 
@@ -540,14 +539,14 @@ static int round_begin(once_postgres *q, size_t n, round_of *round, once_error *
 {
     *round = (round_of){.slots = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->slots),
                         .lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes)};
-    return round->slots && round->lanes ? ONCE_OK : no_memory(err);
+    return round->slots && round->lanes ? ONCE_OK : once_no_memory(err, "for a batch");
 }
 
 static int want_lane(once_postgres *q, round_of *round, const once_request *r, once_error *err)
 {
     if (once_hash_is_zero(r->lane.id) || once__ids_get(&q->lanes, r->lane.id)) return ONCE_OK;
     once_pg_lane *lane = lane_of(q, r->lane.id);
-    if (!lane) return no_memory(err);
+    if (!lane) return once_no_memory(err, "for a batch");
     round->lanes[round->n_lanes++] = lane;
     return ONCE_OK;
 }
@@ -557,7 +556,7 @@ static int want_entry(once_postgres *q, round_of *round, const once_request *r, 
 {
     if (once__ids_get(&q->slots, r->id)) return ONCE_OK;
     once_pg_slot *slot = slot_new(q, r->id);
-    if (!slot) return no_memory(err);
+    if (!slot) return once_no_memory(err, "for a batch");
     round->slots[round->n++] = slot;
     slot->asked = true;
     slot->ahead = goes_ahead(q, r, purpose);
@@ -573,7 +572,7 @@ static int want_heads(once_postgres *q, round_of *round, const once_request *con
         once_pg_lane *lane = once_hash_is_zero(requests[i]->lane.id) ? NULL : once__ids_get(&q->lanes, requests[i]->lane.id);
         if (!lane || !lane->known || !lane->others || lane->asked || once__ids_get(&q->slots, lane->head_id)) continue;
         once_pg_slot *slot = slot_new(q, lane->head_id);
-        if (!slot) return no_memory(err);
+        if (!slot) return once_no_memory(err, "for a batch");
         slot->asked = lane->asked = true; /* and the lane is read again, without it */
         round->slots[round->n++] = slot;
         round->lanes[round->n_lanes++] = lane;
@@ -610,7 +609,7 @@ static int name_claims(once_postgres *q, const once_touch *touched, size_t n, on
 {
     const once_request **claims = once_arena_alloc(&q->arena, (n + 1) * sizeof *claims);
     size_t n_claims = 0;
-    if (!claims) return no_memory(err);
+    if (!claims) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < n; i++)
         if (touched[i].kind == ONCE_TOUCH_CLAIM) claims[n_claims++] = touched[i].request;
     return n_claims ? name_requests(q, claims, n_claims, err) : ONCE_OK;
@@ -698,7 +697,7 @@ int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool
 static int know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err)
 {
     once_pg_lane *lane = lane_of(q, id);
-    if (!lane) return no_memory(err);
+    if (!lane) return once_no_memory(err, "for a batch");
     *out = lane;
     if (lane->known && lane->locked) return ONCE_OK;
     round_of round = {.lanes = out, .n_lanes = 1};
@@ -723,7 +722,7 @@ static int want_lanes_of(once_postgres *q, const once_hash *ids, size_t n, round
     rc = once__pg_begin_read(q, results, begin, err);
     for (int i = 0; i < PQntuples(results[begin]) && rc == ONCE_OK; i++) {
         once_pg_lane *lane = lane_of(q, once__pg_id(results[begin], i, 0));
-        if (!lane) rc = no_memory(err);
+        if (!lane) rc = once_no_memory(err, "for a batch");
         else if (!lane->asked && !(lane->known && lane->locked)) {
             lane->asked = true;
             round->lanes[round->n_lanes++] = lane;
@@ -785,7 +784,7 @@ static int lock_free_lanes(once_postgres *q, round_of *round, once_error *err)
 static int load_other_lanes(once_postgres *q, size_t n, once_error *err)
 {
     round_of lanes = {.lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *lanes.lanes)};
-    if (!lanes.lanes) return no_memory(err);
+    if (!lanes.lanes) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < q->n_lanes && lanes.n_lanes < n; i++)
         if (!q->lane_list[i]->locked) lanes.lanes[lanes.n_lanes++] = q->lane_list[i];
     const int rc = lanes.n_lanes ? lock_free_lanes(q, &lanes, err) : ONCE_OK;
@@ -821,7 +820,7 @@ int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, on
 static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, round_of *round, once_error *err)
 {
     round->lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes);
-    if (!round->lanes) return no_memory(err);
+    if (!round->lanes) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < n; i++) {
         once_pg_lane *lane = once__ids_get(&q->lanes, lanes[i]);
         if (!lane || !lane->locked || !lane->known || lane->asked || lane->claimed || (!lane->others && !lane->first)) continue;
@@ -854,7 +853,7 @@ int once__pg_lanes_waiting(once_shelf *shelf, const once_hash *lanes, size_t n_l
     if (rc != ONCE_OK) return rc;
     *n = (size_t)PQntuples(results[1]);
     round.slots = once_arena_alloc(&q->arena, (*n + 1) * sizeof *round.slots);
-    if (!round.slots) rc = no_memory(err);
+    if (!round.slots) rc = once_no_memory(err, "for a batch");
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) {
         const once_request at = {.id = out[i] = once__pg_id(results[1], (int)i, 0)};
         rc = want_entry(q, &round, &at, ONCE_FOR_OTHERS, err);
@@ -934,11 +933,11 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     const char *body = slot->own[PG_OWN_BODY], *point = slot->own[PG_OWN_BODY_POINT];
-    if (!own_all(q, slot)) return no_memory(err);
+    if (!own_all(q, slot)) return once_no_memory(err, "for a batch");
     const bool bare = entry->message.body.len == 0 && entry->message.at.point.len == 0; /* then nothing tells it from the one before */
     if (!entry->has_message || bare || body != slot->own[PG_OWN_BODY] || point != slot->own[PG_OWN_BODY_POINT]) slot->body_same = false;
     slot->dirty = true;
-    return join_lane(q, slot) ? ONCE_OK : no_memory(err);
+    return join_lane(q, slot) ? ONCE_OK : once_no_memory(err, "for a batch");
 }
 
 /* ---- lanes ---- */
@@ -976,7 +975,7 @@ int once__pg_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept, o
     lane->dirty = true;
     lane->version = once__lane_version(kept);
     lane->expires_ms = kept->expires_ms;
-    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : no_memory(err);
+    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : once_no_memory(err, "for a batch");
 }
 
 int once__pg_lane_head(once_shelf *shelf, once_hash id, once_hash *out, once_error *err)
@@ -1046,11 +1045,11 @@ static int encode(once_postgres *q, written *w, int64_t *kept_ms, once_error *er
     const once_entry *e = &w->slot->entry;
     const once_pg_name *scope = once__pg_name_scope(&q->names, &e->scope), *place = once__pg_name_place(&q->names, e->at.place),
                        *run = once__pg_name_run(&q->names, e->run), *who = once__pg_name_who(&q->names, e->who);
-    if (!scope || !place || !run || !who) return no_memory(err);
+    if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
     const once_pg_names_of names = {scope->number, place->number, run->number, who->number};
     once_buf_clear(&q->detail);
     if (!once__pg_detail_write(e, names, &q->detail, kept_ms) || !once_arena_copy(&q->arena, once_buf_bytes(&q->detail), &w->detail))
-        return no_memory(err);
+        return once_no_memory(err, "for a batch");
     w->expires_ms = e->changed_ms + *kept_ms;
     return ONCE_OK;
 }
@@ -1060,8 +1059,7 @@ static bool as_guessed(const written *w, int64_t kept_ms, int64_t now_ms)
     const once_pg_slot *slot = w->slot;
     return slot->ahead && slot->row == PG_ROW_FINISHED && once_hash_equal(slot->ahead_token, slot->entry.token) &&
            once_hash_equal(slot->ahead_fingerprint, slot->entry.fingerprint) && slot->ahead_kept_ms == kept_ms &&
-           slot->entry.changed_ms == now_ms && slot->ahead_detail.len == w->detail.len &&
-           memcmp(slot->ahead_detail.data, w->detail.data, w->detail.len) == 0;
+           slot->entry.changed_ms == now_ms && once_bytes_equal(slot->ahead_detail, w->detail);
 }
 
 /* What has to be done so that the tables say what the slot says. */
@@ -1201,7 +1199,7 @@ static int name_slots(once_postgres *q, once_error *err)
         if (!q->all[i]->dirty || !once_state_finished(e->state)) continue;
         if (!once__pg_name_scope(&q->names, &e->scope) || !once__pg_name_place(&q->names, e->at.place) ||
             !once__pg_name_run(&q->names, e->run) || !once__pg_name_who(&q->names, e->who))
-            return no_memory(err);
+            return once_no_memory(err, "for a batch");
     }
     return once__pg_names_resolve(q, err);
 }
@@ -1228,7 +1226,7 @@ static int guard_send(once_postgres *q, size_t *sent, once_error *err)
 int once__pg_write_send(once_postgres *q, size_t *sent_out, once_error *err)
 {
     written *list = once_arena_new(&q->arena, written, q->n_all + 1);
-    if (!list) return no_memory(err);
+    if (!list) return once_no_memory(err, "for a batch");
     size_t n = 0, counts[4] = {0}, sent = 0;
     bool live_put = false, live_delete = false, body_put = false, body_delete = false, lanes = false;
     int rc = name_slots(q, err);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "store/postgres_store.h"
 
 #include "base/banned.h"
@@ -21,8 +22,6 @@ typedef struct by_number {
     once_hash key; /* {0, number} */
     once_pg_name *name;
 } by_number;
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for names"); }
 
 static bool parse(once_pg_name *name)
 {
@@ -84,8 +83,6 @@ static once_pg_name *find(once_pg_names *names, const char *text, size_t len)
     return name;
 }
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || x.data == y.data || memcmp(x.data, y.data, x.len) == 0); }
-
 /* NULL stays NULL; so it is also without memory. */
 static once_pg_name *use_first(once_pg_names *names, once_pg_name *name)
 {
@@ -100,8 +97,8 @@ static inline once_pg_name *use(once_pg_names *names, once_pg_name *name) { retu
 once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope)
 {
     once_pg_name *last = names->last_scope;
-    if (last && same(last->scope.tenant, scope->tenant) && same(last->scope.consumer, scope->consumer) &&
-        same(last->scope.operation, scope->operation))
+    if (last && once_bytes_equal(last->scope.tenant, scope->tenant) && once_bytes_equal(last->scope.consumer, scope->consumer) &&
+        once_bytes_equal(last->scope.operation, scope->operation))
         return use(names, last);
     const once_bytes parts[] = {scope->tenant, scope->consumer, scope->operation};
     const uint32_t lens[] = {(uint32_t)parts[0].len, (uint32_t)parts[1].len, (uint32_t)parts[2].len};
@@ -118,7 +115,7 @@ once_pg_name *once__pg_name_scope(once_pg_names *names, const once_scope *scope)
 
 static once_pg_name *name_of(once_pg_names *names, char kind, once_bytes bytes, once_pg_name **last)
 {
-    if (*last && same((*last)->bytes, bytes)) return use(names, *last);
+    if (*last && once_bytes_equal((*last)->bytes, bytes)) return use(names, *last);
     once_buf text;
     once_buf_init(&text, 1 << 20);
     once_buf_append(&text, &kind, 1);
@@ -165,17 +162,17 @@ static int learn(once_pg_names *names, const PGresult *result, int row, once_err
         if (!name) return once_fail(err, ONCE_E_CORRUPT, "table once_name is damaged; restore it from a backup");
         if (!once__ids_put(&names->by_text, name)) {
             free(name);
-            return no_memory(err);
+            return once_no_memory(err, "for names");
         }
     }
     by_number *entry = calloc(1, sizeof *entry);
-    if (!entry) return no_memory(err);
+    if (!entry) return once_no_memory(err, "for names");
     *entry = (by_number){number_key(number), name};
     name->number = number;
     if (!names->newest || names->newest->number < number) names->newest = name;
     if (once__ids_put(&names->by_number, entry)) return ONCE_OK;
     free(entry);
-    return no_memory(err);
+    return once_no_memory(err, "for names");
 }
 
 static int learn_all(once_pg_names *names, const PGresult *result, once_error *err)

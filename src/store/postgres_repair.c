@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/no_memory.h"
 #include "store/postgres_store.h"
 
 #include "base/banned.h"
@@ -19,8 +20,6 @@
 enum { STEP = 1000 };
 
 static const once_scope lost_scope = {.consumer = ONCE_BYTES("(lost)"), .operation = ONCE_BYTES("(lost)")};
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a repair"); }
 
 typedef struct mending {
     once_entry entry;
@@ -50,7 +49,7 @@ static int read_rows(once_postgres *q, const PGresult *rows, mending *list, once
         if (!m->readable) continue; /* that is another damage */
         if (!once__pg_names_want(&q->names, m->names.scope) || !once__pg_names_want(&q->names, m->names.place) ||
             !once__pg_names_want(&q->names, m->names.run) || !once__pg_names_want(&q->names, m->names.who))
-            return no_memory(err);
+            return once_no_memory(err, "for a repair");
     }
     return once__pg_names_fetch(q, err);
 }
@@ -65,7 +64,7 @@ static int put_mended(once_postgres *q, const mending *list, size_t n, once_erro
 {
     const once_pg_name *scope = once__pg_name_scope(&q->names, &lost_scope), *place = once__pg_name_place(&q->names, ONCE_BYTES("(lost)")),
                        *run = once__pg_name_run(&q->names, 0), *who = once__pg_name_who(&q->names, ONCE_BYTES("(lost)"));
-    if (!scope || !place || !run || !who) return no_memory(err);
+    if (!scope || !place || !run || !who) return once_no_memory(err, "for a repair");
     const int rc = once__pg_names_resolve(q, err);
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < 3; i++) once__pg_array_begin(&q->columns[i], i == 0 ? PG_UUID : PG_BYTEA);
@@ -76,7 +75,7 @@ static int put_mended(once_postgres *q, const mending *list, size_t n, once_erro
                                         whole_or(q, m->names.run, 'R', run), whole_or(q, m->names.who, 'W', who)};
         int64_t kept_ms;
         once_buf_clear(&q->detail);
-        if (!once__pg_detail_write(&m->entry, names, &q->detail, &kept_ms)) return no_memory(err);
+        if (!once__pg_detail_write(&m->entry, names, &q->detail, &kept_ms)) return once_no_memory(err, "for a repair");
         once__pg_put_id(&q->columns[0], m->entry.id);
         once__pg_put_bytes(&q->columns[1], m->detail);
         once__pg_put_bytes(&q->columns[2], once_buf_bytes(&q->detail));
@@ -147,7 +146,7 @@ static int step(once_postgres *q, once_hash *after, uint64_t *repaired, bool *mo
     once_pg_params params = {0};
     PGresult *rows;
     mending *list = once_arena_new(&q->arena, mending, STEP);
-    if (!list) return no_memory(err);
+    if (!list) return once_no_memory(err, "for a repair");
     once__pg_param_id(&params, *after);
     once__pg_param_int8(&params, STEP);
     int rc = once__pg_send(q->pg, PG_REPAIR_LOOK, &params, err);

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
+
 #include "base/banned.h"
 
 #define TABLES_2                                                                                                      \
@@ -471,5 +473,5 @@ int once__pg_ready(once_pg *pg, bool create, once_secret *secret, once_error *er
     if (rc != ONCE_OK || pg->schema) return rc;
     pg->schema = strdup(there.quoted);
     snprintf(pg->tables_in, sizeof pg->tables_in, "%s", there.schema);
-    return pg->schema ? ONCE_OK : once_fail(err, ONCE_E_NOMEM, "out of memory for PostgreSQL");
+    return pg->schema ? ONCE_OK : once_no_memory(err, "for PostgreSQL");
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "store/postgres_store.h"
 
 #include "base/banned.h"
@@ -31,7 +32,7 @@ int once__pg_turns_init(once_postgres *q, once_bytes consumer, once_error *err)
     q->turns.key = (int64_t)once_key_id(q->shelf.store.secret, &scope, ONCE_BYTES("turns")).a;
     const size_t size = sizeof prefix + consumer.len;
     q->turns.name = malloc(size);
-    if (!q->turns.name) return once_fail(err, ONCE_E_NOMEM, "out of memory for the postgres store");
+    if (!q->turns.name) return once_no_memory(err, "for the postgres store");
     (void)snprintf(q->turns.name, size, "%s%.*s", prefix, (int)consumer.len, consumer.data);
     return ONCE_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "store/engine.h"
 #include "store/lane_record.h"
 #include "store/postgres_store.h"
@@ -120,7 +121,7 @@ static int look_at_finished(verifying *v, const PGresult *rows, int row, once_ar
     if (once__pg_detail_read(once__pg_bytes(rows, row, 2), once__pg_int(rows, row, 1), &e, &names)) {
         if (!once__pg_names_want(&v->q->names, names.scope) || !once__pg_names_want(&v->q->names, names.place) ||
             !once__pg_names_want(&v->q->names, names.run) || !once__pg_names_want(&v->q->names, names.who))
-            return once_fail(err, ONCE_E_NOMEM, "out of memory for a check");
+            return once_no_memory(err, "for a check");
         const int rc = once__pg_names_fetch(v->q, err);
         if (rc != ONCE_OK) return rc;
         flaw = once_entry_flaw(&e);

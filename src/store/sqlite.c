@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 
 #include "base/failpoint.h"
+#include "base/no_memory.h"
 #include "store/sqlite_columns.h"
 #include "store/sqlite_schema.h"
 #include "store/sqlite_store.h"
@@ -122,8 +123,6 @@ static const char *const borrowed_sql[SQL_STATEMENTS] = {
     [SQL_COMMIT] = "RELEASE once_store",
     [SQL_ROLLBACK] = "ROLLBACK TO once_store",
 };
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the sqlite store"); }
 
 /* ---- transactions ---- */
 
@@ -466,7 +465,7 @@ static int read_letter(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, on
                                  &l->message.at.place, &l->message.at.point, &l->history};
     static const int columns[] = {2, 3, 4, 5, 7, 12, 13, 14, 16, 17, 18};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        if (!once__column_copy(stmt, columns[i], arena, texts[i])) return no_memory(err);
+        if (!once__column_copy(stmt, columns[i], arena, texts[i])) return once_no_memory(err, "in the sqlite store");
     return ONCE_OK;
 }
 
@@ -638,7 +637,7 @@ static int sqlite_audits(once_store *store, once_bytes consumer, once_audit_visi
         else if (!once__column_copy(stmt, 1, &arena, &audit.consumer) || !once__column_copy(stmt, 2, &arena, &audit.who) ||
             !once__column_copy(stmt, 3, &arena, &audit.what) || !once__column_copy(stmt, 4, &arena, &audit.key) ||
             !once__column_copy(stmt, 6, &arena, &audit.note) || !once__column_copy(stmt, 7, &arena, &audit.body))
-            rc = no_memory(err);
+            rc = once_no_memory(err, "in the sqlite store");
         else go_on = visit(user, &audit);
     }
     if (rc == ONCE_OK && go_on && code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
@@ -663,9 +662,8 @@ typedef struct finished_list {
 
 static bool wanted(const finished_list *list, const once_entry *entry)
 {
-    const once_bytes consumer = entry->scope.consumer;
     return entry->state == list->state && !once_entry_expired(entry, list->q->shelf.now_ms) &&
-           consumer.len == list->consumer.len && memcmp(consumer.data, list->consumer.data, consumer.len) == 0;
+           once_bytes_equal(entry->scope.consumer, list->consumer);
 }
 
 static bool show_finished(void *user, const once_record *record)
@@ -789,7 +787,7 @@ static int sweep_lanes(once_sqlite *q, size_t limit, once_error *err)
         if (n == room) {
             room = room ? room * 2 : 64;
             unsigned char *grown = realloc(expired, room * 16);
-            if (!grown) rc = no_memory(err);
+            if (!grown) rc = once_no_memory(err, "in the sqlite store");
             else expired = grown;
         }
         if (rc == ONCE_OK) memcpy(expired + 16 * n++, id, 16);
@@ -813,7 +811,7 @@ static int sweep_waiting(once_sqlite *q, size_t limit, once_sweep_result *out, o
 {
     once_hash *ids = once_arena_alloc(&q->arena, limit * sizeof *ids);
     size_t n = 0;
-    if (!ids) return no_memory(err);
+    if (!ids) return once_no_memory(err, "in the sqlite store");
     sqlite3_bind_int64(q->sql[SQL_EXPIRED], 1, q->shelf.now_ms);
     sqlite3_bind_int64(q->sql[SQL_EXPIRED], 2, (int64_t)limit);
     const int rc = collect_ids(q, q->sql[SQL_EXPIRED], ids, &n, err);
@@ -852,7 +850,7 @@ static int sqlite_fact_get(once_store *store, const char *name, once_bytes *out,
     const int code = sqlite3_step(stmt);
     if (code == SQLITE_ROW && !sqlite3_column_int(stmt, 1))
         rc = once_fail(err, ONCE_E_CORRUPT, "file '%s': the fact '%s' is damaged; restore it from a backup", q->db->path, name);
-    else if (code == SQLITE_ROW) rc = once__column_copy(stmt, 0, arena, out) ? ONCE_OK : no_memory(err);
+    else if (code == SQLITE_ROW) rc = once__column_copy(stmt, 0, arena, out) ? ONCE_OK : once_no_memory(err, "in the sqlite store");
     else if (code != SQLITE_DONE) rc = once__sqlite_fail(q->db, code, err);
     sqlite3_reset(stmt);
     return ask_end(q, rc, err);
@@ -1202,7 +1200,7 @@ int once__sqlite_store_borrow(sqlite3 *handle, const once_store_options *options
 {
     assert(sqlite3_get_autocommit(handle));
     once_sqlite *q = new_store(options);
-    if (!q) return no_memory(err);
+    if (!q) return once_no_memory(err, "in the sqlite store");
     snprintf(q->mark_name, sizeof q->mark_name, "borrowed.%u", (unsigned)(once_env_random_u64(q->shelf.store.env) % 64));
     int rc = once__sqlite_borrow(handle, &q->db, err);
     if (rc == ONCE_OK && once__sum_register(handle) != SQLITE_OK) rc = once__sqlite_fail(q->db, sqlite3_extended_errcode(handle), err);
@@ -1237,7 +1235,7 @@ int once__sqlite_store_open(const char *path, const once_store_options *options,
     if (!options) options = &none;
     if (!limits) limits = &once__settled_defaults;
     once_sqlite *q = new_store(options);
-    if (!q) return no_memory(err);
+    if (!q) return once_no_memory(err, "in the sqlite store");
 
     const once_sqlite_options how = {.create = options->create,
                                      .readonly = options->readonly,

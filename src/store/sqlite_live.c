@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "core/fields.h"
 #include "store/lane_record.h"
 #include "store/sqlite_store.h"
@@ -17,8 +18,6 @@
 
 enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128, FIXED = 256 };
 enum { LIVE_KNOWN_MAX = 4096 };
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch"); }
 
 static int damaged(once_sqlite *q, const char *what, once_error *err)
 {
@@ -85,7 +84,7 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
     *out = once__ids_get(&q->lanes, id);
     if (*out) return ONCE_OK;
     once_lane_slot *lane = once_arena_new(&q->arena, once_lane_slot, 1);
-    if (!lane) return no_memory(err);
+    if (!lane) return once_no_memory(err, "for a batch");
     lane->id = id;
     lane->version = ONCE_LANE_NO_VERSION;
     const int checked = once__present_check(q, PRESENT_LANES, PRESENT_LIMIT, err);
@@ -103,12 +102,12 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
         lane->stored = true;
         lane->version = sqlite3_column_int64(stmt, 0);
         lane->expires_ms = sqlite3_column_int64(stmt, 1);
-        if (!once__column_copy(stmt, 2, &q->arena, &lane->record)) rc = no_memory(err);
+        if (!once__column_copy(stmt, 2, &q->arena, &lane->record)) rc = once_no_memory(err, "for a batch");
     } else if (code != SQLITE_DONE) {
         rc = once__sqlite_fail(q->db, code, err);
     }
     sqlite3_reset(stmt);
-    if (rc == ONCE_OK && !once__ids_put(&q->lanes, lane)) rc = no_memory(err);
+    if (rc == ONCE_OK && !once__ids_put(&q->lanes, lane)) rc = once_no_memory(err, "for a batch");
     if (rc == ONCE_OK) *out = lane;
     return rc;
 }
@@ -288,7 +287,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
                                  &e->at.place,     &e->at.point,       &e->result,          &e->reason,
                                  &e->who,          &e->worker,         &e->history};
     for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++)
-        if (!once__column_copy(stmt, 19 + i, arena, texts[i])) return no_memory(err);
+        if (!once__column_copy(stmt, 19 + i, arena, texts[i])) return once_no_memory(err, "for a batch");
     e->failing_ms = sqlite3_column_int64(stmt, 30);
     if (!e->has_message) return ONCE_OK;
 
@@ -304,7 +303,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
         if (!once__column_copy(body, 0, arena, &m->type) || !once__column_copy(body, 1, arena, &m->headers) ||
             !once__column_copy(body, 2, arena, &m->body) || !once__column_copy(body, 4, arena, &m->at.place) ||
             !once__column_copy(body, 5, arena, &m->at.point))
-            rc = no_memory(err);
+            rc = once_no_memory(err, "for a batch");
     } else {
         rc = code == SQLITE_DONE ? damaged(q, "table once_body", err) : once__sqlite_fail(q->db, code, err);
     }
@@ -416,7 +415,7 @@ static int load_slots(once_sqlite *q, once_slot **slots, size_t n, once_error *e
 
     once_hash one, *ids = left == 1 ? &one : once_arena_alloc(&q->arena, left * sizeof *ids);
     once_record single, *records = left == 1 ? &single : once_arena_alloc(&q->arena, left * sizeof *records);
-    if (!ids || !records) return no_memory(err);
+    if (!ids || !records) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < left; i++) ids[i] = slots[i]->entry.id;
     rc = once__settled_find(q->settled, ids, left, q->shelf.now_ms, records, &q->arena, err);
     for (size_t i = 0; i < left && rc == ONCE_OK; i++) {
@@ -441,11 +440,11 @@ int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, 
     once_sqlite *q = once__sqlite_of(shelf);
     if (n < 2 || (purpose != ONCE_FOR_CLAIM && purpose != ONCE_FOR_ACCEPT)) return ONCE_OK; /* the others have loaded theirs */
     once_slot **fresh = once_arena_alloc(&q->arena, n * sizeof *fresh);
-    if (!fresh) return no_memory(err);
+    if (!fresh) return once_no_memory(err, "for a batch");
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
         if (once__ids_get(&q->slots, requests[i]->id)) continue;
-        if (!(fresh[count++] = slot_new(q, requests[i]->id))) return no_memory(err);
+        if (!(fresh[count++] = slot_new(q, requests[i]->id))) return once_no_memory(err, "for a batch");
     }
     return load_slots(q, fresh, count, err);
 }
@@ -456,7 +455,7 @@ int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_erro
     once_slot *slot = once__ids_get(&q->slots, id);
     if (!slot) {
         slot = slot_new(q, id);
-        if (!slot) return no_memory(err);
+        if (!slot) return once_no_memory(err, "for a batch");
         once_slot *one[1] = {slot};
         const int rc = load_slots(q, one, 1, err);
         if (rc != ONCE_OK) return rc;
@@ -526,7 +525,7 @@ int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
     assert(once__ids_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
-    if (!mark_dirty(q, slot) || !own_all(q, slot)) return no_memory(err);
+    if (!mark_dirty(q, slot) || !own_all(q, slot)) return once_no_memory(err, "for a batch");
     slot->row_dirty = true;
     slot->settle_dirty = once_state_finished(entry->state) || (entry->state == ONCE_STATE_ABSENT && slot->keep_ms > shelf->now_ms);
     return join_lane(q, slot, err);
@@ -644,7 +643,7 @@ int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, o
     if (e->state == ONCE_STATE_ABSENT) return ONCE_OK;
     once_name *scope = once__names_scope(q->names, &e->scope), *place = once__names_place(q->names, e->at.place);
     once_name *run = once__names_run(q->names, e->run), *who = once__names_who(q->names, e->who);
-    if (!scope || !place || !run || !who) return no_memory(err);
+    if (!scope || !place || !run || !who) return once_no_memory(err, "for a batch");
     int rc = once__names_number(q->names, scope, &out->scope, err);
     if (rc == ONCE_OK) rc = once__names_number(q->names, place, &out->place, err);
     if (rc == ONCE_OK) rc = once__names_number(q->names, run, &out->run, err);
@@ -776,7 +775,7 @@ int once__live_save_lane(once_shelf *shelf, once_hash id, const once_lane *kept,
     lane->dirty = true;
     lane->version = once__lane_version(kept);
     lane->expires_ms = kept->expires_ms;
-    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : no_memory(err);
+    return once_arena_copy(&q->arena, once__lane_write(kept, record), &lane->record) ? ONCE_OK : once_no_memory(err, "for a batch");
 }
 
 /* Among the rows with the same order the one that was seen first. What is settled is only judged: there some of them will do. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/no_memory.h"
 #include "store/sqlite_columns.h"
 
 #include "base/banned.h"
@@ -117,16 +118,11 @@ static once_name *settle_on(once_names *names, once_name *made)
     return made;
 }
 
-static bool same(once_bytes x, once_bytes y)
-{
-    return x.len == y.len && (x.data == y.data || x.len == 0 || memcmp(x.data, y.data, x.len) == 0);
-}
-
 once_name *once__names_scope(once_names *names, const once_scope *scope)
 {
     once_name *last = names->last_scope;
-    if (last && same(last->scope.tenant, scope->tenant) && same(last->scope.consumer, scope->consumer) &&
-        same(last->scope.operation, scope->operation))
+    if (last && once_bytes_equal(last->scope.tenant, scope->tenant) && once_bytes_equal(last->scope.consumer, scope->consumer) &&
+        once_bytes_equal(last->scope.operation, scope->operation))
         return last;
     const once_bytes parts[3] = {scope->tenant, scope->consumer, scope->operation};
     uint32_t lens[3];
@@ -150,7 +146,7 @@ once_name *once__names_scope(once_names *names, const once_scope *scope)
 
 static once_name *name_of(once_names *names, char kind, once_bytes bytes, once_name **last)
 {
-    if (*last && same((*last)->bytes, bytes)) return *last;
+    if (*last && once_bytes_equal((*last)->bytes, bytes)) return *last;
     once_name *made = name_new(1 + bytes.len);
     if (!made) return NULL;
     made->text[0] = kind;
@@ -170,8 +166,6 @@ once_name *once__names_run(once_names *names, uint64_t run)
     memcpy(made->text + 1, &run, 8);
     return names->last_run = settle_on(names, made);
 }
-
-static int no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for a name"); }
 
 static int damaged(once_names *names, once_error *err)
 {
@@ -196,7 +190,7 @@ int once__names_number(once_names *names, once_name *name, uint64_t *out, once_e
                 names->fresh = true;
             }
         }
-        if (rc == ONCE_OK && !by_number(names, name->number) && !table_put(&names->by_number, name, true)) rc = no_memory(err);
+        if (rc == ONCE_OK && !by_number(names, name->number) && !table_put(&names->by_number, name, true)) rc = once_no_memory(err, "for a name");
     }
     if (rc == ONCE_OK) *out = name->number;
     return rc;
@@ -219,7 +213,7 @@ int once__names_find(once_names *names, uint64_t number, char kind, const once_n
             if (made && len) memcpy(made->text, sqlite3_column_blob(names->get, 0), len);
             name = made ? settle_on(names, made) : NULL;
             if (name) name->number = number;
-            if (!name || !table_put(&names->by_number, name, true)) rc = no_memory(err);
+            if (!name || !table_put(&names->by_number, name, true)) rc = once_no_memory(err, "for a name");
         } else if (code != SQLITE_DONE) {
             rc = once__sqlite_fail(names->db, code, err);
         }
@@ -256,7 +250,7 @@ void once__names_end(once_names *names, bool committed)
 int once__names_open(once_sqlite_db *db, once_names **out, once_error *err)
 {
     once_names *names = calloc(1, sizeof *names);
-    if (!names) return no_memory(err);
+    if (!names) return once_no_memory(err, "for a name");
     names->db = db;
     int rc = once__sqlite_prepare(db, "SELECT id, sum = " NAME_SUM " FROM once_name WHERE name = ?1", &names->find, err);
     if (rc == ONCE_OK) rc = once__sqlite_prepare(db, NAME_INSERT, &names->insert, err);

@@ -42,6 +42,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "store/sqlite_settled_impl.h"
 
 #include "base/banned.h"
@@ -74,8 +75,6 @@ const once_settled_limits once__settled_defaults = {
     .level0_bits = 12,
     .filter_bytes = 8u << 20,
 };
-
-int once__settled_no_memory(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory for settled entries"); }
 
 int once__settled_damaged(once_settled *s, const char *what, once_error *err)
 {
@@ -131,7 +130,7 @@ int once__pile_blob(once_settled *s, pile *p, once_bytes records, once_bytes tai
     if (records.len == 0) return once__settled_damaged(s, what, err);
     if (!once_buf_append(&p->records, records.data, records.len) ||
         (tails.len && !once_buf_append(&p->tails, tails.data, tails.len)))
-        return once__settled_no_memory(err);
+        return once_no_memory(err, "for settled entries");
     size_t at = 0, tail_at = 0;
     while (at < records.len) {
         once_record_ref ref;
@@ -140,7 +139,7 @@ int once__pile_blob(once_settled *s, pile *p, once_bytes records, once_bytes tai
         tail_at += ref.tail_len;
         ref.at += base;
         ref.tail_at += tail_base;
-        if (!once__pile_push(p, &ref)) return once__settled_no_memory(err);
+        if (!once__pile_push(p, &ref)) return once_no_memory(err, "for settled entries");
     }
     return tail_at == tails.len ? ONCE_OK : once__settled_damaged(s, what, err);
 }
@@ -197,7 +196,7 @@ static bool seal(once_settled *s, char table, int64_t id, once_bytes *records, o
 int once__settled_write(once_settled *s, enum statement which, int64_t id, once_bytes records, once_bytes tails, once_error *err)
 {
     sqlite3_stmt *stmt = once__settled_bound(s, which, id);
-    if (!seal(s, which == RECENT_INSERT ? RECENT : BUCKET, id, &records, &tails)) return once__settled_no_memory(err);
+    if (!seal(s, which == RECENT_INSERT ? RECENT : BUCKET, id, &records, &tails)) return once_no_memory(err, "for settled entries");
     const int code = bind_blob(stmt, 2, records);
     if (code != SQLITE_OK || bind_blob(stmt, 3, tails) != SQLITE_OK) return once__sqlite_fail(s->db, SQLITE_NOMEM, err);
     return once__settled_step(s, which, err);
@@ -273,7 +272,7 @@ static int recent_load(once_settled *s, int64_t since, once_error *err)
     if (rc == ONCE_OK && code != SQLITE_DONE) rc = once__sqlite_fail(s->db, code, err);
     sqlite3_reset(stmt);
     if (rc == ONCE_OK && since != s->head.last_recent) rc = once__settled_damaged(s, "table once_recent", err);
-    if (rc == ONCE_OK && !index_extend(s, first)) rc = once__settled_no_memory(err);
+    if (rc == ONCE_OK && !index_extend(s, first)) rc = once_no_memory(err, "for settled entries");
     s->written = s->recent.n;
     s->written_records = s->recent.records.len;
     s->written_tails = s->recent.tails.len;
@@ -331,7 +330,7 @@ static int find_recent(once_settled *s, once_hash id, once_record *out, once_are
     if (!once__record_read(once__pile_slice(&s->recent.records, 0, s->recent.records.len), ref,
                            once__pile_slice(&s->recent.tails, ref->tail_at, ref->tail_len), out))
         return once__settled_damaged(s, "table once_recent", err);
-    return once__record_own(arena, out) ? ONCE_OK : once__settled_no_memory(err);
+    return once__record_own(arena, out) ? ONCE_OK : once_no_memory(err, "for settled entries");
 }
 
 int once__settled_find(once_settled *s, const once_hash *ids, size_t n, int64_t now_ms, once_record *out, once_arena *arena,
@@ -340,7 +339,7 @@ int once__settled_find(once_settled *s, const once_hash *ids, size_t n, int64_t 
     assert(!s->distrusted);
     if (n == 0) return ONCE_OK;
     uint32_t few[256], *open = few; /* those not found yet */
-    if (n > sizeof few / sizeof *few && !(open = once_arena_alloc(arena, n * sizeof *open))) return once__settled_no_memory(err);
+    if (n > sizeof few / sizeof *few && !(open = once_arena_alloc(arena, n * sizeof *open))) return once_no_memory(err, "for settled entries");
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
         assert(i == 0 || once_hash_compare(ids[i - 1], ids[i]) < 0);
@@ -370,7 +369,7 @@ int once__settled_add(once_settled *s, const once_record *record, once_error *er
     assert(!s->distrusted);
     once_record_ref ref;
     if (!once__record_write(record, &s->recent.records, &s->recent.tails, &ref) || !once__pile_push(&s->recent, &ref))
-        return once__settled_no_memory(err);
+        return once_no_memory(err, "for settled entries");
     return ONCE_OK;
 }
 
@@ -383,7 +382,7 @@ int once__recent_write(once_settled *s, once_error *err)
     const int rc = once__settled_write(s, RECENT_INSERT, s->head.last_recent + 1, records, tails, err);
     if (rc != ONCE_OK) return rc;
     s->head.last_recent++;
-    if (!index_extend(s, s->written)) return once__settled_no_memory(err);
+    if (!index_extend(s, s->written)) return once_no_memory(err, "for settled entries");
     s->written = p->n;
     s->written_records = p->records.len;
     s->written_tails = p->tails.len;
@@ -478,7 +477,7 @@ int once__settled_open(once_sqlite_db *db, const once_settled_limits *limits, on
     assert(limits->level0_bits >= 6 && limits->level0_bits + (LEVELS - 1) * FANOUT_BITS <= 31);
     assert(limits->recent_records > 0 && limits->recent_records < UINT32_MAX);
     once_settled *s = calloc(1, sizeof *s);
-    if (!s) return once__settled_no_memory(err);
+    if (!s) return once_no_memory(err, "for settled entries");
     s->db = db;
     s->limits = *limits;
     s->distrusted = true;

@@ -82,7 +82,6 @@ struct once_settled {
 
 /* ---- sqlite_settled.c ---- */
 
-int once__settled_no_memory(once_error *err);
 int once__settled_damaged(once_settled *s, const char *what, once_error *err);
 
 bool once__pile_push(pile *p, const once_record_ref *ref);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/failpoint.h"
+#include "base/no_memory.h"
 #include "store/sqlite_settled_impl.h"
 
 #include "base/banned.h"
@@ -39,7 +40,7 @@ static int writer_put(once_settled *s, writer *w, const pile *from, const once_r
     }
     if (!once_buf_append(&s->out, from->records.data + ref->at, ref->len) ||
         (ref->tail_len && !once_buf_append(&s->out_tails, from->tails.data + ref->tail_at, ref->tail_len)))
-        return once__settled_no_memory(err);
+        return once_no_memory(err, "for settled entries");
     once__filter_set(s->fresh_filters + (size_t)(bucket - w->first) * FILTER_BYTES, ref->id);
     once__run_count(w->run, ref->keep_ms);
     return ONCE_OK;
@@ -90,7 +91,7 @@ static int flush_run(once_settled *s, size_t first, size_t n, int64_t now_ms, on
 {
     const uint32_t buckets = once__level_buckets(s, 0);
     run *r;
-    if (!flush_order(s, first, n) || !once__filters_fresh(s, buckets)) return once__settled_no_memory(err);
+    if (!flush_order(s, first, n) || !once__filters_fresh(s, buckets)) return once_no_memory(err, "for settled entries");
     int rc = once__run_start(s, 0, WHOLE, now_ms, &r, err);
     if (rc != ONCE_OK) return rc;
     writer w = {.run = r};
@@ -217,7 +218,7 @@ static int merge_step(once_settled *s, merge *m, int64_t now_ms, once_error *err
         if (m->inputs[i]->max_keep_ms > now_ms) rc = once__run_read(s, m->inputs[i], from, to, err);
         end[i] = s->scratch.n;
     }
-    if (rc == ONCE_OK && !once__filters_fresh(s, STEP * FANOUT)) rc = once__settled_no_memory(err);
+    if (rc == ONCE_OK && !once__filters_fresh(s, STEP * FANOUT)) rc = once_no_memory(err, "for settled entries");
     writer w = {.run = output, .first = from * FANOUT, .bucket = from * FANOUT};
     if (rc == ONCE_OK) rc = merge_streams(s, &w, at, end, m->n, now_ms, err);
     if (rc == ONCE_OK) rc = writer_flush(s, &w, err);
@@ -297,10 +298,10 @@ static int sweep_recent(once_settled *s, int64_t now_ms, once_sweep_result *out,
         const size_t at = kept->records.len, tail_at = kept->tails.len;
         if (!once_buf_append(&kept->records, p->records.data + ref.at, ref.len) ||
             (ref.tail_len && !once_buf_append(&kept->tails, p->tails.data + ref.tail_at, ref.tail_len)))
-            return once__settled_no_memory(err);
+            return once_no_memory(err, "for settled entries");
         ref.at = at;
         ref.tail_at = tail_at;
-        if (!once__pile_push(kept, &ref)) return once__settled_no_memory(err);
+        if (!once__pile_push(kept, &ref)) return once_no_memory(err, "for settled entries");
     }
     once__settled_bound(s, RECENT_DELETE, s->head.last_recent);
     int rc = once__settled_step(s, RECENT_DELETE, err);
@@ -356,7 +357,7 @@ static int sweep_bucket(once_settled *s, run *r, uint32_t bucket, int64_t now_ms
         }
         if (!once_buf_append(&s->out, p->records.data + ref->at, ref->len) ||
             (ref->tail_len && !once_buf_append(&s->out_tails, p->tails.data + ref->tail_at, ref->tail_len)))
-            return once__settled_no_memory(err);
+            return once_no_memory(err, "for settled entries");
     }
     int rc = ONCE_OK;
     const int64_t id = r->id << 32 | bucket;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "store/sqlite_settled_impl.h"
 
 #include "base/banned.h"
@@ -99,7 +100,7 @@ int once__run_start(once_settled *s, unsigned level, enum run_state state, int64
 {
     if (s->n_runs == RUNS_MAX) return once_fail(err, ONCE_E_BUG, "file '%s': too many runs", s->db->path);
     run *r = run_new(s, s->head.last_run + 1, level);
-    if (!r) return once__settled_no_memory(err);
+    if (!r) return once_no_memory(err, "for settled entries");
     r->state = state;
     r->created_ms = r->swept_ms = now_ms;
     const int rc = once__run_write(s, r, RUN_INSERT, err);
@@ -205,7 +206,7 @@ int once__filters_write(once_settled *s, run *r, uint32_t first, uint32_t bucket
         once_bytes sealed = {(const char *)blocks, CHUNK * FILTER_BYTES};
         if (once__settled_sealed(s, FILTER, id)) {
             once_buf_clear(&s->sealed);
-            if (!once__seal(&s->sealed, FILTER, (uint64_t)id, 0, sealed)) return once__settled_no_memory(err);
+            if (!once__seal(&s->sealed, FILTER, (uint64_t)id, 0, sealed)) return once_no_memory(err, "for settled entries");
             sealed = once_buf_bytes(&s->sealed);
         }
         sqlite3_bind_blob64(stmt, 2, sealed.data, sealed.len, SQLITE_STATIC);
@@ -301,7 +302,7 @@ static int read_run(once_settled *s, sqlite3_stmt *stmt, run **known, size_t n_k
         return once__settled_damaged(s, "table once_run", err);
     run *r = take_known(known, n_known, id);
     if (!r) r = run_new(s, id, (unsigned)level);
-    if (!r) return once__settled_no_memory(err);
+    if (!r) return once_no_memory(err, "for settled entries");
     s->runs[s->n_runs++] = r;
     r->state = (enum run_state)state;
     r->cursor = (uint32_t)cursor;
@@ -375,7 +376,7 @@ static int search_bucket(once_settled *s, int64_t row, sqlite3_stmt *stmt, once_
             tail = (once_bytes){tails.data + ref.tail_at, ref.tail_len};
         }
         if (!once__record_read(records, &ref, tail, out)) return once__settled_damaged(s, "table once_bucket", err);
-        return once__record_own(arena, out) ? ONCE_OK : once__settled_no_memory(err);
+        return once__record_own(arena, out) ? ONCE_OK : once_no_memory(err, "for settled entries");
     }
     return ONCE_OK;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/no_memory.h"
 #include "core/plant.h"
 #include "store/engine.h"
 
@@ -118,11 +119,11 @@ int once_take_over(once_store *store, once_bytes consumer, const once_worker *se
     if (rc != ONCE_OK || !any_over(gone)) return rc;
     bool more = false;
     claims *c = malloc(sizeof *c);
-    if (!c) return once_fail(err, ONCE_E_NOMEM, "out of memory for claims of workers that are gone");
+    if (!c) return once_no_memory(err, "for claims of workers that are gone");
     do {
         *c = (claims){.gone = gone};
         rc = store->ops->list(store, consumer, ONCE_STATE_CLAIMED, find_claim, c, err);
-        if (rc == ONCE_OK && c->no_memory) rc = once_fail(err, ONCE_E_NOMEM, "out of memory for claims of workers that are gone");
+        if (rc == ONCE_OK && c->no_memory) rc = once_no_memory(err, "for claims of workers that are gone");
         if (rc == ONCE_OK) rc = end_claims(store, c, &more, err);
         once_arena_release(&c->arena);
     } while (rc == ONCE_OK && more);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "core/plant.h"
 
 #include "base/banned.h"
@@ -105,7 +106,7 @@ static int read_records(once_store *store, const once_worker *self, workers *out
     *out = (workers){0};
     (void)snprintf(prefix, sizeof prefix, "%.*s", (int)(strrchr(self->name, '/') + 1 - self->name), self->name);
     const int rc = store->ops->facts(store, prefix, collect, out, err);
-    return rc == ONCE_OK && out->no_memory ? once_fail(err, ONCE_E_NOMEM, "out of memory for a list of workers") : rc;
+    return rc == ONCE_OK && out->no_memory ? once_no_memory(err, "for a list of workers") : rc;
 }
 
 static bool has_record(const workers *all, const once_worker *worker)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "once/error.h"
+#include "base/no_memory.h"
 #include "once/types.h"
 
 static void every_status_has_a_name_a_text_and_a_class(void **state)
@@ -47,6 +47,31 @@ static void fail_may_quote_its_own_text(void **state)
     once_fail(&err, ONCE_E_IO, "disk gone");
     once_fail(&err, ONCE_E_UNAVAILABLE, "store 'x': %s", err.text);
     assert_string_equal(err.text, "store 'x': disk gone");
+}
+
+static void no_memory_says_what_for(void **state)
+{
+    (void)state;
+    once_error err = {0};
+    assert_int_equal(once_no_memory(&err, "for a line of '%s'", "in.ndjson"), ONCE_E_NOMEM);
+    assert_int_equal(err.status, ONCE_E_NOMEM);
+    assert_string_equal(err.text, "out of memory for a line of 'in.ndjson'");
+    char name[2 * sizeof err.text];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    once_no_memory(&err, "for %s", name);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    assert_int_equal(once_no_memory(NULL, "for nobody"), ONCE_E_NOMEM);
+}
+
+static void bytes_are_equal_by_content(void **state)
+{
+    (void)state;
+    const char text[] = "ab\0cab\0d";
+    assert_true(once_bytes_equal((once_bytes){text, 3}, (once_bytes){text + 4, 3}));
+    assert_false(once_bytes_equal((once_bytes){text, 4}, (once_bytes){text + 4, 4}));
+    assert_false(once_bytes_equal((once_bytes){text, 2}, (once_bytes){text, 3}));
+    assert_true(once_bytes_equal((once_bytes){0}, (once_bytes){text, 0}));
 }
 
 static void text_is_one_line(void **state)
@@ -93,6 +118,8 @@ int main(void)
         cmocka_unit_test(a_foreign_number_is_fatal),
         cmocka_unit_test(fail_fills_and_returns),
         cmocka_unit_test(fail_may_quote_its_own_text),
+        cmocka_unit_test(no_memory_says_what_for),
+        cmocka_unit_test(bytes_are_equal_by_content),
         cmocka_unit_test(text_is_one_line),
         cmocka_unit_test(long_text_is_cut_between_characters),
         cmocka_unit_test(outcomes_have_their_names),

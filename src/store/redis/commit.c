@@ -306,11 +306,9 @@ static void put_value(once_redis *r, const char *kind, once_hash id, once_bytes 
 
 /* --- entries --- */
 
-static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
-
 static bool same_scope(const once_scope *x, const once_scope *y)
 {
-    return same(x->tenant, y->tenant) && same(x->consumer, y->consumer) && same(x->operation, y->operation);
+    return once_bytes_equal(x->tenant, y->tenant) && once_bytes_equal(x->consumer, y->consumer) && once_bytes_equal(x->operation, y->operation);
 }
 
 /* Mostly the names are those of the entry before. */
@@ -321,7 +319,7 @@ static bool write_finished(once_redis *r, const once_entry *e, const once_entry 
         once__redis_write_scope(&r->value, &e->scope);
         names->scope = once__redis_name_of(r, once_buf_bytes(&r->value));
     }
-    if (!before || before->run != e->run || !same(before->at.place, e->at.place) || !same(before->who, e->who)) {
+    if (!before || before->run != e->run || !once_bytes_equal(before->at.place, e->at.place) || !once_bytes_equal(before->who, e->who)) {
         once_buf_clear(&r->value);
         once__redis_write_origin(&r->value, e->at.place, e->run, e->who);
         names->origin = once__redis_name_of(r, once_buf_bytes(&r->value));
@@ -392,7 +390,7 @@ static size_t changes_of(const once_redis *r, const once_redis_slot *slot, chang
     if (!slot->dirty) return 0;
     const once_entry *e = &slot->entry;
     const char now = once__redis_index_of(e);
-    const bool stays = now == slot->index && now != ONCE_REDIS_CLAIMED_BARE && same(slot->consumer, e->scope.consumer);
+    const bool stays = now == slot->index && now != ONCE_REDIS_CLAIMED_BARE && once_bytes_equal(slot->consumer, e->scope.consumer);
     if (slot->index && !stays) {
         out[n++] = (change){slot->index, false, slot->consumer, 0, 0, e};
         if (slot->index == ONCE_REDIS_CLAIMED_BARE) out[n - 1].due_ms = slot->due_ms, out[n - 1].stamp = stamp_of(slot->stored);
@@ -639,7 +637,7 @@ static void write_dropped_letters(once_redis *r)
     const once_redis_dropped *list = r->dropped.at;
     once_redis_part *gone = &r->parts[ONCE_REDIS_DROPPED];
     for (size_t at = 0, end; at < r->dropped.n; at = end) {
-        for (end = at + 1; end < r->dropped.n && end - at < ARGS_MAX && same(list[end].consumer, list[at].consumer);) end++;
+        for (end = at + 1; end < r->dropped.n && end - at < ARGS_MAX && once_bytes_equal(list[end].consumer, list[at].consumer);) end++;
         once__redis_undo(r, "ZREM", "d", list[at].consumer, end - at);
         for (size_t i = at; i < end; i++) {
             char number[24];
@@ -658,7 +656,7 @@ static void write_audits(once_redis *r)
 {
     for (size_t at = 0, end; at < r->audits.n; at = end) {
         const once_bytes consumer = r->audits.at[at].consumer;
-        for (end = at + 1; end < r->audits.n && end - at < ARGS_MAX && same(r->audits.at[end].consumer, consumer);) end++;
+        for (end = at + 1; end < r->audits.n && end - at < ARGS_MAX && once_bytes_equal(r->audits.at[end].consumer, consumer);) end++;
         once__redis_do(r, "RPUSH", "a", consumer, end - at);
         for (size_t i = at; i < end; i++) once__redis_put(r, r->audits.at[i].value.data, r->audits.at[i].value.len);
     }

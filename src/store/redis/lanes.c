@@ -210,7 +210,7 @@ static int read_more(once_redis *r, once_redis_lane *lane, once_error *err)
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes now = once__reply_bytes(r->pipe.replies[0]);
-    if (now.len != lane->stored.len || (now.len && memcmp(now.data, lane->stored.data, now.len) != 0)) return once__redis_conflict(r, err);
+    if (!once_bytes_equal(now, lane->stored)) return once__redis_conflict(r, err);
     return read_ends(r, lane, window, r->pipe.replies, err);
 }
 

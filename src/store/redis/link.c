@@ -1,6 +1,7 @@
 #include "store/redis/link.h"
 
 #include "base/errno_text.h"
+#include "base/no_memory.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -274,7 +275,7 @@ static int talk(once_redis_link *link, once_redis_pipe *pipe, once_error *err)
 {
     free_replies(pipe);
     pipe->replies = calloc(pipe->n, sizeof(redisReply *));
-    if (!pipe->replies) return once_fail(err, ONCE_E_NOMEM, "out of memory for replies");
+    if (!pipe->replies) return once_no_memory(err, "for replies");
     int rc = send_all(link, once_buf_bytes(&pipe->bytes), err);
     for (size_t i = 0; i < pipe->n && rc == ONCE_OK; i++) rc = receive(link, &pipe->replies[i], err);
     return rc;
@@ -519,7 +520,7 @@ static int connect_once(once_redis_link *link, once_error *err)
 {
     if (link->reader) redisReaderFree(link->reader);
     link->reader = redisReaderCreate();
-    if (!link->reader) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
+    if (!link->reader) return once_no_memory(err, "for a connection");
     int rc = dial(link, err);
     if (rc == ONCE_OK && link->url.tls) {
         once_error why = {0};
@@ -610,7 +611,7 @@ static bool wait_while_it_moves(once_redis_link *link, int64_t *waited_ms)
 int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refused[24], once_error *err)
 {
     if (refused) refused[0] = 0;
-    if (pipe->failed || pipe->bytes.failed) return once_fail(err, ONCE_E_NOMEM, "out of memory for a batch");
+    if (pipe->failed || pipe->bytes.failed) return once_no_memory(err, "for a batch");
     if (pipe->n == 0) return ONCE_OK;
     int rc = ensure(link, err);
     int64_t waited_ms = 0;
@@ -663,7 +664,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
 int once__redis_link_open(const once_redis_url *url, const once_env *env, once_redis_waiting waiting, once_redis_link **out, once_error *err)
 {
     once_redis_link *link = calloc(1, sizeof *link);
-    if (!link) return once_fail(err, ONCE_E_NOMEM, "out of memory for a connection");
+    if (!link) return once_no_memory(err, "for a connection");
     link->url = *url;
     link->env = env;
     link->waiting = waiting;

@@ -310,7 +310,7 @@ static int show(listing *list, const once_hash *ids, size_t n, once_error *err)
         rc = once__redis_read_value(r, values[i], ids[i], &entry, &arena, err);
         once_entry_look(&entry, list->now_ms);
         if (rc != ONCE_OK || entry.state != list->state) continue;
-        if (entry.scope.consumer.len != list->consumer.len || memcmp(entry.scope.consumer.data, list->consumer.data, list->consumer.len) != 0) continue;
+        if (!once_bytes_equal(entry.scope.consumer, list->consumer)) continue;
         if (!list->visit(list->user, &entry)) list->ended = true;
     }
     once_arena_release(&arena);

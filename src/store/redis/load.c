@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/no_memory.h"
 #include "store/redis/redis.h"
 
 #include "base/banned.h"
@@ -21,7 +22,7 @@ bool once__redis_grow(void *list_at, size_t n, size_t *room, size_t size)
     return true;
 }
 
-int once__redis_nomem(once_error *err) { return once_fail(err, ONCE_E_NOMEM, "out of memory in the redis store"); }
+int once__redis_nomem(once_error *err) { return once_no_memory(err, "in the redis store"); }
 
 int once__redis_damaged(const once_redis *r, const char *what, once_error *err)
 {

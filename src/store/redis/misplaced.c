@@ -67,7 +67,7 @@ int once__redis_misplaced_in_lane(once_redis *r, const once_redis_lane *lane, on
     const int rc = ask_both(r, list, "GET", (once_bytes){0}, id, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes now = once__reply_at(r->pipe.replies[0], 0);
-    const bool same = now.len == lane->stored.len && (now.len == 0 || memcmp(now.data, lane->stored.data, now.len) == 0); /* its stamp, too */
+    const bool same = once_bytes_equal(now, lane->stored); /* its stamp, too */
     if (!same) return once__redis_conflict(r, err);
     list.len = once__redis_id_key(r, "o", lane->id, key);
     if (!read_now(r, id, &entry) || !once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane->id)) return damaged(r, list, id, err);

@@ -1,6 +1,7 @@
 #include "store/redis/tls.h"
 
 #include "base/errno_text.h"
+#include "base/no_memory.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -103,7 +104,7 @@ static bool expect_host(SSL *ssl, const char *host)
 once_redis_tls *once__redis_tls_start(int fd, const once_redis_url *url, const char *host, const once_redis_waiting *waiting, once_error *err)
 {
     once_redis_tls *tls = calloc(1, sizeof *tls);
-    if (!tls) return (void)once_fail(err, ONCE_E_NOMEM, "out of memory for a connection"), NULL;
+    if (!tls) return (void)once_no_memory(err, "for a connection"), NULL;
     tls->fd = fd;
     tls->waiting = *waiting;
     tls->context = SSL_CTX_new(TLS_client_method());

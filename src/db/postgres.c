@@ -606,7 +606,7 @@ PGresult *once__pg_read(once_pg *pg)
     if (!once__pg_alive(pg) || !once__pg_wait(pg, true)) return NULL;
     pg->trips += pg->asked;
     pg->asked = false;
-    return PQgetResult(pg->conn);
+    return once__pg_result(pg);
 }
 
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err)

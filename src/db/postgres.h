@@ -241,6 +241,7 @@ void once__pg_say_where(once_pg *pg, PGconn *conn);
 bool once__pg_wait(once_pg *pg, bool to_read);
 /* As PQexec. NULL: the connection failed, or we stopped waiting. */
 PGresult *once__pg_simple(once_pg *pg, const char *sql);
+PGresult *once__pg_result(once_pg *pg); /* as PQgetResult. NULL with pg->silence: the connection cannot be used any more */
 /* Whose fault an error is (postgres_value.c). What a statement was given: */
 typedef struct once_pg_given {
     const char *sql;

@@ -260,7 +260,8 @@ static bool is_of_message(once_pg_stmt *stmt, once_pg_blame blame)
 static void say_fault(once_pg *pg, const char *state, const char *text, const once_pg_given *shows, once_fault *fault)
 {
     snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
-    snprintf(fault->text, sizeof fault->text, "%s", text ? text : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost");
+    const char *why = text ? text : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost";
+    snprintf(fault->text, sizeof fault->text, "%s", why[0] ? why : "the answer is none that a statement has");
     if (text && (shows || fault->kind == ONCE_FAULT_DATA)) without_values(state, text, fault->text, sizeof fault->text);
     if (shows && once__pg_shows(fault->text, shows)) /* not all of them quote it: "operator does not exist: ..." */
         snprintf(fault->text, sizeof fault->text, "a value does not fit (SQLSTATE %s)", state);
@@ -635,6 +636,7 @@ static int user_gather(once_stmt *base, const once_value *values, size_t n, int6
     if (answered) *rows = rows_of(result);
     else rc = fault_given(pg, result, stmt, values, n, fault);
     if (answered) stmt->names = 0;
+    else if (!PQresultErrorField(result, PG_DIAG_SQLSTATE)) once__pg_drop(pg); /* who knows what it says next */
     PQclear(result);
     if (rc == ONCE_OK && pg->pending == 0 && once__pg_synced(pg, NULL) != ONCE_OK) rc = fault_of(pg, NULL, fault);
     return rc;

@@ -290,13 +290,29 @@ bool once__pg_wait(once_pg *pg, bool to_read)
     }
 }
 
+/* Nothing here copies. Who is told to is told so without end. */
+PGresult *once__pg_result(once_pg *pg)
+{
+    PGresult *result = PQgetResult(pg->conn);
+    switch (PQresultStatus(result)) {
+    case PGRES_COPY_IN:
+    case PGRES_COPY_OUT:
+    case PGRES_COPY_BOTH:
+        PQclear(result);
+        give_up(pg, "it wants to copy, and was not asked to");
+        return NULL;
+    default: return result;
+    }
+}
+
 PGresult *once__pg_simple(once_pg *pg, const char *sql)
 {
     PGresult *last = NULL, *next;
     if (!PQsendQuery(pg->conn, sql)) return NULL;
     for (;;) {
         if (!once__pg_wait(pg, true)) break;
-        next = PQgetResult(pg->conn);
+        next = once__pg_result(pg);
+        if (!next && pg->silence[0]) break;
         if (!next) return last;
         if (last && PQresultStatus(last) == PGRES_FATAL_ERROR) { /* that says more than the hanging up behind it */
             PQclear(next);

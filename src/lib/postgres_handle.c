@@ -72,6 +72,21 @@ void once_postgres_release(PGconn *pg)
     free(found);
 }
 
+/* What the handler has not read. A COPY that it left in the middle ends here: of one into the database nothing stays. */
+static void read_left(PGconn *pg)
+{
+    for (PGresult *left; (left = PQgetResult(pg));) {
+        const ExecStatusType status = PQresultStatus(left);
+        PQclear(left);
+        if (status == PGRES_COPY_IN || status == PGRES_COPY_BOTH) {
+            if (PQputCopyEnd(pg, "the handler has not ended it") != 1) return;
+        } else if (status == PGRES_COPY_OUT) {
+            char *row;
+            while (PQgetCopyData(pg, &row, 0) > 0) PQfreemem(row);
+        }
+    }
+}
+
 /* The handler, with a savepoint around what it does. */
 static int run(connection *c, once_work *work, once_callback *callback, void *user, once_error *err)
 {
@@ -81,7 +96,7 @@ static int run(connection *c, once_work *work, once_callback *callback, void *us
     if (rc != ONCE_OK) return rc;
     once__pg_pause(c->store);
     once__work_call(work, callback, user, NULL, c->pg, NULL);
-    for (PGresult *left; (left = PQgetResult(c->pg));) PQclear(left); /* what the handler has not read */
+    read_left(c->pg);
     const PGTransactionStatusType status = PQtransactionStatus(c->pg);
     if (status != PQTRANS_INTRANS && status != PQTRANS_INERROR) {
         once__pg_abandon(c->store);

@@ -12,16 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "redisproxy.h"
-#include "store/store.h"
+#include "play.h"
+#include "replyproxy.h"
 
 #ifdef ONCE_WITH_REDIS
 #include <hiredis/hiredis.h>
-
-#define CHECK(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition)) abort();                                                                                    \
-    } while (0)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
@@ -33,7 +28,7 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 }
 
 static redis_server server;
-static redis_proxy proxy;
+static reply_proxy proxy;
 static redisContext *direct;
 static once_env env;
 static char here[200]; /* "MOVED ..." to the proxy itself */
@@ -72,7 +67,7 @@ static size_t tame(char *bytes, size_t len)
     return len;
 }
 
-static bool change(redis_reply *reply, unsigned what)
+static bool change(proxy_reply *reply, unsigned what)
 {
     static const char *const answers[] = {":1\r\n",  ":0\r\n", ":-1\r\n", "$-1\r\n", "*-1\r\n", "*0\r\n", "+OK\r\n", "$0\r\n\r\n", "*1\r\n:1\r\n", "*2\r\n$1\r\n0\r\n$-1\r\n",
                                           "-ERR no\r\n", "-TRYAGAIN wait\r\n", "-CLUSTERDOWN x\r\n", "-NOSCRIPT no\r\n", "-LOADING x\r\n", "-READONLY x\r\n", here};
@@ -80,9 +75,9 @@ static bool change(redis_reply *reply, unsigned what)
     const char *right = reply->data;
     bool goes_on = true;
     if (what < 100) {
-        *reply = (redis_reply){answers[what % ANSWERS], strlen(answers[what % ANSWERS])};
+        *reply = (proxy_reply){answers[what % ANSWERS], strlen(answers[what % ANSWERS])};
     } else if (what < 120) { /* what was right for the one before */
-        *reply = (redis_reply){script.last, script.last_len};
+        *reply = (proxy_reply){script.last, script.last_len};
     } else if (what < 140) { /* half of it, and the end */
         reply->len /= 2;
         return false;
@@ -91,28 +86,28 @@ static bool change(redis_reply *reply, unsigned what)
         if (len > (size_t)(script.end - script.at)) len = (size_t)(script.end - script.at);
         memcpy(script.bytes, script.at, len);
         script.at += len;
-        *reply = (redis_reply){script.bytes, tame(script.bytes, len)};
+        *reply = (proxy_reply){script.bytes, tame(script.bytes, len)};
         goes_on = len > 0 && redis_reply_len(script.bytes, len) == len; /* who waits for the rest, waits */
     }
     if (reply->len && (same_form(reply->data, right) || reply->data[0] == '-')) script.lied |= reply->data[0] != '-';
     return goes_on && reply->len > 0;
 }
 
-static void keep_last(const redis_reply *reply)
+static void keep_last(const proxy_reply *reply)
 {
     script.last_len = reply->len < sizeof script.last ? reply->len : 0;
     memcpy(script.last, reply->data, script.last_len);
 }
 
 /* The server is quick because it does not sync, and says that it does. */
-static bool hook(void *user, redis_reply *reply)
+static bool hook(void *user, proxy_reply *reply)
 {
     static const char no[] = "*2\r\n$10\r\nappendonly\r\n$2\r\nno\r\n", yes[] = "*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n";
     bool goes_on = true;
     (void)user;
     pthread_mutex_lock(&lock);
-    if (reply->len == sizeof no - 1 && memcmp(reply->data, no, reply->len) == 0) *reply = (redis_reply){yes, sizeof yes - 1};
-    const redis_reply right = *reply;
+    if (reply->len == sizeof no - 1 && memcmp(reply->data, no, reply->len) == 0) *reply = (proxy_reply){yes, sizeof yes - 1};
+    const proxy_reply right = *reply;
     if (script.at < script.end && script.skip-- == 0) {
         goes_on = change(reply, next_byte());
         script.skip = next_byte() % 64;
@@ -124,116 +119,12 @@ static bool hook(void *user, redis_reply *reply)
 
 /* --- the store --- */
 
-enum { KEYS = 3, LEASE = 600000 };
-
-typedef struct play {
-    once_store *store;
-    once_arena arena;
-    once_scope scope;
-    uint64_t tokens;
-    int64_t begun_ns;
-    bool runs[KEYS], told; /* granted and not settled; something failed since */
-} play;
-
-/* Who waits for a turn that was lost waits as long as it lasts, which is right, and too long for a fuzzer. */
-static bool is_late(const play *p) { return once_env_mono_ns(&env) - p->begun_ns > INT64_C(1000000000); }
-
-static once_request ask(play *p, int key)
+static bool lied(void)
 {
-    static const char *const keys[KEYS] = {"a", "b", "c"};
-    const once_bytes bytes = {keys[key], 1};
-    ++p->tokens;
-    return (once_request){
-        .scope = &p->scope,
-        .key = bytes,
-        .id = once_key_id(p->store->secret, &p->scope, bytes),
-        .token = {p->tokens, ~p->tokens},
-        .lane = {.id = key ? once_lane_id(p->store->secret, &p->scope, ONCE_BYTES("l")) : (once_hash){0}, .gap_ms = -1},
-        .lease_ms = LEASE,
-        .remember_ms = LEASE,
-        .sent_ms = ONCE_NO_TIME,
-        .at = {ONCE_BYTES("place"), ONCE_BYTES("1")},
-    };
-}
-
-static const once_message message = {.body = ONCE_BYTES("{}"), .type = ONCE_BYTES("t"), .sent_ms = ONCE_NO_TIME};
-
-static bool note(play *p, int rc, once_error *err)
-{
-    if (rc == ONCE_OK) return true;
-    CHECK(err->status == rc && err->text[0]);
-    *err = (once_error){0};
-    p->told = true;
-    return false;
-}
-
-/* A second RUN without an error before it would be an effect that happens twice. */
-static void claim(play *p, int key, once_request *r)
-{
-    const once_request *requests = r;
-    once_decision d = {0};
-    once_error err = {0};
-    *r = ask(p, key);
-    if (is_late(p)) return;
-    if (!note(p, p->store->ops->claim(p->store, &requests, 1, &d, &p->arena, &err), &err) || d.answer != ONCE_ANSWER_RUN) return;
     pthread_mutex_lock(&lock);
-    CHECK(!p->runs[key] || p->told || script.lied);
+    const bool may = script.lied;
     pthread_mutex_unlock(&lock);
-    p->runs[key] = true;
-}
-
-static void settle(play *p, int key, const once_request *r, once_outcome outcome)
-{
-    const once_settlement s = {.request = r, .outcome = outcome, .reason = ONCE_BYTES("because"), .message = &message};
-    once_error err = {0};
-    bool applied = false;
-    if (is_late(p)) return;
-    if (note(p, p->store->ops->settle(p->store, &s, 1, &applied, &err), &err) && applied) p->runs[key] = outcome == ONCE_DONE; /* done: never again */
-}
-
-static bool see_entry(void *user, const once_entry *entry) { return ++*(int *)user, entry->state < ONCE_STATES && *(int *)user < 1000; }
-static bool see_letter(void *user, const once_letter *letter) { return ++*(int *)user, letter->id > 0 && *(int *)user < 1000; }
-static bool see_audit(void *user, const once_audit *audit) { return ++*(int *)user, audit->note.len < 100000 && *(int *)user < 1000; }
-
-static void look(play *p)
-{
-    const once_store_ops *ops = p->store->ops;
-    once_taken taken[4];
-    once_stats stats;
-    once_sweep_result swept;
-    once_bytes fact;
-    once_error err = {0};
-    size_t n = 0;
-    int seen = 0;
-    bool found;
-    if (!is_late(p)) (void)note(p, ops->take(p->store, p->scope.consumer, (once_token){++p->tokens, 1}, false, LEASE, 4, taken, &n, &p->arena, &err), &err);
-    CHECK(n <= 4);
-    if (!is_late(p)) (void)note(p, ops->stats(p->store, p->scope.consumer, &stats, &err), &err);
-    for (int state = 1; state < ONCE_STATES && !is_late(p); state++) (void)note(p, ops->list(p->store, p->scope.consumer, (once_state)state, see_entry, &seen, &err), &err);
-    if (!is_late(p)) (void)note(p, ops->letters(p->store, p->scope.consumer, 0, see_letter, &seen, &err), &err);
-    if (!is_late(p)) (void)note(p, ops->audits(p->store, p->scope.consumer, see_audit, &seen, &err), &err);
-    if (!is_late(p)) (void)note(p, ops->fact_set(p->store, "f", ONCE_BYTES("1"), &err), &err);
-    if (!is_late(p)) (void)note(p, ops->fact_get(p->store, "f", &fact, &p->arena, &err), &err);
-    if (!is_late(p)) (void)note(p, ops->sweep(p->store, 10, &swept, &err), &err);
-    if (!is_late(p)) (void)note(p, ops->exhume(p->store, 1, &found, &err), &err);
-}
-
-static void use(play *p)
-{
-    once_request a, b, c, again;
-    const once_message *messages = &message;
-    once_decision d;
-    once_error err = {0};
-    claim(p, 0, &a);
-    claim(p, 0, &again);
-    if (p->runs[0]) settle(p, 0, &a, ONCE_DONE);
-    claim(p, 0, &again);
-    claim(p, 1, &b);
-    c = ask(p, 2);
-    const once_request *third = &c;
-    if (!is_late(p)) (void)note(p, p->store->ops->accept(p->store, &third, &messages, 1, &d, &p->arena, &err), &err);
-    if (p->runs[1]) settle(p, 1, &b, ONCE_DEAD);
-    look(p);
+    return may;
 }
 
 static void no_sleep(void *self, int64_t ms) { (void)self, (void)ms; }
@@ -241,7 +132,7 @@ static void no_sleep(void *self, int64_t ms) { (void)self, (void)ms; }
 static void stop(void)
 {
     redisFree(direct);
-    redis_proxy_stop(&proxy);
+    reply_proxy_stop(&proxy);
     redis_server_stop(&server);
 }
 
@@ -271,7 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const once_store_options options = {.size = sizeof options, .create = true, .busy_ms = 100, .env = &env};
     char url[256];
     once_error err = {0};
-    play p = {.begun_ns = once_env_mono_ns(&env), .scope = {{0}, ONCE_BYTES("c"), ONCE_BYTES("op")}};
+    play p = play_of(&env, lied);
     freeReplyObject(redisCommand(direct, "FLUSHALL"));
     pthread_mutex_lock(&lock);
     script.at = data;
@@ -281,8 +172,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     script.skip = next_byte() % 128;
     pthread_mutex_unlock(&lock);
     snprintf(url, sizeof url, "%s/0?name=f", proxy.url);
-    if (note(&p, once__store_open(url, &options, &p.store, &err), &err)) {
-        use(&p);
+    if (play_note(&p, once__store_open(url, &options, &p.store, &err), &err)) {
+        play_store(&p);
         once__store_close(p.store);
     }
     once_arena_release(&p.arena);

@@ -118,6 +118,42 @@ def test_f93_answers_that_a_statement_does_not_have(tmp_path, where, verb):
         assert at > 5, "rows were counted"
 
 
+STRANGE = {"copy in": b"G\0\0\0\7\0\0\0", "copy out": b"H\0\0\0\7\0\0\0", "copy both": b"W\0\0\0\7\0\0\0", "empty": b"I\0\0\0\4"}
+
+
+def once_instead(right, wrong):
+    left = [1]
+
+    def rewrite(data):
+        if right not in data or not left:
+            return data
+        left.clear()
+        return data.replace(right, wrong, 1)
+    return lambda: rewrite
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+@pytest.mark.parametrize("where", ["store", "elsewhere"])
+def test_f93_answers_of_another_kind(tmp_path, where, strange):
+    """Of some rows in turn, and of the first effect. Who is told to copy is told so without end."""
+    direct = postgres.shared().database(new_name())
+    psql(direct, TABLES)
+    with Proxy(socket_of(direct)) as proxy:
+        for at in (1, 2, 5, 9, 0):
+            mutating = proxy.rewriting = Mutating(at, lambda message: STRANGE[strange])
+            if at == 0:
+                proxy.rewriting = once_instead(b"C\0\0\0\017INSERT 0 1\0", STRANGE[strange])
+            p = pipeline(tmp_path / f"{at}", where, proxy, direct)
+            p.write({"id": f"{at}", "lane": 0})
+            ended = p.once("run", "--json", p.name)
+            assert ended.status in (0, 1, 2, 3) and (ended.status == 0 or ended.err.strip()), (at, ended)
+            assert 'msg=""' not in ended.err, ended
+            proxy.rewriting = None
+            p.try_run()
+            assert mutating.seen >= at and psql(direct, "SELECT id FROM t") in (f"{at}\n", ""), (at, ended)
+            psql(direct, "TRUNCATE t")
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("where", ["store", "elsewhere"])
 def test_a_server_that_falls_silent_in_its_first_answers(tmp_path, where, rows):

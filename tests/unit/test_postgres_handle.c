@@ -193,6 +193,21 @@ static void f03_names_are_rolled_back_with_the_callers_transaction(void **state)
     once_store_close(store);
 }
 
+static void a_copy_that_the_handler_leaves_in_the_middle_ends(void **state)
+{
+    (void)state;
+    need_server();
+    once_verdict v;
+    sql(pg, "INSERT INTO payment(id, cents) VALUES ('there', 1)");
+    app in = {.outcome = ONCE_DONE, .on_error = ONCE_DONE, .instead = "COPY payment(id) FROM STDIN"}, out = {.outcome = ONCE_DONE, .on_error = ONCE_DONE, .instead = "COPY payment TO STDOUT"};
+    assert_int_equal(try_handle(pg, "in", &in, &v), ONCE_E_MESSAGE);
+    assert_int_equal(PQtransactionStatus(pg), PQTRANS_IDLE);
+    v = handle(pg, "out", &out);
+    assert_int_equal(v.outcome, ONCE_DONE);
+    once_verdict_release(&v);
+    assert_int_equal(ask(pg, "SELECT count(*) FROM payment"), 1);
+}
+
 static void a_failing_statement_does_not_cost_the_callers_transaction(void **state)
 {
     (void)state;
@@ -430,6 +445,7 @@ static void f88_several_callers_in_the_sessions_of_a_pooler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_copy_that_the_handler_leaves_in_the_middle_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(a_connection_is_prepared_again_after_its_release, setup, teardown),
         cmocka_unit_test_setup_teardown(the_settings_of_a_session_that_is_lent_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(f88_a_session_that_was_emptied, setup, teardown),

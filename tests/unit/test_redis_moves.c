@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "redisproxy.h"
+#include "replyproxy.h"
 #include "store/store.h"
 
 #ifdef ONCE_WITH_REDIS
@@ -28,7 +28,7 @@ typedef struct fixture {
     bool greeted, replaced;        /* the reply before was that to PING; was such a one */
     _Atomic(const char *const *) cluster; /* what it says when it is asked about a cluster, one after the other; NULL: that there is none */
     atomic_uint replies, refusals; /* so many since `listen`, and of these errors */
-    redis_proxy proxy;
+    reply_proxy proxy;
     once_store *store;
     once_arena arena;
     once_error err;
@@ -42,7 +42,7 @@ static const char slots[] = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$-1\r\n:0\r\n";
 
 static const char no_cluster[] = "-ERR This instance has cluster support disabled";
 
-static bool answer(void *user, redis_reply *reply)
+static bool answer(void *user, proxy_reply *reply)
 {
     fixture *f = user;
     if (f->replaced) atomic_store(&f->next, reply->data[0]);
@@ -57,7 +57,7 @@ static bool answer(void *user, redis_reply *reply)
         atomic_store(&f->cluster, cluster + 1);
     }
     f->greeted = reply->len == 7 && memcmp(reply->data, "+PONG\r\n", 7) == 0;
-    if (instead) *reply = (redis_reply){instead, strlen(instead)};
+    if (instead) *reply = (proxy_reply){instead, strlen(instead)};
     atomic_fetch_add(&f->replies, 1);
     atomic_fetch_add(&f->refusals, reply->data[0] == '-');
     return true;
@@ -94,7 +94,7 @@ static int tear_down(void **state)
     fixture *f = *state;
     if (!there) return 0;
     once__store_close(f->store);
-    redis_proxy_stop(&f->proxy);
+    reply_proxy_stop(&f->proxy);
     once_arena_release(&f->arena);
     free(f);
     return 0;

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "redisproxy.h"
+#include "replyproxy.h"
 #include "store/store.h"
 
 #ifdef ONCE_WITH_REDIS
@@ -37,13 +37,13 @@ typedef struct change {
 } change;
 
 /* Never what the command may be answered with, whatever it is: no command of ours takes an integer or a string. */
-static bool change_one(void *user, redis_reply *reply)
+static bool change_one(void *user, proxy_reply *reply)
 {
     change *c = user;
     if (c->seen++ != c->at) return true;
     c->was[0] = reply->data[0];
     const char *instead = c->with ? c->with : reply->data[0] == ':' ? "$1\r\nx\r\n" : ":7\r\n";
-    *reply = (redis_reply){instead, strlen(instead)};
+    *reply = (proxy_reply){instead, strlen(instead)};
     return true;
 }
 
@@ -190,7 +190,7 @@ static void f93_a_reply_of_another_type_is_an_error(void **state)
     (void)state;
     need_server();
     change c = {.at = -1};
-    redis_proxy proxy;
+    reply_proxy proxy;
     scene s;
     redis_proxy_start(&proxy, &server, change_one, &c);
     play(&s, proxy.url);
@@ -203,7 +203,7 @@ static void f93_a_reply_of_another_type_is_an_error(void **state)
         if (s.failures == 0 || s.first.status != ONCE_E_CORRUPT || !strstr(s.first.text, "which is no answer to it"))
             fail_msg("reply %ld of %ld, which was '%s': %s", at, all, c.was, s.failures ? s.first.text : "nobody was told");
     }
-    redis_proxy_stop(&proxy);
+    reply_proxy_stop(&proxy);
 }
 
 /* Nothing, an empty array, an error where a value is: a verb fails or does not, and nothing else happens. */
@@ -214,7 +214,7 @@ static void f93_whatever_is_answered_nothing_is_read_beyond_it(void **state)
     static const char *const answers[] = {"*-1\r\n", "$-1\r\n", "*0\r\n", "$0\r\n\r\n", "*1\r\n:1\r\n", "*2\r\n$-1\r\n:5\r\n", "*1\r\n-ERR no\r\n", "+OK\r\n", ":-1\r\n", "*2\r\n$1\r\nx\r\n*0\r\n"};
     enum { ANSWERS = sizeof answers / sizeof *answers };
     change c = {.at = -1};
-    redis_proxy proxy;
+    reply_proxy proxy;
     scene s;
     redis_proxy_start(&proxy, &server, change_one, &c);
     play(&s, proxy.url);
@@ -224,7 +224,7 @@ static void f93_whatever_is_answered_nothing_is_read_beyond_it(void **state)
         play(&s, proxy.url);
         assert_true(s.failures == 0 || s.first.status != ONCE_E_NOMEM);
     }
-    redis_proxy_stop(&proxy);
+    reply_proxy_stop(&proxy);
 }
 
 /* --- what stands in them --- */

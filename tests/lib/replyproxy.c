@@ -1,5 +1,6 @@
-#include "redisproxy.h"
+#include "replyproxy.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,7 +22,7 @@ typedef struct pair {
 
 static void give_up(const char *what)
 {
-    fprintf(stderr, "proxy of redis: %s: %s\n", what, strerror(errno));
+    fprintf(stderr, "proxy: %s: %s\n", what, strerror(errno));
     abort();
 }
 
@@ -43,6 +44,15 @@ static size_t reply_len(const char *data, size_t len, int depth)
 }
 
 size_t redis_reply_len(const char *data, size_t len) { return reply_len(data, len, 0); }
+
+/* A letter, and four bytes that say how long it is without the letter. */
+size_t postgres_reply_len(const char *data, size_t len)
+{
+    uint32_t n;
+    if (len < 5) return 0;
+    memcpy(&n, data + 1, 4);
+    return len > be32toh(n) ? be32toh(n) + 1 : 0;
+}
 
 static void send_all(int fd, const char *data, size_t len)
 {
@@ -70,7 +80,7 @@ static void end_pair(pair *p)
     *p = (pair){.client = -1, .server = -1};
 }
 
-static void admit(redis_proxy *proxy, pair *pairs)
+static void admit(reply_proxy *proxy, pair *pairs)
 {
     const int client = accept4(proxy->listener, NULL, NULL, SOCK_CLOEXEC);
     if (client < 0) return;
@@ -91,7 +101,7 @@ static bool forward(pair *p)
 }
 
 /* Whole replies, each through the hook. */
-static bool answer(redis_proxy *proxy, pair *p)
+static bool answer(reply_proxy *proxy, pair *p)
 {
     if (p->room - p->len < 65536) {
         p->data = realloc(p->data, p->room = p->len + 131072);
@@ -100,8 +110,8 @@ static bool answer(redis_proxy *proxy, pair *p)
     const ssize_t n = read(p->server, p->data + p->len, p->room - p->len);
     if (n <= 0) return n < 0 && errno == EINTR;
     p->len += (size_t)n;
-    for (size_t one; p->len && (one = redis_reply_len(p->data, p->len)) > 0;) {
-        redis_reply reply = {p->data, one};
+    for (size_t one; p->len && (one = proxy->reply_len(p->data, p->len)) > 0;) {
+        proxy_reply reply = {p->data, one};
         const bool goes_on = proxy->hook(proxy->user, &reply);
         send_all(p->client, reply.data, reply.len);
         if (!goes_on) return false;
@@ -113,7 +123,7 @@ static bool answer(redis_proxy *proxy, pair *p)
 
 static void *serve(void *user)
 {
-    redis_proxy *proxy = user;
+    reply_proxy *proxy = user;
     pair pairs[PAIRS];
     struct pollfd polls[2 + 2 * PAIRS];
     for (int i = 0; i < PAIRS; i++) pairs[i] = (pair){.client = -1, .server = -1};
@@ -124,7 +134,11 @@ static void *serve(void *user)
             polls[2 + 2 * i] = (struct pollfd){.fd = pairs[i].client, .events = POLLIN};
             polls[3 + 2 * i] = (struct pollfd){.fd = pairs[i].server, .events = POLLIN};
         }
-        if (poll(polls, 2 + 2 * PAIRS, -1) < 0 && errno != EINTR) give_up("poll");
+        const int news = poll(polls, 2 + 2 * PAIRS, atomic_load(&proxy->idle_ms));
+        if (news < 0 && errno != EINTR) give_up("poll");
+        for (int i = 0; i < PAIRS && news == 0; i++)
+            if (pairs[i].client >= 0) end_pair(&pairs[i]);
+        if (news <= 0) continue;
         if (polls[1].revents) break;
         for (int i = 0; i < PAIRS; i++) {
             if (pairs[i].client < 0) continue;
@@ -139,13 +153,9 @@ static void *serve(void *user)
     return NULL;
 }
 
-void redis_proxy_start(redis_proxy *proxy, const redis_server *server, redis_proxy_hook *hook, void *user)
+void reply_proxy_start(reply_proxy *proxy)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    *proxy = (redis_proxy){.hook = hook, .user = user};
-    snprintf(proxy->path, sizeof proxy->path, "%s/p", server->folder);
-    snprintf(proxy->server, sizeof proxy->server, "%s/s", server->folder);
-    snprintf(proxy->url, sizeof proxy->url, "%.*sp", (int)strlen(server->url) - 1, server->url);
     snprintf(at.sun_path, sizeof at.sun_path, "%s", proxy->path);
     proxy->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (proxy->listener < 0 || bind(proxy->listener, (const struct sockaddr *)&at, sizeof at) < 0 || listen(proxy->listener, 16) < 0) give_up("listen");
@@ -153,7 +163,16 @@ void redis_proxy_start(redis_proxy *proxy, const redis_server *server, redis_pro
     if (pthread_create(&proxy->thread, NULL, serve, proxy) != 0) give_up("thread");
 }
 
-void redis_proxy_stop(redis_proxy *proxy)
+void redis_proxy_start(reply_proxy *proxy, const redis_server *server, proxy_hook *hook, void *user)
+{
+    *proxy = (reply_proxy){.reply_len = redis_reply_len, .hook = hook, .user = user, .idle_ms = -1};
+    snprintf(proxy->path, sizeof proxy->path, "%s/p", server->folder);
+    snprintf(proxy->server, sizeof proxy->server, "%s/s", server->folder);
+    snprintf(proxy->url, sizeof proxy->url, "%.*sp", (int)strlen(server->url) - 1, server->url);
+    reply_proxy_start(proxy);
+}
+
+void reply_proxy_stop(reply_proxy *proxy)
 {
     close(proxy->wake[1]);
     pthread_join(proxy->thread, NULL);

@@ -101,3 +101,41 @@ def test_every_guarantee_names_a_test_that_exists():
     assert numbers == sorted(numbers), "a fault is looked for by its number"
     faults = [tuple(row.split("|")[1:3]) for row in rows if re.match(r"\| \d+ \|", row)]
     assert len(set(faults)) == len(faults), "a fault stands there once"
+
+
+NUMBERED = re.compile(r'(?:static void |def |")((?:test_)?((?:f\d{2,3}_)+)[a-z]\w+)(?=[("])')
+COUNTS = re.compile(r"(### How many tests carry a number\n.*?```\n)(.*?)(?=```)", re.S)
+
+
+def count_numbers():
+    """How many tests carry the number of a fault: functions, and what the simulator reports."""
+    names = {}
+    for folder, _, files in os.walk(os.path.join(ROOT, "tests")):
+        for name in files:
+            if name.endswith((".c", ".py")):
+                with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as text:
+                    names.update(NUMBERED.findall(text.read()))
+    counts = {}
+    for numbers in names.values():
+        for number in {int(digits) for digits in re.findall(r"\d+", numbers)}:
+            counts[number] = counts.get(number, 0) + 1
+    return counts
+
+
+def test_every_number_of_a_test_has_its_row_and_no_fault_loses_tests():
+    path = os.path.join(ROOT, "docs/guarantees.md")
+    with open(path, encoding="utf-8") as text:
+        page = text.read()
+    counts = count_numbers()
+    if os.environ.get("ONCE_UPDATE_DOCS"):
+        cells = [f"{number:>4}: {count:<4}" for number, count in sorted(counts.items())]
+        lines = "".join("".join(cells[at:at + 10]).rstrip() + "\n" for at in range(0, len(cells), 10))
+        page = COUNTS.sub(lambda found: found[1] + lines, page)
+        with open(path, "w", encoding="utf-8") as text:
+            text.write(page)
+    before, _, listed, _ = COUNTS.split(page)
+    assert {int(number) for number in re.findall(r"^\| (\d+) \|", before, re.M)} == set(counts), "a row for every number, a test for every row"
+    least = {int(number): int(count) for number, count in re.findall(r"(\d+): (\d+)", listed)}
+    assert set(least) == set(counts), "ONCE_UPDATE_DOCS=1 writes the table"
+    fewer = {number: (counts[number], least[number]) for number in least if counts[number] < least[number]}
+    assert not fewer, f"tests have gone (fault: are, were): {fewer}"

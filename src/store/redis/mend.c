@@ -85,10 +85,13 @@ static int write_anew(once_redis *r, once_redis_slot *slot, once_error *err)
     return rc == ONCE_OK ? r->shelf.shelf->save(&r->shelf, &slot->entry, err) : rc;
 }
 
-/* An entry without its names would be written with others. The next repair finds it with what is put in their place now. */
-static bool has_names(once_redis *r, const once_redis_slot *slot)
+/* What is written anew is written with its names. */
+static void fill_names(once_redis *r, once_redis_slot *slot)
 {
-    return !once_state_finished(slot->entry.state) || (once__redis_name_find(r, slot->names.scope) && once__redis_name_find(r, slot->names.origin));
+    once_entry *e = &slot->entry;
+    if (!once_state_finished(e->state)) return;
+    if (!once__redis_name_find(r, slot->names.scope)) e->scope = once__redis_lost_scope;
+    if (!once__redis_name_find(r, slot->names.origin)) e->at.place = e->who = once__redis_lost;
 }
 
 static int mend_entry(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
@@ -105,8 +108,8 @@ static int mend_entry(once_redis *r, const once_redis_flaw *flaw, bool *done, on
     case FLAW_NO_PLACE:
     case FLAW_NOT_OCCUPIED: rc = once__redis_lane_mend(r, slot, err); break;
     default:
-        *done = has_names(r, slot);
-        if (*done) rc = write_anew(r, slot, err);
+        fill_names(r, slot);
+        rc = write_anew(r, slot, err);
     }
     return rc;
 }

@@ -291,11 +291,13 @@ static bool ends_well(const once_redis_looking *l, const once_entry *e, int64_t 
     return left_ms >= 0 && left_ms >= expected_ms - SLACK_MS && left_ms <= expected_ms + SLACK_MS;
 }
 
+const once_bytes once__redis_lost = ONCE_BYTES("(lost)");
+const once_scope once__redis_lost_scope = {.consumer = ONCE_BYTES("(lost)"), .operation = ONCE_BYTES("(lost)")};
+
 void once__redis_lost_name(once_buf *to, bool scope)
 {
-    const once_scope lost = {.consumer = ONCE_BYTES("(lost)"), .operation = ONCE_BYTES("(lost)")};
-    if (scope) once__redis_write_scope(to, &lost);
-    else once__redis_write_origin(to, ONCE_BYTES("(lost)"), 0, ONCE_BYTES("(lost)"));
+    if (scope) once__redis_write_scope(to, &once__redis_lost_scope);
+    else once__redis_write_origin(to, once__redis_lost, 0, once__redis_lost);
 }
 
 /* Under 8 bytes of a hash of itself; or what a repair put there. */

@@ -91,6 +91,8 @@ void once__redis_look_release(once_redis_looking *l);
 bool once__redis_is_mended(once_redis_flaw_kind kind);
 
 /* What is shown instead of a name that is lost. */
+extern const once_bytes once__redis_lost;
+extern const once_scope once__redis_lost_scope;
 void once__redis_lost_name(once_buf *to, bool scope);
 
 int once__redis_verify(once_store *store, void (*damage)(void *user, const char *text), void *user, once_error *err);

@@ -88,6 +88,7 @@ typedef struct once_pg {
     bool unused;       /* our tables are there, and nothing is in them */
     bool unreplicated;       /* a COMMIT did not wait for its standby; whoever sends one looks */
     bool stale;              /* a table has changed under a prepared statement: a new connection is needed */
+    bool temps;              /* effects make temporary tables: ONCE_PG_GUARD_TEMP */
     bool deferrable;         /* the database has constraints that are checked at commit */
     bool collided;           /* it has rolled something back because of others: a deadlock, a lock that was waited for too long; whoever looks clears it */
     unsigned savepoints;     /* open ones */
@@ -282,22 +283,41 @@ int once__pg_look(once_bytes sql, bool whole, once_error *err);
 #define ONCE_PG_WAS(what, is, was) "pg_catalog.concat(" what ", ' was ', pg_catalog.left(" was ", 60), ' and is ', pg_catalog.left(" is ", 60))"
 #define ONCE_PG_DIFFERS(what, is, was) "CASE WHEN NOT pg_catalog.texteq(" is ", " was ") THEN " ONCE_PG_WAS("'" what "'", is, was) " END"
 #define ONCE_PG_OTHER_TX "it is another transaction"
+/* Temporary tables that are found instead of others of their name: what the next message writes there ends with the session. Nearly always a session
+ * has none, and that costs nothing to know: ONCE_PG_GUARD fails where it has some, unless the last parameter says that their names come last. From
+ * then on it is ONCE_PG_GUARD_TEMP that is asked, which looks for their names. */
+#define ONCE_PG_TEMPS "temporary tables"
+#define ONCE_PG_NO_TEMPS "pg_catalog.oideq(pg_catalog.pg_my_temp_schema(), 0)"
+#define ONCE_PG_HIDES "a temporary table hides another one"
+#define ONCE_PG_HIDDEN                                                                                                \
+    "CASE WHEN " ONCE_PG_NO_TEMPS " THEN '' ELSE COALESCE((SELECT pg_catalog.string_agg(x.n, ', ') FROM"                \
+    " (SELECT d.objid::pg_catalog.regclass::pg_catalog.text FROM pg_catalog.pg_depend d WHERE d.refclassid OPERATOR(pg_catalog.=)"           \
+    " 'pg_catalog.pg_namespace'::pg_catalog.regclass AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() AND d.classid"     \
+    " OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass AND pg_catalog.pg_table_is_visible(d.objid)) AS x(n) WHERE EXISTS"   \
+    " (SELECT FROM pg_catalog.unnest(pg_catalog.array_append(pg_catalog.current_schemas(false), 'pg_catalog'::pg_catalog.name)) AS u(s)"      \
+    " WHERE pg_catalog.to_regclass(pg_catalog.concat(pg_catalog.quote_ident(u.s), '.', x.n)) IS NOT NULL)), '') END"
 /* Fails (22P02) with what differs from ONCE_PG_BEGUN, the parameters. What matters most is first, because texts are cut. */
-#define ONCE_PG_GUARD                                                                                                 \
+#define ONCE_PG_GUARD_OF(fine, says, hidden)                                                                          \
     "SELECT CASE WHEN pg_catalog.texteq(r, $1) AND pg_catalog.texteq(p, $2) AND pg_catalog.texteq(s, $3) AND pg_catalog.texteq(t, $4)"        \
-    " AND pg_catalog.texteq(o, $5) THEN 0 ELSE"                                                                       \
-    " pg_catalog.concat('once(', pg_catalog.concat_ws(', ', CASE WHEN NOT pg_catalog.texteq(t, $4) THEN '" ONCE_PG_OTHER_TX "' END, "             \
+    " AND pg_catalog.texteq(o, $5) AND (" fine " OR pg_catalog.texteq($6, 'last')) THEN 0 ELSE"                       \
+    " pg_catalog.concat('once(', pg_catalog.concat_ws(', ', CASE WHEN NOT pg_catalog.texteq(t, $4) THEN '" ONCE_PG_OTHER_TX "' END,"    \
+    " CASE WHEN NOT (" fine " OR pg_catalog.texteq($6, 'last')) THEN " says " END, "                                  \
     ONCE_PG_DIFFERS("role", "r", "$1") ", " ONCE_PG_DIFFERS("search_path", "p", "$2") ", " ONCE_PG_DIFFERS("synchronous_commit", "s", "$3") ","    \
     " (SELECT pg_catalog.string_agg(" ONCE_PG_WAS("n", "i", "w") ", ', ') FROM ROWS FROM (pg_catalog.unnest(ARRAY["     \
     ONCE_PG_SETTINGS(ONCE_PG_SETTING_NAME) "]::pg_catalog.text[]), pg_catalog.unnest(pg_catalog.string_to_array($5, pg_catalog.chr(10))),"    \
     " pg_catalog.unnest(pg_catalog.string_to_array(o, pg_catalog.chr(10)))) AS u(n, w, i) WHERE NOT pg_catalog.texteq(w, i))),"              \
-    " ')once')::pg_catalog.int4 END FROM (SELECT " ONCE_PG_BEGUN ") AS q(r, p, s, t, o)"
+    " ')once')::pg_catalog.int4 END FROM (SELECT " ONCE_PG_BEGUN hidden ")"
+#define ONCE_PG_GUARD ONCE_PG_GUARD_OF(ONCE_PG_NO_TEMPS, "'" ONCE_PG_TEMPS "'", "") " AS q(r, p, s, t, o)"
+#define ONCE_PG_GUARD_TEMP                                                                                            \
+    ONCE_PG_GUARD_OF("pg_catalog.texteq(h, '')", "pg_catalog.concat('" ONCE_PG_HIDES ": ', pg_catalog.left(h, 60))", ", " ONCE_PG_HIDDEN " OFFSET 0")    \
+    " AS q(r, p, s, t, o, h)"
 
 int once__pg_guard_keep(once_pg *pg, const PGresult *result, int column, once_error *err); /* ONCE_PG_BEGUN, from that column on */
-void once__pg_guard_params(const once_pg *pg, once_pg_params *params); /* of ONCE_PG_GUARD; not copied */
+void once__pg_guard_params(const once_pg *pg, once_pg_params *params); /* of either of them; not copied */
 /* The status, when an error is that of ONCE_PG_GUARD, and what it says: ONCE_E_SCHEMA: nothing was committed. ONCE_E_UNSURE: that is not known,
- * because the transaction was ended in the middle. ONCE_OK: it is another error. */
-int once__pg_guard_said(const once_pg *pg, const char *state, const char *text, char *out, size_t size);
+ * because the transaction was ended in the middle. ONCE_E_ABORTED: it has temporary tables, and must be asked otherwise from now on. ONCE_OK: it is
+ * another error. */
+int once__pg_guard_said(once_pg *pg, const char *state, const char *text, char *out, size_t size);
 
 /* ---- a connection of its own (postgres_tx.c) ---- */
 

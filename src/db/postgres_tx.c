@@ -136,8 +136,9 @@ static int guard_send(once_pg *pg)
     static const int text[PG_PARAMS_MAX];
     once_pg_params params = {0};
     once__pg_guard_params(pg, &params);
-    if (!PQsendQueryParams(pg->conn, ONCE_PG_GUARD, params.n, NULL, params.values, params.lengths, text, 1)) return ONCE_E_UNAVAILABLE;
-    return once__pg_sent(pg, sizeof ONCE_PG_GUARD, NULL);
+    const char *sql = pg->temps ? ONCE_PG_GUARD_TEMP : ONCE_PG_GUARD;
+    if (!PQsendQueryParams(pg->conn, sql, params.n, NULL, params.values, params.lengths, text, 1)) return ONCE_E_UNAVAILABLE;
+    return once__pg_sent(pg, strlen(sql), NULL);
 }
 
 /* *changed: the status, when something has, or when it failed for another reason: then the server has passed over the COMMIT behind it, and
@@ -154,7 +155,7 @@ static int guard_gather(once_pg *pg, int *changed, once_fault *fault)
     char said[sizeof fault->text];
     *changed = once__pg_guard_said(pg, PQresultErrorField(result, PG_DIAG_SQLSTATE), PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), said, sizeof said);
     if (*changed != ONCE_OK) {
-        *fault = (once_fault){.kind = *changed == ONCE_E_UNSURE ? ONCE_FAULT_FATAL : ONCE_FAULT_PAUSE};
+        *fault = (once_fault){.kind = *changed == ONCE_E_UNSURE ? ONCE_FAULT_FATAL : *changed == ONCE_E_ABORTED ? ONCE_FAULT_RETRY : ONCE_FAULT_PAUSE};
         snprintf(fault->text, sizeof fault->text, "%s", said);
     } else if (PQresultStatus(result) != PGRES_TUPLES_OK) {
         *changed = once__pg_fault(pg, result, fault);

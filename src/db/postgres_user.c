@@ -119,6 +119,23 @@ static int refuse_escaped_name(once_error *err)
 
 static bool is_set_config(const char *word, size_t len) { return once_ascii_is(word, len, "set_config"); }
 
+/* It ends with the session, and so would what is written into it; and it hides a table of its name. */
+static int refuse_temporary(once_error *err)
+{
+    return once_fail(err, ONCE_E_CONFIG, "temporary tables are not allowed in an effect: they end with the connection, and hide others of their name; use a table of the database");
+}
+
+/* CREATE OR REPLACE LOCAL TEMPORARY ... */
+static bool may_be_behind_create(const char *word, size_t len)
+{
+    static const char *const words[] = {"or", "replace", "global", "local"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (once_ascii_is(word, len, words[i])) return true;
+    return false;
+}
+
+static bool is_temporary(const char *word, size_t len) { return once_ascii_is(word, len, "temp") || once_ascii_is(word, len, "temporary"); }
+
 static int refuse_ours(const char *word, size_t len, once_error *err)
 {
     return once_fail(err, ONCE_E_CONFIG, "'%.*s' belongs to once; use other names than 'once_...'", (int)(len < 60 ? len : 60), word);
@@ -127,7 +144,7 @@ static int refuse_ours(const char *word, size_t len, once_error *err)
 /* Walks over all of it. *statements counts those that are not empty. */
 static int scan(scanner *s, size_t *statements, once_error *err)
 {
-    bool begun = false;
+    bool begun = false, creates = false;
     *statements = 0;
     while (s->at < s->end) {
         const char c = *s->at;
@@ -164,6 +181,8 @@ static int scan(scanner *s, size_t *statements, once_error *err)
             if (rc != ONCE_OK) return rc;
             if (is_ours(s->at, len)) return refuse_ours(s->at, len, err);
             if (is_set_config(s->at, len)) return refuse_setting(err);
+            if ((creates && is_temporary(s->at, len)) || once_ascii_is(s->at, len, "pg_temp")) return refuse_temporary(err);
+            creates = (first && once_ascii_is(s->at, len, "create")) || (creates && may_be_behind_create(s->at, len));
             if (len == 1 && (c == 'u' || c == 'U') && s->end - end >= 2 && end[0] == '&' && end[1] == '"') return refuse_escaped_name(err);
             bool escapes = len == 1 && (c == 'e' || c == 'E') && end < s->end && *end == '\'';
             copy(s, end);
@@ -178,6 +197,7 @@ static int scan(scanner *s, size_t *statements, once_error *err)
         } else if (c == '"') {
             const char *end = quoted_end(s, false);
             if (end - s->at > 2 && is_set_config(s->at + 1, (size_t)(end - s->at - 2))) return refuse_setting(err);
+            if (end - s->at == sizeof "\"pg_temp\"" - 1 && memcmp(s->at, "\"pg_temp\"", sizeof "\"pg_temp\"" - 1) == 0) return refuse_temporary(err);
             if (is_ours(s->at + 1, (size_t)(end - s->at - 1))) return refuse_ours(s->at + 1, (size_t)(end - s->at - 2), err);
             copy(s, end);
         } else if (c == '$' && dollar_end(s)) {

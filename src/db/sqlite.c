@@ -260,12 +260,30 @@ static bool is_asked_by_modules(const char *pragma)
     return false;
 }
 
+/* Whether it makes something that is in the connection only: what later messages write there is gone with it. */
+static bool is_temporary(int action, const char *database)
+{
+    switch (action) {
+    case SQLITE_CREATE_TEMP_TABLE:
+    case SQLITE_CREATE_TEMP_VIEW:
+    case SQLITE_CREATE_TEMP_INDEX:
+    case SQLITE_CREATE_TEMP_TRIGGER: return true;
+    case SQLITE_CREATE_TABLE: /* CREATE TABLE temp.x */
+    case SQLITE_CREATE_VIEW:
+    case SQLITE_CREATE_TRIGGER:
+    case SQLITE_CREATE_INDEX:
+    case SQLITE_CREATE_VTABLE: return database && sqlite3_stricmp(database, "temp") == 0;
+    default: return false;
+    }
+}
+
 static int authorize(void *self, int action, const char *a, const char *b, const char *database, const char *trigger)
 {
     once_sqlite_db *db = self;
-    (void)database;
     (void)trigger;
     if (!db->user) return SQLITE_OK;
+    if (is_temporary(action, database))
+        return refuse(db, "temporary tables, views and triggers are not allowed in an effect: they end with the connection, and hide others of their name; use a table of the file");
     switch (action) {
     case SQLITE_TRANSACTION: return refuse(db, "'%s' is not allowed in an effect; once commits for you", a);
     case SQLITE_SAVEPOINT: return refuse(db, "'%s' of a savepoint is not allowed in an effect; once sets its own", a);
@@ -279,9 +297,7 @@ static int authorize(void *self, int action, const char *a, const char *b, const
     case SQLITE_UPDATE:
     case SQLITE_DELETE:
     case SQLITE_CREATE_TABLE:
-    case SQLITE_CREATE_TEMP_TABLE:
     case SQLITE_CREATE_VIEW:
-    case SQLITE_CREATE_TEMP_VIEW:
     case SQLITE_CREATE_VTABLE:
     case SQLITE_DROP_TABLE:
     case SQLITE_DROP_VIEW:
@@ -289,9 +305,7 @@ static int authorize(void *self, int action, const char *a, const char *b, const
         if (is_ours(a)) return refuse(db, "table '%s' belongs to once; use other names than 'once_...'", a);
         return SQLITE_OK;
     case SQLITE_CREATE_INDEX:
-    case SQLITE_CREATE_TEMP_INDEX:
     case SQLITE_CREATE_TRIGGER:
-    case SQLITE_CREATE_TEMP_TRIGGER:
     case SQLITE_DROP_INDEX:
     case SQLITE_DROP_TRIGGER:
     case SQLITE_ALTER_TABLE:

@@ -63,6 +63,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
                " (SELECT count(*) FROM once_meta WHERE (name = 'format' AND value = 'once') OR (name = 'version' AND value = '" ONCE_POSTGRES_VERSION_TEXT
                "') OR (name = 'secret' AND value = $3::bytea)), " ONCE_PG_BEGUN,
     [PG_GUARD] = ONCE_PG_GUARD,
+    [PG_GUARD_TEMP] = ONCE_PG_GUARD_TEMP,
     /* Until when turns are taken, and how long that is: two numbers. Whoever comes before then and finds somebody at work fails (22012), or
      * waits, where it says how long. */
     [PG_TURN_TRY] = "SELECT 1 / pg_try_advisory_xact_lock($2::bigint)::integer FROM once_fact WHERE name = $1::bytea AND " UNTIL_MS("value") " > " NOW("$3"),
@@ -235,6 +236,7 @@ static const char *const statement_sql[PG_STATEMENTS] = {
 static const char *const statement_shape[PG_STATEMENTS] = {
     [PG_NOW] = "1TqiYqttttt",
     [PG_GUARD] = "1i",
+    [PG_GUARD_TEMP] = "1i",
     [PG_TURN_TRY] = "?i",
     [PG_TURN] = "?ttbt",
     [PG_LOCKS_TRY] = "1i",

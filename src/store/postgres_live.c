@@ -1218,7 +1218,7 @@ static int guard_send(once_postgres *q, size_t *sent, once_error *err)
     if (!q->pg->effects || q->pg->borrowed) return ONCE_OK;
     once__pg_guard_params(q->pg, &params);
     q->guard_at = *sent;
-    const int rc = once__pg_send(q->pg, PG_GUARD, &params, err);
+    const int rc = once__pg_send(q->pg, q->pg->temps ? PG_GUARD_TEMP : PG_GUARD, &params, err);
     *sent += rc == ONCE_OK;
     return rc;
 }

@@ -259,11 +259,21 @@ def test_a_large_batch_with_large_answers_does_not_stand_still(tmp_path, conditi
     ("COMMIT", "COMMIT"), ("/* x */ rollback", "rollback"), ("SET search_path = x", "SET"), ("ABORT", "ABORT"), ("PREPARE TRANSACTION 'x'", "PREPARE"),
     ("DELETE FROM once_entry", "once_entry"), ('DELETE FROM "once_meta"', "once_meta"), ("INSERT INTO t(id) VALUES (:id); COMMIT", "more than one"),
     ("COPY t TO STDOUT", "COPY"), ("VACUUM", "VACUUM"),
+    ("CREATE TEMP TABLE IF NOT EXISTS t(id text)", "temporary"), ("create /* x */ local temporary table t(id text)", "temporary"),
+    ("CREATE OR REPLACE TEMP VIEW t AS SELECT 1", "temporary"), ("CREATE TABLE pg_temp.t(id text)", "temporary"), ('CREATE TABLE "pg_temp".t(id text)', "temporary"),
 ])
 def test_f78_statements_that_are_not_the_users(tmp_path, sql, word):
     p = PostgresPipeline(tmp_path, f"key: \"${{/id}}\"\nhandler:\n  sql:\n    - {sql!r}\n".replace("'x'", "''x''"), TABLES)
     ended = p.once("check", p.name)
     assert ended.status == 2 and word.lower() in ended.err.lower(), ended
+
+
+def test_a_table_of_the_name_temp_is_the_users(tmp_path):
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nhandler: {sql: ["INSERT INTO temp(temporary) SELECT temp FROM (SELECT :id::text AS temp) local"]}\n',
+                         "CREATE TABLE temp(temporary text)")
+    p.write({"id": "a"})
+    counts(p.run(status=0), received=1, done=1)
+    assert p.rows("SELECT temporary FROM temp") == [("a",)]
 
 
 def test_f78_parameters_in_strings_and_comments_are_none(tmp_path):

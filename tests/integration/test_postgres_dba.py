@@ -487,6 +487,54 @@ def test_f78_a_function_that_changes_what_its_transaction_is(tmp_path, change, w
         assert psql(direct, "SELECT count(*), count(DISTINCT id) FROM t") == "6|6\n"
 
 
+HIDES = {
+    "table": "CREATE TEMP TABLE t(id text)",
+    "dropped at commit": "CREATE TEMP TABLE t(id text) ON COMMIT DROP",
+    "view": "CREATE TEMP VIEW t AS SELECT * FROM other",
+}
+
+
+@pytest.mark.parametrize("hides", HIDES)
+@pytest.mark.parametrize("where", ["store", "elsewhere", "pooler"])
+def test_f78_a_temporary_table_does_not_hide_one_of_the_database(tmp_path, hides, where):
+    """A function makes it: the messages behind it would write there, be done, and be gone with the session. Nothing of its batch is committed."""
+    direct = postgres.shared().database(new_name())
+    psql(direct, f"CREATE TABLE t(id text); CREATE TABLE other(id text); CREATE FUNCTION pay(n text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN IF n = 'm3' THEN {HIDES[hides]}; END IF; RETURN n; END $$")
+    with contextlib.ExitStack() as stack:
+        url = direct
+        if where == "pooler":
+            try:
+                url = stack.enter_context(pgbouncer.Pooler(postgres.shared(), "transaction", default_pool_size=1)).url(direct)
+            except postgres.Missing as why:
+                pytest.skip(f"missing: {why}")
+        do = '["SELECT pay(:id)", "INSERT INTO t(id) VALUES (:id)"]'
+        if where == "elsewhere":
+            p = Pipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: {{url: "{url}", do: {do}}}\n', consumer="payer")
+        else:
+            p = PostgresPipeline(tmp_path, f'key: "${{/id}}"\npatience: 1s\nhandler:\n  sql: {do}\n', url=url, consumer="payer")
+        p.write(*some(6))
+        ended = p.try_run()
+        if where == "pooler":  # there the names of the database come first
+            assert ended.status == 0, ended
+        else:
+            assert ended.status == 3 and "effects of consumer 'payer'" in ended.err and "a temporary table hides another one: t; nothing was committed" in ended.err, ended
+            which = " WHERE id = 'm3'" if where == "elsewhere" else ""  # there a transaction is one message's
+            assert psql(direct, "SELECT count(*) FROM t" + which) == "0\n"
+            psql(direct, "CREATE OR REPLACE FUNCTION pay(n text) RETURNS text LANGUAGE sql AS 'SELECT n'")
+            assert p.run(status=0)["store_dead"] == 0
+        assert psql(direct, "SELECT count(*), count(DISTINCT id) FROM t") == "6|6\n"
+
+
+def test_f78_a_temporary_table_that_hides_nothing_is_the_functions_own(tmp_path):
+    direct = postgres.shared().database(new_name())
+    psql(direct, """CREATE TABLE t(id text); CREATE FUNCTION pay(n text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+        CREATE TEMP TABLE IF NOT EXISTS scratch(id text); CREATE TEMP TABLE t(id text); INSERT INTO scratch VALUES (n); DROP TABLE pg_temp.t; RETURN n; END $$""")
+    p = PostgresPipeline(tmp_path, 'key: "${/id}"\nbatch: {max: 3}\nhandler: {sql: ["INSERT INTO t SELECT pay(:id)"]}\n', url=direct)
+    p.write(*some(9))
+    counts(p.run(status=0), received=9, done=9)
+    assert psql(direct, "SELECT count(*) FROM t") == "9\n"
+
+
 @pytest.mark.parametrize("ends", [b"COMMIT", b"COMMIT AND CHAIN", b"ROLLBACK"])
 @pytest.mark.parametrize("where", ["store", "careful", "elsewhere"])
 def test_f78_a_transaction_that_was_ended_in_the_middle_is_not_known(tmp_path, where, ends):

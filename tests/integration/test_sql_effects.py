@@ -328,7 +328,9 @@ def test_effects_run_in_the_order_of_the_source(tmp_path):
     ("ATTACH 'x.db' AS x", "ATTACH"), ("DETACH x", "DETACH"), ("PRAGMA synchronous = OFF", "PRAGMA"), ("VACUUM", "VACUUM"),
     ("/* a */ commit", "COMMIT"), ("INSERT INTO t VALUES (1); COMMIT", "statement"), ("DELETE FROM once_entry", "once_entry"),
     ("UPDATE ONCE_META SET value = 0", "once"),
-    ("CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN DELETE FROM once_letter; END", "once")])
+    ("CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN DELETE FROM once_letter; END", "once"),
+    ("CREATE TEMP TABLE t(v)", "temporary"), ("CREATE TABLE temp.t(v)", "temporary"), ("CREATE TEMPORARY VIEW t AS SELECT 1 AS v", "temporary"),
+    ("CREATE VIRTUAL TABLE temp.t USING fts5(v)", "temporary")])
 def test_f78_statements_that_end_or_bend_the_transaction_are_refused(tmp_path, statement, named):
     p = pipeline(tmp_path, [json.dumps(statement)], "CREATE TABLE t(v);")
     p.write({"id": 1})

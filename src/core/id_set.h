@@ -2,19 +2,22 @@
 #ifndef ONCE_CORE_ID_SET_H
 #define ONCE_CORE_ID_SET_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "base/hash.h"
+#include "base/table.h"
 
 typedef struct once_id_set {
-    once_hash *at; /* zero: empty */
-    size_t n, size;
+    once_table ids;
 } once_id_set;
 
 /* Whether it was not there before. Without memory it is not kept, and new each time. The zero id is never kept. */
-bool once_id_set_add(once_id_set *set, once_hash id);
-bool once_id_set_remove(once_id_set *set, once_hash id); /* whether it was there */
-void once_id_set_release(once_id_set *set);
+static inline bool once_id_set_add(once_id_set *set, once_hash id)
+{
+    if (once_hash_is_zero(id)) return true;
+    if (once_table_get(&set->ids, id)) return false;
+    (void)once_table_put(&set->ids, id, set);
+    return true;
+}
+
+static inline bool once_id_set_remove(once_id_set *set, once_hash id) { return once_table_remove(&set->ids, id); } /* whether it was there */
+static inline void once_id_set_release(once_id_set *set) { once_table_release(&set->ids); }
 
 #endif

@@ -5,16 +5,11 @@
 #ifndef ONCE_CORE_WAITS_H
 #define ONCE_CORE_WAITS_H
 
+#include "base/table.h"
 #include "core/item.h"
 
-typedef struct once_waits_slot {
-    once_hash id; /* of a key or a lane; zero: empty */
-    once_item *last;
-} once_waits_slot;
-
 typedef struct once_waits {
-    once_waits_slot *slots; /* open addressing */
-    size_t size, n;
+    once_table last; /* of a key or a lane: the item that stands last */
 } once_waits;
 
 bool once_waits_init(once_waits *waits, size_t items); /* room for so many items; false: out of memory */

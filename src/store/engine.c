@@ -11,7 +11,7 @@
 #include "core/conflict.h"
 #include "core/plant.h"
 #include "store/history.h"
-#include "store/id_table.h"
+#include "base/table.h"
 
 #include "base/banned.h"
 
@@ -248,12 +248,7 @@ typedef struct burial {
     size_t n;
 } burial;
 
-typedef struct first_of {
-    once_hash unique; /* what an id table looks at */
-    size_t at;
-} first_of;
-
-static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n, first_of *firsts, once_id_table *known, burial *out)
+static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n, once_table *known, burial *out)
 {
     for (size_t i = 0; i < n; i++) {
         once_letter letter = letters[i];
@@ -261,14 +256,14 @@ static bool gather(const once_shelf *shelf, const once_letter *letters, size_t n
         if (letter.seen_ms == 0) letter.seen_ms = shelf->now_ms;
         if (letter.count == 0) letter.count = 1;
         const once_hash unique = once__letter_identity(&shelf->store, &letter);
-        const first_of *first = once__ids_get(known, unique);
-        out->of[i] = first ? n : out->n;
-        if (first) {
-            once__letter_again(&out->letters[first->at], &letter);
+        size_t first;
+        const bool again = once_table_position(known, unique, &first);
+        out->of[i] = again ? n : out->n;
+        if (again) {
+            once__letter_again(&out->letters[first], &letter);
             continue;
         }
-        firsts[out->n] = (first_of){unique, out->n};
-        if (!once__ids_put(known, &firsts[out->n])) return false;
+        if (!once_table_put_position(known, unique, out->n)) return false;
         out->uniques[out->n] = unique;
         out->letters[out->n++] = letter;
     }
@@ -316,16 +311,15 @@ static int leave_out_discarded(once_shelf *shelf, burial *all, size_t n, once_ar
 
 static int bury_all(once_shelf *shelf, const once_letter *letters, size_t n, bool *fresh, once_arena *arena, once_error *err)
 {
-    once_id_table known = {0};
+    once_table known = {0};
     burial all = {
         .uniques = once_arena_new(arena, once_hash, n + 1),
         .letters = once_arena_new(arena, once_letter, n + 1),
         .of = once_arena_new(arena, size_t, n + 1),
         .fresh = once_arena_new(arena, bool, n + 1),
     };
-    first_of *firsts = once_arena_new(arena, first_of, n + 1);
-    const bool room = all.uniques && all.letters && all.of && all.fresh && firsts && gather(shelf, letters, n, firsts, &known, &all);
-    once__ids_release(&known);
+    const bool room = all.uniques && all.letters && all.of && all.fresh && gather(shelf, letters, n, &known, &all);
+    once_table_release(&known);
     if (!room) return once_no_memory(err, "for letters");
     int rc = leave_out_discarded(shelf, &all, n, arena, err);
     if (rc == ONCE_OK && all.n) rc = put_letters(shelf, all.letters, all.uniques, all.n, all.fresh, err);
@@ -683,7 +677,7 @@ typedef struct findings {
     size_t n, max;
     once_hash *lanes; /* that are looked at */
     size_t n_lanes;
-    once_id_table known; /* what was found */
+    once_table known; /* what was found */
     once_arena *arena;
 } findings;
 
@@ -692,10 +686,7 @@ static int find_one(findings *f, const once_entry *entry, once_error *err)
     const once_decision waits = {.answer = ONCE_ANSWER_WAITING};
     once_taken *at = &f->out[f->n];
     if (!fill_taken(f->arena, entry, &waits, at)) return once_no_memory(err, "for a batch");
-    once_hash *id = once_arena_new(f->arena, once_hash, 1);
-    if (!id) return once_no_memory(err, "for a batch");
-    *id = entry->id;
-    if (!once__ids_put(&f->known, id)) return once_no_memory(err, "for a batch");
+    if (!once_table_put_position(&f->known, entry->id, f->n)) return once_no_memory(err, "for a batch");
     f->n++;
     return ONCE_OK;
 }
@@ -761,7 +752,7 @@ static int find_in_lane(once_shelf *shelf, once_entry **entries, size_t n, bool 
         const once_entry *entry = entries[i];
         const bool claimed = entry->state == ONCE_STATE_CLAIMED && is_held(entry, requests, n_requests);
         if (!whole && entry->versioned && entry->order == entries[n - 1]->order) break;
-        if (!claimed && !once__ids_get(&f->known, entry->id)) {
+        if (!claimed && !once_table_get(&f->known, entry->id)) {
             if (!may_follow(shelf, entry, first)) break;
             rc = find_one(f, entry, err);
         }
@@ -802,7 +793,7 @@ int once__engine_find(once_store *store, once_bytes consumer, const once_request
     for (size_t i = 0; i < n; i++)
         if (!once_hash_is_zero(requests[i]->lane.id)) f.lanes[f.n_lanes++] = requests[i]->lane.id;
     if (rc == ONCE_OK && f.n_lanes && f.n < max) rc = find_behind(shelf, requests, n, &f, err);
-    once__ids_release(&f.known);
+    once_table_release(&f.known);
     *n_out = f.n;
     return verb_end(shelf, rc, err);
 }

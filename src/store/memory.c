@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/no_memory.h"
+#include "base/table.h"
 #include "core/plant.h"
 #include "store/engine.h"
 #include "store/lane_record.h"
@@ -69,8 +70,7 @@ typedef struct undo {
 typedef struct memory_store {
     once_shelf shelf;
     LIST(slot) slots;
-    uint32_t *index; /* open addressing: position in slots + 1 */
-    size_t index_size;
+    once_table by_id; /* positions in slots */
     LIST(kept_lane) lanes;
     LIST(letter_box *) letters;
     LIST(audit_box *) audits;
@@ -97,35 +97,14 @@ static bool list_grow(void *list_at, size_t n, size_t *capacity, size_t size)
 
 /* --- slots --- */
 
-static bool index_rebuild(memory_store *m)
-{
-    const size_t size = m->index_size ? m->index_size * 2 : 64;
-    uint32_t *index = calloc(size, sizeof *index);
-    if (!index) return false;
-    for (size_t i = 0; i < m->slots.n; i++) {
-        size_t at = m->slots.at[i].id.a & (size - 1);
-        while (index[at]) at = (at + 1) & (size - 1);
-        index[at] = (uint32_t)i + 1;
-    }
-    free(m->index);
-    m->index = index;
-    m->index_size = size;
-    return true;
-}
-
 /* The slot of an id; made when there is none. NULL: out of memory. */
 static slot *slot_of(memory_store *m, once_hash id)
 {
-    if (m->slots.n * 2 >= m->index_size && !index_rebuild(m)) return NULL;
-    size_t at = id.a & (m->index_size - 1);
-    for (; m->index[at]; at = (at + 1) & (m->index_size - 1)) {
-        slot *s = &m->slots.at[m->index[at] - 1];
-        if (once_hash_equal(s->id, id)) return s;
-    }
-    if (!LIST_ROOM(m->slots)) return NULL;
+    size_t at;
+    if (once_table_position(&m->by_id, id, &at)) return &m->slots.at[at];
+    if (!LIST_ROOM(m->slots) || !once_table_put_position(&m->by_id, id, m->slots.n)) return NULL;
     m->slots.at[m->slots.n] = (slot){.id = id};
-    m->index[at] = (uint32_t)++m->slots.n;
-    return &m->slots.at[m->slots.n - 1];
+    return &m->slots.at[m->slots.n++];
 }
 
 static void record_free(record *r)
@@ -727,7 +706,7 @@ static void mem_close(once_store *store)
     for (size_t i = 0; i < m->facts.n; i++) fact_free(m->facts.at[i]);
     once_arena_release(&m->tx_arena);
     free(m->slots.at);
-    free(m->index);
+    once_table_release(&m->by_id);
     free(m->lanes.at);
     free(m->letters.at);
     free(m->audits.at);

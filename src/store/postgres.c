@@ -762,7 +762,7 @@ static int pg_by_token(once_shelf *shelf, once_bytes consumer, uint64_t token_a,
     const int rc = collect_ids(once__pg_of(shelf), PG_BY_TOKEN, &params, false, max, out, n, err);
     size_t left = 0;
     for (size_t i = 0; i < *n && rc == ONCE_OK; i++) { /* it was looked for without a lock */
-        const once_pg_slot *slot = once__ids_get(&once__pg_of(shelf)->slots, out[i]);
+        const once_pg_slot *slot = once_table_get(&once__pg_of(shelf)->slots, out[i]);
         if (slot->entry.state == ONCE_STATE_CLAIMED && slot->entry.token.a == token_a) out[left++] = out[i];
     }
     *n = left;
@@ -781,13 +781,12 @@ static int pg_lapsed(once_shelf *shelf, once_bytes consumer, int64_t now_ms, siz
 /* ---- letters ---- */
 
 typedef struct asked_letter {
-    once_hash unique; /* first, as once_id_table wants it */
     int64_t count;
     bool *fresh;
 } asked_letter;
 
 /* Writes what is kept of letters so far; whoever asked is told. One that was there has a higher count than it was given. */
-static int letters_write(once_postgres *q, unsigned statement, const once_id_table *asked, once_error *err)
+static int letters_write(once_postgres *q, unsigned statement, const once_table *asked, once_error *err)
 {
     PGresult *results[2], *result;
     size_t sent = 0;
@@ -799,14 +798,14 @@ static int letters_write(once_postgres *q, unsigned statement, const once_id_tab
     result = results[sent];
     if (sent) PQclear(results[0]);
     for (int i = 0; i < PQntuples(result); i++) {
-        const asked_letter *letter = once__ids_get(asked, once__pg_id(result, i, 0));
+        const asked_letter *letter = once_table_get(asked, once__pg_id(result, i, 0));
         if (letter) *letter->fresh = once__pg_int(result, i, 1) == letter->count;
     }
     PQclear(result);
     return ONCE_OK;
 }
 
-static int letters_count(once_postgres *q, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_id_table *asked,
+static int letters_count(once_postgres *q, const once_letter *letters, const once_hash *uniques, size_t n, bool *fresh, once_table *asked,
                          once_error *err)
 {
     asked_letter *list = once_arena_new(&q->arena, asked_letter, n + 1);
@@ -814,8 +813,8 @@ static int letters_count(once_postgres *q, const once_letter *letters, const onc
     int rc = letters_write(q, PG_LETTERS_PUT, asked, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         fresh[i] = false;
-        list[i] = (asked_letter){uniques[i], (int64_t)letters[i].count, &fresh[i]};
-        if (!once__ids_put(asked, &list[i])) return once_no_memory(err, "in the postgres store");
+        list[i] = (asked_letter){(int64_t)letters[i].count, &fresh[i]};
+        if (!once_table_put(asked, uniques[i], &list[i])) return once_no_memory(err, "in the postgres store");
         letter_keep(q, &letters[i], uniques[i]);
         if (letters_size(q) > LETTERS_KEPT) rc = letters_write(q, PG_LETTERS_COUNT, asked, err);
     }
@@ -826,14 +825,14 @@ static int pg_letters_put(once_shelf *shelf, const once_letter *letters, const o
 {
     once_postgres *q = once__pg_of(shelf);
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
-    once_id_table asked = {0};
+    once_table asked = {0};
     int rc = ONCE_OK;
     for (size_t i = 0; i < n && !fresh && rc == ONCE_OK; i++) {
         letter_keep(q, &letters[i], uniques[i]);
         if (letters_size(q) > LETTERS_KEPT) rc = letters_write(q, PG_LETTERS_PUT, &asked, err);
     }
     if (fresh) rc = letters_count(q, letters, uniques, n, fresh, &asked, err);
-    once__ids_release(&asked);
+    once_table_release(&asked);
     return rc;
 }
 
@@ -1484,8 +1483,8 @@ static void pg_close(once_store *store)
     once__pg_names_clear(&q->names);
     once__pg_free(q->pg);
     once_buf_release(&q->sweep.found);
-    once__ids_release(&q->slots);
-    once__ids_release(&q->lanes);
+    once_table_release(&q->slots);
+    once_table_release(&q->lanes);
     once_arena_release(&q->arena);
     for (size_t i = 0; i < PG_COLUMNS; i++) once__pg_array_release(&q->columns[i]);
     for (size_t i = 0; i < PG_LETTER_COLUMNS; i++) once__pg_array_release(&q->letters[i]);

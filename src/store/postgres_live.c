@@ -60,8 +60,8 @@ static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
 
 void once__pg_live_clear(once_postgres *q)
 {
-    once__ids_clear(&q->slots);
-    once__ids_clear(&q->lanes);
+    once_table_clear(&q->slots, ONCE_TABLE_KEPT);
+    once_table_clear(&q->lanes, ONCE_TABLE_KEPT);
     q->n_all = q->n_lanes = 0;
     q->head = (once_hash){0};
     if (q->arena.total > 8u << 20) once_arena_release(&q->arena);
@@ -76,20 +76,20 @@ static once_pg_slot *slot_new(once_postgres *q, once_hash id)
     once_pg_slot *slot = once_arena_new(&q->arena, once_pg_slot, 1);
     if (!slot) return NULL;
     slot->entry.id = id;
-    if (!once__ids_put(&q->slots, slot)) return NULL;
+    if (!once_table_put(&q->slots, slot->entry.id, slot)) return NULL;
     q->all[q->n_all++] = slot;
     return slot;
 }
 
 static once_pg_lane *lane_of(once_postgres *q, once_hash id)
 {
-    once_pg_lane *lane = once__ids_get(&q->lanes, id);
+    once_pg_lane *lane = once_table_get(&q->lanes, id);
     if (lane) return lane;
     if (!list_room(&q->lane_list, q->n_lanes, &q->lanes_size, sizeof *q->lane_list)) return NULL;
     lane = once_arena_new(&q->arena, once_pg_lane, 1);
     if (!lane) return NULL;
     lane->id = id;
-    if (!once__ids_put(&q->lanes, lane)) return NULL;
+    if (!once_table_put(&q->lanes, lane->id, lane)) return NULL;
     q->lane_list[q->n_lanes++] = lane;
     return lane;
 }
@@ -297,7 +297,7 @@ static int send_lane_read(once_postgres *q, const round_of *round, once_error *e
 static void read_ahead(once_postgres *q, const PGresult *result)
 {
     for (int i = 0; i < PQntuples(result); i++) {
-        once_pg_slot *slot = once__ids_get(&q->slots, once__pg_id(result, i, 0));
+        once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
         if (slot) slot->row = slot->ahead_detail.len ? PG_ROW_FINISHED : PG_ROW_LIVE;
     }
 }
@@ -306,7 +306,7 @@ static void read_ahead(once_postgres *q, const PGresult *result)
 static int read_entries(once_postgres *q, const round_of *round, const PGresult *result, once_error *err)
 {
     for (int i = 0; i < PQntuples(result); i++) {
-        once_pg_slot *slot = once__ids_get(&q->slots, once__pg_id(result, i, 0));
+        once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
         if (!slot || !slot->asked) return damaged(q, "once_entry", err);
         if (slot->ahead && slot->row != PG_ROW_NONE) continue; /* our own; in a savepoint the statement cannot tell */
         slot->row = PG_ROW_LIVE;
@@ -323,7 +323,7 @@ static int read_entries(once_postgres *q, const round_of *round, const PGresult 
 static int read_live(once_postgres *q, const PGresult *result, once_error *err)
 {
     for (int i = 0; i < PQntuples(result); i++) {
-        once_pg_slot *slot = once__ids_get(&q->slots, once__pg_id(result, i, 0));
+        once_pg_slot *slot = once_table_get(&q->slots, once__pg_id(result, i, 0));
         if (!slot || !slot->asked || slot->row != PG_ROW_LIVE) return damaged(q, "once_live", err);
         const int rc = once__pg_read_live(q, result, i, &q->arena, &slot->entry, err);
         if (rc != ONCE_OK) return rc;
@@ -336,7 +336,7 @@ static int read_live(once_postgres *q, const PGresult *result, once_error *err)
 static int read_lanes(once_postgres *q, const PGresult *result, once_error *err)
 {
     for (int i = 0; i < PQntuples(result); i++) {
-        once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(result, i, 0));
+        once_pg_lane *lane = once_table_get(&q->lanes, once__pg_id(result, i, 0));
         if (!lane) return damaged(q, "once_lane", err);
         lane->known = true;
         if (once__pg_int(result, i, 2) < 0) return bad_lane(q, lane->id, "its time is before 1970", err);
@@ -362,17 +362,17 @@ static int look_at_made(once_postgres *q, const round_of *round, const PGresult 
 {
     const once_pg_lane *gone = NULL;
     for (int i = 0; i < PQntuples(made); i++) {
-        once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(made, i, 0));
+        once_pg_lane *lane = once_table_get(&q->lanes, once__pg_id(made, i, 0));
         if (lane) lane->made = true;
         if (lane && (lane->others || lane->claimed)) gone = lane;
     }
     for (size_t i = 0; PQntuples(made) && i < round->n; i++) {
         const once_pg_slot *slot = round->slots[i];
-        const once_pg_lane *lane = slot->live && slot->entry.state < ONCE_STATE_DEAD ? once__ids_get(&q->lanes, slot->entry.lane) : NULL;
+        const once_pg_lane *lane = slot->live && slot->entry.state < ONCE_STATE_DEAD ? once_table_get(&q->lanes, slot->entry.lane) : NULL;
         if (lane && lane->made) gone = lane;
     }
     for (int i = 0; i < PQntuples(made); i++) {
-        once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(made, i, 0));
+        once_pg_lane *lane = once_table_get(&q->lanes, once__pg_id(made, i, 0));
         if (lane) lane->made = false;
     }
     return gone ? once__pg_lane_gone(q, gone->id, err) : ONCE_OK;
@@ -381,7 +381,7 @@ static int look_at_made(once_postgres *q, const round_of *round, const PGresult 
 static void mark_locked(once_postgres *q, const PGresult *result)
 {
     for (int i = 0; i < PQntuples(result); i++) {
-        once_pg_lane *lane = once__ids_get(&q->lanes, once__pg_id(result, i, 0));
+        once_pg_lane *lane = once_table_get(&q->lanes, once__pg_id(result, i, 0));
         if (lane) lane->locked = true;
     }
 }
@@ -397,7 +397,7 @@ static int settle_in(once_postgres *q, const round_of *round, once_error *err)
         if (slot->row == PG_ROW_FINISHED) rc = once__pg_name_finished(q, &round->names[i], &slot->entry, err);
         note_own(slot);
         if (!slot->live) continue;
-        once_pg_lane *lane = once__ids_get(&q->lanes, slot->entry.lane);
+        once_pg_lane *lane = once_table_get(&q->lanes, slot->entry.lane);
         if (lane && !lane->asked) lane->known = false; /* it counted this one as a row */
         if (rc == ONCE_OK && !join_lane(q, slot)) rc = once_no_memory(err, "for a batch");
     }
@@ -544,7 +544,7 @@ static int round_begin(once_postgres *q, size_t n, round_of *round, once_error *
 
 static int want_lane(once_postgres *q, round_of *round, const once_request *r, once_error *err)
 {
-    if (once_hash_is_zero(r->lane.id) || once__ids_get(&q->lanes, r->lane.id)) return ONCE_OK;
+    if (once_hash_is_zero(r->lane.id) || once_table_get(&q->lanes, r->lane.id)) return ONCE_OK;
     once_pg_lane *lane = lane_of(q, r->lane.id);
     if (!lane) return once_no_memory(err, "for a batch");
     round->lanes[round->n_lanes++] = lane;
@@ -554,7 +554,7 @@ static int want_lane(once_postgres *q, round_of *round, const once_request *r, o
 /* The names of its scope and so on are known, where it is claimed and settled in one transaction. */
 static int want_entry(once_postgres *q, round_of *round, const once_request *r, once_purpose purpose, once_error *err)
 {
-    if (once__ids_get(&q->slots, r->id)) return ONCE_OK;
+    if (once_table_get(&q->slots, r->id)) return ONCE_OK;
     once_pg_slot *slot = slot_new(q, r->id);
     if (!slot) return once_no_memory(err, "for a batch");
     round->slots[round->n++] = slot;
@@ -569,8 +569,8 @@ static int want_entry(once_postgres *q, round_of *round, const once_request *r, 
 static int want_heads(once_postgres *q, round_of *round, const once_request *const *requests, size_t n, once_error *err)
 {
     for (size_t i = 0; i < n; i++) {
-        once_pg_lane *lane = once_hash_is_zero(requests[i]->lane.id) ? NULL : once__ids_get(&q->lanes, requests[i]->lane.id);
-        if (!lane || !lane->known || !lane->others || lane->asked || once__ids_get(&q->slots, lane->head_id)) continue;
+        once_pg_lane *lane = once_hash_is_zero(requests[i]->lane.id) ? NULL : once_table_get(&q->lanes, requests[i]->lane.id);
+        if (!lane || !lane->known || !lane->others || lane->asked || once_table_get(&q->slots, lane->head_id)) continue;
         once_pg_slot *slot = slot_new(q, lane->head_id);
         if (!slot) return once_no_memory(err, "for a batch");
         slot->asked = lane->asked = true; /* and the lane is read again, without it */
@@ -584,7 +584,7 @@ static int want_heads(once_postgres *q, round_of *round, const once_request *con
 static bool all_known(once_postgres *q, const once_request *const *requests, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!once__ids_get(&q->slots, requests[i]->id) || (!once_hash_is_zero(requests[i]->lane.id) && !once__ids_get(&q->lanes, requests[i]->lane.id)))
+        if (!once_table_get(&q->slots, requests[i]->id) || (!once_hash_is_zero(requests[i]->lane.id) && !once_table_get(&q->lanes, requests[i]->lane.id)))
             return false;
     return true;
 }
@@ -757,11 +757,11 @@ static int load_head(once_postgres *q, once_hash id, once_error *err)
 int once__pg_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
-    if (!once__ids_get(&q->slots, id)) {
+    if (!once_table_get(&q->slots, id)) {
         const int rc = once_hash_equal(id, q->head) ? load_head(q, id, err) : once__pg_load_by_id(q, &id, 1, err);
         if (rc != ONCE_OK) return rc;
     }
-    *out = &((once_pg_slot *)once__ids_get(&q->slots, id))->entry;
+    *out = &((once_pg_slot *)once_table_get(&q->slots, id))->entry;
     return ONCE_OK;
 }
 
@@ -809,7 +809,7 @@ int once__pg_load_found(once_postgres *q, const PGresult *found, bool locked, on
     if (rc == ONCE_OK) rc = load_other_lanes(q, rows, err);
     size_t left = 0;
     for (size_t i = 0; i < rows && rc == ONCE_OK; i++) {
-        const once_pg_slot *slot = once__ids_get(&q->slots, ids[i]);
+        const once_pg_slot *slot = once_table_get(&q->slots, ids[i]);
         if (!slot->lane || slot->lane->locked) ids[left++] = ids[i];
     }
     *n = left;
@@ -822,7 +822,7 @@ static int waiting_lanes(once_postgres *q, const once_hash *lanes, size_t n, rou
     round->lanes = once_arena_alloc(&q->arena, (n + 1) * sizeof *round->lanes);
     if (!round->lanes) return once_no_memory(err, "for a batch");
     for (size_t i = 0; i < n; i++) {
-        once_pg_lane *lane = once__ids_get(&q->lanes, lanes[i]);
+        once_pg_lane *lane = once_table_get(&q->lanes, lanes[i]);
         if (!lane || !lane->locked || !lane->known || lane->asked || lane->claimed || (!lane->others && !lane->first)) continue;
         lane->asked = true;
         round->lanes[round->n_lanes++] = lane;
@@ -929,7 +929,7 @@ int once__pg_save(once_shelf *shelf, once_entry *entry, once_error *err)
 {
     once_postgres *q = once__pg_of(shelf);
     once_pg_slot *slot = (once_pg_slot *)entry;
-    assert(once__ids_get(&q->slots, entry->id) == slot);
+    assert(once_table_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->pg->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     const char *body = slot->own[PG_OWN_BODY], *point = slot->own[PG_OWN_BODY_POINT];
@@ -948,7 +948,7 @@ int once__pg_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane *
     once_pg_lane *lane;
     const int rc = know_lane(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
-    assert(once__ids_get(&q->slots, except)); /* so that no row is its own */
+    assert(once_table_get(&q->slots, except)); /* so that no row is its own */
     if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out)) return damaged(q, "once_lane", err);
     if (lane->others) {
         out->head = lane->head;

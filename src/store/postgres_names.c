@@ -18,11 +18,6 @@
 
 enum { KEEP_MAX = 4096 }; /* names that may stay in memory between transactions */
 
-typedef struct by_number {
-    once_hash key; /* {0, number} */
-    once_pg_name *name;
-} by_number;
-
 static bool parse(once_pg_name *name)
 {
     if (name->len < 1) return false;
@@ -52,7 +47,6 @@ static once_pg_name *make(const char *text, size_t len)
     if (!name) return NULL;
     name->len = len;
     memcpy(name->text, text, len);
-    name->key = once_xxh128(0, text, len);
     if (parse(name)) return name;
     free(name);
     return NULL;
@@ -69,13 +63,29 @@ static bool list_room(void *list_at, size_t n, size_t *size, size_t each)
     return true;
 }
 
+static once_pg_name *by_text(const once_pg_names *names, once_hash hash, const char *text, size_t len)
+{
+    once_pg_name *name = once_table_get(&names->by_text, hash);
+    while (name && (name->len != len || memcmp(name->text, text, len) != 0)) name = name->same_hash;
+    return name;
+}
+
+static bool add(once_pg_names *names, once_hash hash, once_pg_name *name)
+{
+    name->same_hash = once_table_get(&names->by_text, hash);
+    const bool added = once_table_put(&names->by_text, hash, name);
+    names->n += added;
+    return added;
+}
+
 static once_pg_name *find(once_pg_names *names, const char *text, size_t len)
 {
-    once_pg_name *name = once__ids_get(&names->by_text, once_xxh128(0, text, len));
+    const once_hash hash = once_xxh128(0, text, len);
+    once_pg_name *name = by_text(names, hash, text, len);
     if (name) return name;
     if (!list_room(&names->unknown, names->n_unknown, &names->unknown_size, sizeof *names->unknown)) return NULL;
     name = make(text, len);
-    if (!name || !once__ids_put(&names->by_text, name)) {
+    if (!name || !add(names, hash, name)) {
         free(name);
         return NULL;
     }
@@ -146,8 +156,7 @@ static once_hash number_key(int32_t number) { return (once_hash){0, (uint64_t)(u
 
 const once_pg_name *once__pg_names_get(const once_pg_names *names, int32_t number)
 {
-    const by_number *found = once__ids_get(&names->by_number, number_key(number));
-    return found ? found->name : NULL;
+    return once_table_get(&names->by_number, number_key(number));
 }
 
 /* A row (id, name). */
@@ -155,24 +164,21 @@ static int learn(once_pg_names *names, const PGresult *result, int row, once_err
 {
     const int32_t number = (int32_t)once__pg_int(result, row, 0);
     const once_bytes text = once__pg_bytes(result, row, 1);
-    if (once__ids_get(&names->by_number, number_key(number))) return ONCE_OK;
-    once_pg_name *name = once__ids_get(&names->by_text, once_xxh128(0, text.data, text.len));
+    if (once_table_get(&names->by_number, number_key(number))) return ONCE_OK;
+    const once_hash hash = once_xxh128(0, text.data, text.len);
+    once_pg_name *name = by_text(names, hash, text.data, text.len);
     if (!name) {
         name = make(text.data, text.len);
         if (!name) return once_fail(err, ONCE_E_CORRUPT, "table once_name is damaged; restore it from a backup");
-        if (!once__ids_put(&names->by_text, name)) {
+        if (!add(names, hash, name)) {
             free(name);
             return once_no_memory(err, "for names");
         }
     }
-    by_number *entry = calloc(1, sizeof *entry);
-    if (!entry) return once_no_memory(err, "for names");
-    *entry = (by_number){number_key(number), name};
+    if (!once_table_put(&names->by_number, number_key(number), name)) return once_no_memory(err, "for names");
     name->number = number;
     if (!names->newest || names->newest->number < number) names->newest = name;
-    if (once__ids_put(&names->by_number, entry)) return ONCE_OK;
-    free(entry);
-    return once_no_memory(err, "for names");
+    return ONCE_OK;
 }
 
 static int learn_all(once_pg_names *names, const PGresult *result, once_error *err)
@@ -292,7 +298,7 @@ int once__pg_names_failed(once_postgres *q, int rc, once_error *err)
 
 bool once__pg_names_want(once_pg_names *names, int32_t number)
 {
-    if (once__ids_get(&names->by_number, number_key(number))) return true;
+    if (once_table_get(&names->by_number, number_key(number))) return true;
     if (!list_room(&names->missing, names->n_missing, &names->missing_size, sizeof *names->missing)) return false;
     names->missing[names->n_missing++] = number;
     return true;
@@ -319,10 +325,14 @@ int once__pg_names_fetch(once_postgres *q, once_error *err)
 
 void once__pg_names_clear(once_pg_names *names)
 {
-    for (size_t i = 0; i < names->by_number.size; i++) free(names->by_number.at[i]);
-    for (size_t i = 0; i < names->by_text.size; i++) free(names->by_text.at[i]);
-    once__ids_release(&names->by_number);
-    once__ids_release(&names->by_text);
+    once_pg_name *name;
+    for (size_t at = 0; (name = once_table_next(&names->by_text, &at));)
+        for (once_pg_name *next; name; name = next) {
+            next = name->same_hash;
+            free(name);
+        }
+    once_table_release(&names->by_number);
+    once_table_release(&names->by_text);
     free(names->unknown);
     free(names->missing);
     free(names->used);
@@ -335,6 +345,6 @@ void once__pg_names_end(once_pg_names *names, bool committed)
     names->n_used = names->n_checked = 0;
     /* Whoever rolled back wants none of the names that he would have asked for, and who only looks next may not make them. */
     const bool taken_back = !committed && (names->fresh || names->n_unknown);
-    if (taken_back || names->doubted || names->by_text.n > KEEP_MAX) once__pg_names_clear(names);
+    if (taken_back || names->doubted || names->n > KEEP_MAX) once__pg_names_clear(names);
     names->fresh = false;
 }

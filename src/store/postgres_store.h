@@ -25,7 +25,7 @@
 
 #include "db/postgres.h"
 #include "store/engine.h"
-#include "store/id_table.h"
+#include "base/table.h"
 #include "store/postgres_detail.h"
 
 /* Where the bytes of a slot's entry have already been copied to: pointers that need no second copy. */
@@ -68,7 +68,7 @@ struct once_pg_lane {
 
 /* A scope, place, run or person, and its number in once_name. */
 typedef struct once_pg_name {
-    once_hash key;  /* hash of the text */
+    struct once_pg_name *same_hash; /* the next one of a chain */
     int32_t number; /* 0: not known yet */
     once_scope scope;
     once_bytes bytes; /* the place, or who it was */
@@ -79,7 +79,8 @@ typedef struct once_pg_name {
 } once_pg_name;
 
 typedef struct once_pg_names {
-    once_id_table by_text, by_number;
+    once_table by_text, by_number; /* by the hash of the text: the first of a chain */
+    size_t n;
     once_pg_name *last_scope, *last_place, *last_run, *last_who; /* mostly the same again */
     once_pg_name **unknown; /* whose number is to be asked for */
     size_t n_unknown, unknown_size;
@@ -174,7 +175,7 @@ typedef struct once_postgres {
     size_t now_at; /* where in the results of the round that began it the time is */
     bool nested; /* borrowed, and inside a transaction of the caller: ours is a savepoint in it */
     once_arena arena;
-    once_id_table slots, lanes;
+    once_table slots, lanes;
     once_pg_slot **all; /* in the order of their loading */
     size_t n_all, all_size;
     once_pg_lane **lane_list;

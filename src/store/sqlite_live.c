@@ -70,8 +70,8 @@ _Static_assert(offsetof(once_lane_slot, id) == 0, "a lane begins with its id");
 
 void once__live_clear(once_sqlite *q)
 {
-    once__ids_clear(&q->slots);
-    once__ids_clear(&q->lanes);
+    once_table_clear(&q->slots, ONCE_TABLE_KEPT);
+    once_table_clear(&q->lanes, ONCE_TABLE_KEPT);
     q->n_dirty = 0;
     if (q->arena.total > 8u << 20) once_arena_release(&q->arena);
     else once_arena_reset(&q->arena);
@@ -81,7 +81,7 @@ void once__live_clear(once_sqlite *q)
 
 static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_error *err)
 {
-    *out = once__ids_get(&q->lanes, id);
+    *out = once_table_get(&q->lanes, id);
     if (*out) return ONCE_OK;
     once_lane_slot *lane = once_arena_new(&q->arena, once_lane_slot, 1);
     if (!lane) return once_no_memory(err, "for a batch");
@@ -107,7 +107,7 @@ static int lane_slot(once_sqlite *q, once_hash id, once_lane_slot **out, once_er
         rc = once__sqlite_fail(q->db, code, err);
     }
     sqlite3_reset(stmt);
-    if (rc == ONCE_OK && !once__ids_put(&q->lanes, lane)) rc = once_no_memory(err, "for a batch");
+    if (rc == ONCE_OK && !once_table_put(&q->lanes, lane->id, lane)) rc = once_no_memory(err, "for a batch");
     if (rc == ONCE_OK) *out = lane;
     return rc;
 }
@@ -348,7 +348,7 @@ static int load_row(once_sqlite *q, once_slot *slot, once_error *err)
 
 int once__live_is_newer(once_sqlite *q, once_hash id, bool *out, once_error *err)
 {
-    const once_slot *slot = once__ids_get(&q->slots, id);
+    const once_slot *slot = once_table_get(&q->slots, id);
     int rc = q->live.known ? ONCE_OK : filter_build(q, err);
     *out = slot && (slot->row_dirty || slot->settle_dirty || slot->row);
     if (rc != ONCE_OK || *out || !filter_may_have(&q->live, id)) return rc;
@@ -432,7 +432,7 @@ static once_slot *slot_new(once_sqlite *q, once_hash id)
     once_slot *slot = once_arena_new(&q->arena, once_slot, 1);
     if (!slot) return NULL;
     slot->entry.id = id;
-    return once__ids_put(&q->slots, slot) ? slot : NULL;
+    return once_table_put(&q->slots, slot->entry.id, slot) ? slot : NULL;
 }
 
 int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, size_t n, once_purpose purpose, once_error *err)
@@ -443,7 +443,7 @@ int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, 
     if (!fresh) return once_no_memory(err, "for a batch");
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (once__ids_get(&q->slots, requests[i]->id)) continue;
+        if (once_table_get(&q->slots, requests[i]->id)) continue;
         if (!(fresh[count++] = slot_new(q, requests[i]->id))) return once_no_memory(err, "for a batch");
     }
     return load_slots(q, fresh, count, err);
@@ -452,7 +452,7 @@ int once__live_prefetch(once_shelf *shelf, const once_request *const *requests, 
 int once__live_load(once_shelf *shelf, once_hash id, once_entry **out, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
-    once_slot *slot = once__ids_get(&q->slots, id);
+    once_slot *slot = once_table_get(&q->slots, id);
     if (!slot) {
         slot = slot_new(q, id);
         if (!slot) return once_no_memory(err, "for a batch");
@@ -522,7 +522,7 @@ int once__live_save(once_shelf *shelf, once_entry *entry, once_error *err)
 {
     once_sqlite *q = once__sqlite_of(shelf);
     once_slot *slot = (once_slot *)entry;
-    assert(once__ids_get(&q->slots, entry->id) == slot);
+    assert(once_table_get(&q->slots, entry->id) == slot);
     if (!q->write) return once_fail(err, ONCE_E_BUG, "a change inside a transaction that only reads");
     if (q->db->savepoints) return once_fail(err, ONCE_E_BUG, "a store verb between a savepoint and its end");
     if (!mark_dirty(q, slot) || !own_all(q, slot)) return once_no_memory(err, "for a batch");
@@ -667,9 +667,9 @@ int once__live_to_record(once_sqlite *q, const once_entry *e, int64_t keep_ms, o
 
 static int write_lanes(once_sqlite *q, once_error *err)
 {
-    for (size_t i = 0; q->lanes.n && i < q->lanes.size; i++) {
-        once_lane_slot *lane = q->lanes.at[i];
-        if (!lane || !lane->dirty) continue;
+    once_lane_slot *lane;
+    for (size_t at = 0; q->lanes.n && (lane = once_table_next(&q->lanes, &at));) {
+        if (!lane->dirty) continue;
         unsigned char id[16];
         sqlite3_stmt *stmt = q->sql[SQL_LANE_PUT];
         once__id_write(lane->id, id);
@@ -722,7 +722,7 @@ static int first_row(once_sqlite *q, sqlite3_stmt *stmt, once_hash lane, lane_ro
     *out = (lane_row){0};
     while (!out->found && rc == ONCE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {
         if (!once__column_id(stmt, 0, &out->id)) rc = damaged(q, "table once_entry", err);
-        out->found = rc == ONCE_OK && !once__ids_get(&q->slots, out->id);
+        out->found = rc == ONCE_OK && !once_table_get(&q->slots, out->id);
     }
     if (out->found) {
         out->order = sqlite3_column_int64(stmt, 1);
@@ -742,7 +742,7 @@ int once__live_lane(once_shelf *shelf, once_hash id, once_hash except, once_lane
     int rc = rows_known(q, err);
     if (rc == ONCE_OK) rc = lane_slot(q, id, &lane, err);
     if (rc != ONCE_OK) return rc;
-    assert(once__ids_get(&q->slots, except)); /* so that no row below is its own */
+    assert(once_table_get(&q->slots, except)); /* so that no row below is its own */
     if (!once__lane_read(lane->version, lane->expires_ms, lane->record, shelf->now_ms, out)) return damaged(q, "table once_lane", err);
     for (const once_slot *slot = lane->first; slot; slot = slot->lane_next) {
         const once_entry *other = &slot->entry;

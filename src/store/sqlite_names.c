@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/no_memory.h"
+#include "base/table.h"
 #include "store/sqlite_columns.h"
 
 #include "base/banned.h"
@@ -18,61 +19,23 @@
 
 enum { KEEP_MAX = 4096 }; /* names that may stay in memory between transactions */
 
-typedef struct table {
-    once_name **at;
-    size_t n, size;
-} table;
-
 struct once_names {
     once_sqlite_db *db;
     sqlite3_stmt *find, *insert, *get;
-    table by_text, by_number;
+    once_table by_text, by_number; /* by the hash of the text: the first of a chain */
+    size_t n;
     once_name *last_scope, *last_place, *last_who, *last_run; /* mostly the same again */
     bool fresh; /* rows were inserted in the open transaction */
 };
 
-static uint64_t number_hash(uint64_t number) { return number * UINT64_C(0x9e3779b97f4a7c15) >> 32; }
-
-static void table_place(table *t, once_name *name, uint64_t hash)
+static once_name *by_text(const once_names *names, once_hash hash, const char *text, size_t len)
 {
-    size_t at = hash & (t->size - 1);
-    while (t->at[at]) at = (at + 1) & (t->size - 1);
-    t->at[at] = name;
-    t->n++;
+    once_name *name = once_table_get(&names->by_text, hash);
+    while (name && (name->len != len || memcmp(name->text, text, len) != 0)) name = name->same_hash;
+    return name;
 }
 
-static bool table_put(table *t, once_name *name, bool by_number)
-{
-    if (t->n * 2 >= t->size) {
-        table grown = {.size = t->size ? t->size * 2 : 256};
-        grown.at = calloc(grown.size, sizeof *grown.at);
-        if (!grown.at) return false;
-        for (size_t i = 0; i < t->size; i++)
-            if (t->at[i]) table_place(&grown, t->at[i], by_number ? number_hash(t->at[i]->number) : t->at[i]->hash);
-        free(t->at);
-        *t = grown;
-    }
-    table_place(t, name, by_number ? number_hash(name->number) : name->hash);
-    return true;
-}
-
-static once_name *by_text(const once_names *names, uint64_t hash, const char *text, size_t len)
-{
-    const table *t = &names->by_text;
-    if (!t->size) return NULL;
-    for (size_t at = hash & (t->size - 1); t->at[at]; at = (at + 1) & (t->size - 1))
-        if (t->at[at]->hash == hash && t->at[at]->len == len && memcmp(t->at[at]->text, text, len) == 0) return t->at[at];
-    return NULL;
-}
-
-static once_name *by_number(const once_names *names, uint64_t number)
-{
-    const table *t = &names->by_number;
-    if (!t->size) return NULL;
-    for (size_t at = number_hash(number) & (t->size - 1); t->at[at]; at = (at + 1) & (t->size - 1))
-        if (t->at[at]->number == number) return t->at[at];
-    return NULL;
-}
+static once_hash number_key(uint64_t number) { return (once_hash){0, number}; }
 
 /* Reads the text of a name into its fields; false: damaged. */
 static bool parse(once_name *name)
@@ -109,12 +72,14 @@ static once_name *name_new(size_t len)
 /* Finds the name that equals `made`, which is freed then, or adds `made`. */
 static once_name *settle_on(once_names *names, once_name *made)
 {
-    made->hash = once_xxh128(0, made->text, made->len).a;
-    once_name *known = by_text(names, made->hash, made->text, made->len);
-    if (known || !parse(made) || !table_put(&names->by_text, made, false)) {
+    const once_hash hash = once_xxh128(0, made->text, made->len);
+    once_name *known = by_text(names, hash, made->text, made->len);
+    made->same_hash = once_table_get(&names->by_text, hash);
+    if (known || !parse(made) || !once_table_put(&names->by_text, hash, made)) {
         free(made);
         return known;
     }
+    names->n++;
     return made;
 }
 
@@ -190,7 +155,7 @@ int once__names_number(once_names *names, once_name *name, uint64_t *out, once_e
                 names->fresh = true;
             }
         }
-        if (rc == ONCE_OK && !by_number(names, name->number) && !table_put(&names->by_number, name, true)) rc = once_no_memory(err, "for a name");
+        if (rc == ONCE_OK && !once_table_put(&names->by_number, number_key(name->number), name)) rc = once_no_memory(err, "for a name");
     }
     if (rc == ONCE_OK) *out = name->number;
     return rc;
@@ -198,7 +163,7 @@ int once__names_number(once_names *names, once_name *name, uint64_t *out, once_e
 
 int once__names_find(once_names *names, uint64_t number, char kind, const once_name **out, once_error *err)
 {
-    once_name *name = by_number(names, number);
+    once_name *name = once_table_get(&names->by_number, number_key(number));
     int rc = ONCE_OK;
     if (!name) {
         sqlite3_bind_int64(names->get, 1, (int64_t)number);
@@ -213,7 +178,7 @@ int once__names_find(once_names *names, uint64_t number, char kind, const once_n
             if (made && len) memcpy(made->text, sqlite3_column_blob(names->get, 0), len);
             name = made ? settle_on(names, made) : NULL;
             if (name) name->number = number;
-            if (!name || !table_put(&names->by_number, name, true)) rc = once_no_memory(err, "for a name");
+            if (!name || !once_table_put(&names->by_number, number_key(number), name)) rc = once_no_memory(err, "for a name");
         } else if (code != SQLITE_DONE) {
             rc = once__sqlite_fail(names->db, code, err);
         }
@@ -227,17 +192,22 @@ int once__names_find(once_names *names, uint64_t number, char kind, const once_n
 
 static void clear(once_names *names)
 {
-    for (size_t i = 0; i < names->by_text.size; i++) free(names->by_text.at[i]);
-    free(names->by_text.at);
-    free(names->by_number.at);
-    names->by_text = names->by_number = (table){0};
+    once_name *name;
+    for (size_t at = 0; (name = once_table_next(&names->by_text, &at));)
+        for (once_name *next; name; name = next) {
+            next = name->same_hash;
+            free(name);
+        }
+    once_table_release(&names->by_text);
+    once_table_release(&names->by_number);
+    names->n = 0;
     names->last_scope = names->last_place = names->last_who = names->last_run = NULL;
     names->fresh = false;
 }
 
 void once__names_trim(once_names *names)
 {
-    if (names->by_text.n > KEEP_MAX) clear(names);
+    if (names->n > KEEP_MAX) clear(names);
 }
 
 void once__names_end(once_names *names, bool committed)

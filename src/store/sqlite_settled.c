@@ -204,40 +204,18 @@ int once__settled_write(once_settled *s, enum statement which, int64_t id, once_
 
 /* ---- recent records ---- */
 
-static void index_put(once_settled *s, size_t position)
-{
-    const once_hash id = s->recent.refs[position].id;
-    size_t at = id.b & (s->index_size - 1);
-    while (s->index[at] && !once_hash_equal(s->recent.refs[s->index[at] - 1].id, id)) at = (at + 1) & (s->index_size - 1);
-    s->index[at] = (uint32_t)position + 1;
-}
-
 /* The newest recent record of an id, or NULL. */
 static const once_record_ref *index_get(const once_settled *s, once_hash id)
 {
-    if (!s->index_size) return NULL;
-    size_t at = id.b & (s->index_size - 1);
-    for (; s->index[at]; at = (at + 1) & (s->index_size - 1)) {
-        const once_record_ref *ref = &s->recent.refs[s->index[at] - 1];
-        if (once_hash_equal(ref->id, id)) return ref;
-    }
-    return NULL;
+    size_t at;
+    return once_table_position(&s->index, id, &at) ? &s->recent.refs[at] : NULL;
 }
 
 /* Makes the index cover recent.refs from `first` on. */
 static bool index_extend(once_settled *s, size_t first)
 {
-    if (s->recent.n * 2 > s->index_size) {
-        size_t size = s->index_size ? s->index_size : 1024;
-        while (s->recent.n * 2 > size) size *= 2;
-        uint32_t *index = calloc(size, sizeof *index);
-        if (!index) return false;
-        free(s->index);
-        s->index = index;
-        s->index_size = size;
-        first = 0;
-    }
-    for (size_t i = first; i < s->recent.n; i++) index_put(s, i);
+    if (!once_table_reserve(&s->index, s->recent.n)) return false;
+    for (size_t i = first; i < s->recent.n; i++) (void)once_table_put_position(&s->index, s->recent.refs[i].id, i);
     return true;
 }
 
@@ -245,16 +223,13 @@ void once__recent_clear(once_settled *s)
 {
     once__pile_clear(&s->recent);
     s->written = s->written_records = s->written_tails = 0;
-    if (s->index_size > 8 * s->limits.recent_records) { /* a giant transaction is over */
-        free(s->index);
-        s->index = NULL;
-        s->index_size = 0;
+    const size_t kept = 8 * s->limits.recent_records;
+    if (s->index.size > kept) { /* a giant transaction is over */
         pile_release(&s->recent);
         once_buf_init(&s->recent.records, BYTES_MAX);
         once_buf_init(&s->recent.tails, BYTES_MAX);
-    } else if (s->index) {
-        memset(s->index, 0, s->index_size * sizeof *s->index);
     }
+    once_table_clear(&s->index, kept);
 }
 
 static int recent_load(once_settled *s, int64_t since, once_error *err)
@@ -504,7 +479,7 @@ void once__settled_close(once_settled *s)
     once_buf_release(&s->out_tails);
     once_buf_release(&s->sealed);
     once_buf_release(&s->sealed_tails);
-    free(s->index);
+    once_table_release(&s->index);
     free(s->fresh_filters);
     free(s->order);
     free(s);

@@ -3,6 +3,7 @@
 #ifndef ONCE_STORE_SQLITE_SETTLED_IMPL_H
 #define ONCE_STORE_SQLITE_SETTLED_IMPL_H
 
+#include "base/table.h"
 #include "store/sqlite_settled.h"
 #include "store/sqlite_sum.h"
 
@@ -63,8 +64,7 @@ struct once_settled {
     pile recent;
     size_t written;                          /* how many of recent.refs are in the tables ... */
     size_t written_records, written_tails;   /* ... and of their bytes */
-    uint32_t *index;                         /* open addressing by id: position in recent.refs + 1 */
-    size_t index_size;
+    once_table index;                        /* by id: positions in recent.refs */
 
     run *runs[RUNS_MAX]; /* newest first */
     size_t n_runs;

@@ -312,7 +312,7 @@ static int sweep_recent(once_settled *s, int64_t now_ms, once_sweep_result *out,
     *p = *kept;
     *kept = swap;
     s->written = s->written_records = s->written_tails = 0;
-    if (s->index) memset(s->index, 0, s->index_size * sizeof *s->index);
+    once_table_clear(&s->index, SIZE_MAX);
     return p->n ? once__recent_write(s, err) : ONCE_OK;
 }
 

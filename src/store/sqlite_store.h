@@ -8,7 +8,7 @@
 #define ONCE_STORE_SQLITE_STORE_H
 
 #include "store/engine.h"
-#include "store/id_table.h"
+#include "base/table.h"
 #include "store/sqlite_names.h"
 #include "store/sqlite_settled.h"
 #include "store/sqlite_sum.h"
@@ -91,7 +91,7 @@ typedef struct once_sqlite {
     bool wrote;        /* something of ours was changed */
     bool settled_touched;
     once_arena arena;
-    once_id_table slots, lanes;
+    once_table slots, lanes;
     once_slot **dirty; /* in the order of their first change */
     size_t n_dirty, dirty_size;
 } once_sqlite;

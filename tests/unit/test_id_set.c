@@ -30,10 +30,10 @@ static void it_is_what_was_put_and_not_taken(void **state)
         n += add && !in[i];
         n -= !add && in[i];
         in[i] = add;
-        assert_int_equal(set.n, n);
+        assert_int_equal(set.ids.n, n);
     }
     for (unsigned i = 0; i < IDS; i++) assert_int_equal(once_id_set_remove(&set, id_of(i)), in[i]);
-    assert_int_equal(set.n, 0);
+    assert_int_equal(set.ids.n, 0);
     once_id_set_release(&set);
 }
 

@@ -8,23 +8,17 @@
 
 enum { KEPT_MAX = 16384, VALUE_MAX = 1024, ASSUME_AFTER = 4 };
 
-static bool is_kept(const void *list, uint32_t at, const void *what)
-{
-    return once_hash_equal(((const once_redis_kept *)list)[at].id, *(const once_hash *)what);
-}
-
 static once_redis_kept *find(once_redis *r, once_hash id)
 {
-    if (r->kept_live == 0) return NULL;
-    const uint32_t *place = once__redis_map_find(&r->kept_map, id.a, is_kept, r->kept.at, &id);
-    return place && *place && r->kept.at[*place - 1].value.len ? &r->kept.at[*place - 1] : NULL;
+    size_t at;
+    return r->kept_live && once_table_position(&r->kept_map, id, &at) && r->kept.at[at].value.len ? &r->kept.at[at] : NULL;
 }
 
 void once__redis_kept_clear(once_redis *r)
 {
     r->kept.n = r->kept_live = 0;
     r->new_batches = 0;
-    once__redis_map_clear(&r->kept_map);
+    once_table_clear(&r->kept_map, ONCE_TABLE_KEPT);
     once_arena_reset(&r->kept_arena);
 }
 
@@ -35,7 +29,7 @@ static void unkeep(once_redis *r, once_hash id)
     kept->value = (once_bytes){0};
     if (--r->kept_live > 0) return;
     r->kept.n = 0;
-    once__redis_map_clear(&r->kept_map);
+    once_table_clear(&r->kept_map, ONCE_TABLE_KEPT);
     once_arena_reset(&r->kept_arena);
 }
 
@@ -43,14 +37,12 @@ static void keep(once_redis *r, const once_entry *entry, once_bytes value)
 {
     unkeep(r, entry->id);
     if (value.len > VALUE_MAX || r->kept.n >= KEPT_MAX) return;
-    uint32_t *place = once__redis_map_find(&r->kept_map, entry->id.a, is_kept, r->kept.at, &entry->id);
     once_redis_kept kept = {.id = entry->id, .token = entry->token};
-    if (!place || (!*place && !ONCE_REDIS_ROOM(r->kept)) || !once_arena_copy(&r->kept_arena, value, &kept.value)) return;
-    if (!*place) {
-        *place = (uint32_t)++r->kept.n;
-        r->kept_map.n++;
-    }
-    r->kept.at[*place - 1] = kept;
+    if (!ONCE_REDIS_ROOM(r->kept) || !once_arena_copy(&r->kept_arena, value, &kept.value)) return;
+    size_t at = r->kept.n;
+    if (!once_table_position(&r->kept_map, kept.id, &at) && !once_table_put_position(&r->kept_map, kept.id, at)) return;
+    r->kept.n += at == r->kept.n;
+    r->kept.at[at] = kept;
     r->kept_live++;
 }
 

@@ -18,16 +18,7 @@ static int compare(once_redis_member x, once_redis_member y)
     return once_hash_compare(x.id, y.id);
 }
 
-static bool is_lane(const void *list, uint32_t at, const void *what)
-{
-    return once_hash_equal(((once_redis_lane *const *)list)[at]->id, *(const once_hash *)what);
-}
-
-static once_redis_lane *known_lane(once_redis *r, once_hash id)
-{
-    const uint32_t *place = once__redis_map_find(&r->lane_map, id.a, is_lane, r->lanes.at, &id);
-    return place && *place ? r->lanes.at[*place - 1] : NULL;
-}
+static once_redis_lane *known_lane(once_redis *r, once_hash id) { return once_table_get(&r->lane_map, id); }
 
 bool once__redis_lane_known(once_redis *r, once_hash id) { return known_lane(r, id) != NULL; }
 
@@ -173,13 +164,10 @@ static int read_ends(once_redis *r, once_redis_lane *lane, size_t window, redisR
 int once__redis_lane_read(once_redis *r, once_hash id, size_t window, redisReply *const *replies, once_error *err)
 {
     once_redis_lane *lane = once_arena_new(&r->arena, once_redis_lane, 1);
-    uint32_t *place = once__redis_map_find(&r->lane_map, id.a, is_lane, r->lanes.at, &id);
-    if (!lane || !place || !ONCE_REDIS_ROOM(r->lanes)) return once__redis_nomem(err);
+    if (!lane || !ONCE_REDIS_ROOM(r->lanes) || !once_table_put(&r->lane_map, id, lane)) return once__redis_nomem(err);
     lane->id = id;
     lane->version = ONCE_LANE_NO_VERSION;
     r->lanes.at[r->lanes.n++] = lane;
-    *place = (uint32_t)r->lanes.n;
-    r->lane_map.n++;
 
     const once_bytes value = once__reply_bytes(replies[0]);
     once_redis_lane_record record = {0};

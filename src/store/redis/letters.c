@@ -7,34 +7,17 @@
 
 #include "base/banned.h"
 
-static bool has_unique(const void *list, uint32_t at, const void *what)
-{
-    return once_hash_equal(((const once_redis_dropped *)list)[at].unique, *(const once_hash *)what);
-}
-
-static bool has_number(const void *list, uint32_t at, const void *what) { return ((const once_redis_dropped *)list)[at].id == *(const uint64_t *)what; }
-
-static bool was_dropped(once_redis *r, once_hash unique)
-{
-    const uint32_t *place = r->dropped.n ? once__redis_map_find(&r->dropped_uniques, unique.a, has_unique, r->dropped.at, &unique) : NULL;
-    return place && *place;
-}
-
-static bool number_was_dropped(once_redis *r, uint64_t id)
-{
-    const uint32_t *place = r->dropped.n ? once__redis_map_find(&r->dropped_map, id, has_number, r->dropped.at, &id) : NULL;
-    return place && *place;
-}
+static once_hash number_key(uint64_t id) { return (once_hash){0, id}; }
+static bool was_dropped(once_redis *r, once_hash unique) { return once_table_get(&r->dropped_uniques, unique) != NULL; }
+static bool number_was_dropped(once_redis *r, uint64_t id) { return once_table_get(&r->dropped_map, number_key(id)) != NULL; }
 
 static bool note_dropped(once_redis *r, const once_redis_dropped *dropped)
 {
-    uint32_t *by_number = once__redis_map_find(&r->dropped_map, dropped->id, has_number, r->dropped.at, &dropped->id);
-    uint32_t *by_unique = once__redis_map_find(&r->dropped_uniques, dropped->unique.a, has_unique, r->dropped.at, &dropped->unique);
-    if (!by_number || !by_unique || !ONCE_REDIS_ROOM(r->dropped)) return false;
+    const size_t at = r->dropped.n;
+    if (!ONCE_REDIS_ROOM(r->dropped) || !once_table_reserve(&r->dropped_map, at + 1) || !once_table_reserve(&r->dropped_uniques, at + 1)) return false;
     r->dropped.at[r->dropped.n++] = *dropped;
-    if (!*by_number) r->dropped_map.n++;
-    if (!*by_unique) r->dropped_uniques.n++;
-    *by_number = *by_unique = (uint32_t)r->dropped.n;
+    (void)once_table_put_position(&r->dropped_map, number_key(dropped->id), at);
+    (void)once_table_put_position(&r->dropped_uniques, dropped->unique, at);
     return true;
 }
 

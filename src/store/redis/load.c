@@ -100,44 +100,6 @@ int once__redis_ask(once_redis *r, once_error *err)
     return rc;
 }
 
-/* --- map --- */
-
-static bool map_grow(once_redis_map *map)
-{
-    const size_t size = map->size ? map->size * 2 : 256;
-    uint32_t *at = calloc(size * 2, sizeof *at); /* position + 1, and 32 bits of the hash */
-    if (!at) return false;
-    for (size_t i = 0; i < map->size; i++) {
-        if (!map->at[2 * i]) continue;
-        size_t to = map->at[2 * i + 1] & (size - 1);
-        while (at[2 * to]) to = (to + 1) & (size - 1);
-        at[2 * to] = map->at[2 * i];
-        at[2 * to + 1] = map->at[2 * i + 1];
-    }
-    free(map->at);
-    map->at = at;
-    map->size = size;
-    return true;
-}
-
-uint32_t *once__redis_map_find(once_redis_map *map, uint64_t hash, bool (*is)(const void *list, uint32_t at, const void *what),
-                               const void *list, const void *what)
-{
-    if (map->n * 2 >= map->size && !map_grow(map)) return NULL;
-    const uint32_t part = (uint32_t)(hash ^ hash >> 32);
-    size_t at = part & (map->size - 1);
-    for (; map->at[2 * at]; at = (at + 1) & (map->size - 1))
-        if (map->at[2 * at + 1] == part && is(list, map->at[2 * at] - 1, what)) return &map->at[2 * at];
-    map->at[2 * at + 1] = part;
-    return &map->at[2 * at];
-}
-
-void once__redis_map_clear(once_redis_map *map)
-{
-    if (map->at) memset(map->at, 0, map->size * 2 * sizeof *map->at);
-    map->n = 0;
-}
-
 /* --- slots --- */
 
 char once__redis_index_of(const once_entry *entry)
@@ -151,26 +113,14 @@ char once__redis_index_of(const once_entry *entry)
     }
 }
 
-static bool is_slot(const void *list, uint32_t at, const void *what)
-{
-    return once_hash_equal(((once_redis_slot *const *)list)[at]->entry.id, *(const once_hash *)what);
-}
-
-static once_redis_slot *known_slot(once_redis *r, once_hash id)
-{
-    const uint32_t *place = once__redis_map_find(&r->slot_map, id.a, is_slot, r->slots.at, &id);
-    return place && *place ? r->slots.at[*place - 1] : NULL;
-}
+static once_redis_slot *known_slot(once_redis *r, once_hash id) { return once_table_get(&r->slot_map, id); }
 
 static once_redis_slot *new_slot(once_redis *r, once_hash id)
 {
     once_redis_slot *slot = once_arena_new(&r->arena, once_redis_slot, 1);
-    uint32_t *place = once__redis_map_find(&r->slot_map, id.a, is_slot, r->slots.at, &id);
-    if (!slot || !place || !ONCE_REDIS_ROOM(r->slots)) return NULL;
+    if (!slot || !ONCE_REDIS_ROOM(r->slots) || !once_table_put(&r->slot_map, id, slot)) return NULL;
     slot->entry.id = id;
     r->slots.at[r->slots.n++] = slot;
-    *place = (uint32_t)r->slots.n;
-    r->slot_map.n++;
     return slot;
 }
 
@@ -261,30 +211,20 @@ static bool has_hash(const once_hash *list, size_t n, once_hash hash)
     return false;
 }
 
-static bool is_listed(const void *list, uint32_t at, const void *what)
-{
-    return once_hash_equal(((const once_hash *)list)[at], *(const once_hash *)what);
-}
-
 /* Each once, without those that are here already. */
 static bool distinct(const once_hash *ids, size_t n, bool (*known)(once_redis *r, once_hash id), once_redis *r, once_hash *out, size_t *count)
 {
-    once_redis_map map = {0};
+    once_table listed = {0};
     bool fine = true;
     *count = 0;
     for (size_t i = 0; i < n && fine; i++) {
         if (once_hash_is_zero(ids[i]) || known(r, ids[i])) continue;
         if (n <= 4 && has_hash(out, *count, ids[i])) continue;
-        uint32_t *place = n > 4 ? once__redis_map_find(&map, ids[i].a, is_listed, out, &ids[i]) : NULL;
-        fine = n <= 4 || place;
-        if (!fine || (place && *place)) continue;
-        out[(*count)++] = ids[i];
-        if (place) {
-            *place = (uint32_t)*count;
-            map.n++;
-        }
+        if (n > 4 && once_table_get(&listed, ids[i])) continue;
+        fine = n <= 4 || once_table_put_position(&listed, ids[i], *count);
+        if (fine) out[(*count)++] = ids[i];
     }
-    free(map.at);
+    once_table_release(&listed);
     return fine;
 }
 

@@ -7,27 +7,25 @@
 
 #define NAMES_MAX 65536 /* then the copy in memory begins anew */
 
-static bool is_name(const void *list, uint32_t at, const void *what) { return ((const once_redis_name *)list)[at].id == *(const uint64_t *)what; }
+static once_hash key_of(uint64_t id) { return (once_hash){0, id}; }
 
 const once_redis_name *once__redis_name_find(once_redis *r, uint64_t id)
 {
-    const uint32_t *place = once__redis_map_find(&r->name_map, id, is_name, r->names.at, &id);
-    return place && *place ? &r->names.at[*place - 1] : NULL;
+    size_t at;
+    return once_table_position(&r->name_map, key_of(id), &at) ? &r->names.at[at] : NULL;
 }
 
 bool once__redis_name_add(once_redis *r, uint64_t id, once_bytes value, bool written)
 {
-    uint32_t *place = once__redis_map_find(&r->name_map, id, is_name, r->names.at, &id);
-    if (!place) return false;
-    if (*place) {
-        r->names.at[*place - 1].written |= written;
+    size_t at;
+    if (once_table_position(&r->name_map, key_of(id), &at)) {
+        r->names.at[at].written |= written;
         return true;
     }
     once_redis_name name = {.id = id, .written = written};
     if (!ONCE_REDIS_ROOM(r->names) || !once_arena_copy(&r->name_arena, value, &name.value)) return false;
+    if (!once_table_put_position(&r->name_map, key_of(id), r->names.n)) return false;
     r->names.at[r->names.n++] = name;
-    *place = (uint32_t)r->names.n;
-    r->name_map.n++;
     return true;
 }
 
@@ -43,6 +41,6 @@ void once__redis_names_forget(once_redis *r)
     r->connections = once__redis_connections(r->link);
     if (r->names.n < NAMES_MAX || r->slots.n) return; /* entries of the transaction point into it */
     r->names.n = 0;
-    once__redis_map_clear(&r->name_map);
+    once_table_clear(&r->name_map, ONCE_TABLE_KEPT);
     once_arena_reset(&r->name_arena);
 }

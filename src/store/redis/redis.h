@@ -23,6 +23,7 @@
 #ifndef ONCE_STORE_REDIS_REDIS_H
 #define ONCE_STORE_REDIS_REDIS_H
 
+#include "base/table.h"
 #include "store/engine.h"
 #include "store/lane_record.h"
 #include "store/redis/link.h"
@@ -121,12 +122,6 @@ typedef struct once_redis_name {
         size_t n, room;                                                                                               \
     }
 
-/* Finds what has an id in an array that the map does not know: positions, hashed by 64 bits. */
-typedef struct once_redis_map {
-    uint32_t *at; /* position + 1 */
-    size_t size, n;
-} once_redis_map;
-
 /* Values that the commit compares and writes, by columns. */
 typedef struct once_redis_values {
     once_buf keys, was, now, how;
@@ -204,13 +199,13 @@ typedef struct once_redis {
     /* the transaction */
     once_arena arena;
     ONCE_REDIS_LIST(once_redis_slot *) slots;
-    once_redis_map slot_map;
+    once_table slot_map;
     ONCE_REDIS_LIST(once_redis_lane *) lanes;
-    once_redis_map lane_map;
+    once_table lane_map;
     ONCE_REDIS_LIST(once_redis_fact) facts;
     ONCE_REDIS_LIST(once_redis_letter) puts;  /* letters that the commit writes */
     ONCE_REDIS_LIST(once_redis_dropped) dropped; /* letters */
-    once_redis_map dropped_map, dropped_uniques; /* of these: by number, and by what makes them unique */
+    once_table dropped_map, dropped_uniques; /* of these: positions by number, and by what makes them unique */
     ONCE_REDIS_LIST(once_redis_audit) audits;
     ONCE_REDIS_LIST(once_redis_ahead) ahead;
     size_t ahead_at;
@@ -226,12 +221,12 @@ typedef struct once_redis {
 
     ONCE_REDIS_LIST(once_redis_kept) kept;
     size_t kept_live; /* of these, not given up */
-    once_redis_map kept_map;
+    once_table kept_map; /* positions */
     once_arena kept_arena;
     unsigned new_batches; /* batches of claims in a row in which every key was new */
 
     ONCE_REDIS_LIST(once_redis_name) names;
-    once_redis_map name_map;
+    once_table name_map; /* positions */
     once_arena name_arena;
 } once_redis;
 
@@ -255,12 +250,6 @@ size_t once__redis_id_key(const once_redis *r, const char *kind, once_hash id, c
 void once__redis_put_id_key(once_redis *r, const char *kind, once_hash id);                    /* an argument of r->pipe */
 void once__redis_put_key(once_redis *r, const char *kind, const void *rest, size_t len);      /* rest of any length */
 int once__redis_ask(once_redis *r, once_error *err); /* exchanges r->pipe, which only asks: it may go out twice */
-
-/* --- map --- */
-
-uint32_t *once__redis_map_find(once_redis_map *map, uint64_t hash, bool (*is)(const void *list, uint32_t at, const void *what),
-                               const void *list, const void *what); /* where it is, or 0 in it; NULL: out of memory */
-void once__redis_map_clear(once_redis_map *map);
 
 /* --- names (names.c) --- */
 

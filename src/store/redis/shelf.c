@@ -34,10 +34,8 @@ static void tx_over(once_redis *r)
 {
     r->slots.n = r->lanes.n = r->facts.n = r->puts.n = r->dropped.n = r->ahead.n = r->audits.n = 0;
     r->assumed = false;
-    once__redis_map_clear(&r->slot_map);
-    once__redis_map_clear(&r->lane_map);
-    if (r->dropped_map.n) once__redis_map_clear(&r->dropped_map);
-    if (r->dropped_uniques.n) once__redis_map_clear(&r->dropped_uniques);
+    once_table *const maps[] = {&r->slot_map, &r->lane_map, &r->dropped_map, &r->dropped_uniques};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) once_table_clear(maps[i], ONCE_TABLE_KEPT);
     once__redis_commit_clear(r);
     once__redis_pipe_clear(&r->pipe);
     once_arena_reset(&r->arena);

@@ -404,9 +404,10 @@ static void redis_close(once_store *store)
     once__redis_commit_each(r, once_buf_release);
     once_buf_release(&r->value);
     once_buf_release(&r->key);
-    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->puts.at, r->dropped.at, r->ahead.at, r->audits.at, r->dropped_map.at, r->dropped_uniques.at, r->names.at,
-                           r->slot_map.at, r->lane_map.at, r->name_map.at, r->kept.at, r->kept_map.at};
+    void *const lists[] = {r->slots.at, r->lanes.at, r->facts.at, r->puts.at, r->dropped.at, r->ahead.at, r->audits.at, r->names.at, r->kept.at};
+    once_table *const maps[] = {&r->slot_map, &r->lane_map, &r->dropped_map, &r->dropped_uniques, &r->name_map, &r->kept_map};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) once_table_release(maps[i]);
     explicit_bzero(&r->url, sizeof r->url);
     free(r);
 }

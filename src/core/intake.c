@@ -216,6 +216,7 @@ static int choose_handler(once_intake *intake, once_item *item, once_error *why)
         if (rc != ONCE_OK) return rc;
     }
     item->handler = once_spec_handler(spec, item->message.type);
+    item->no_handler = !item->handler;
     if (item->handler) return ONCE_OK;
     return once_fail(why, ONCE_E_MESSAGE, NO_HANDLER " '%.*s'", (int)(item->message.type.len < 80 ? item->message.type.len : 80),
                      item->message.type.data);
@@ -245,8 +246,6 @@ bool once_reason_is_no_handler(once_bytes reason)
 {
     return reason.len >= sizeof NO_HANDLER - 1 && memcmp(reason.data, NO_HANDLER, sizeof NO_HANDLER - 1) == 0;
 }
-
-bool once_intake_lacks_handler(const once_item *item) { return !item->handler && once_reason_is_no_handler(item->reason); }
 
 int once_intake_lane(once_intake *intake, once_batch *batch, const once_message *message, const once_scope *scope, once_bytes *value, once_hash *id, once_error *err)
 {

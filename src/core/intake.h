@@ -24,11 +24,10 @@ void once_intake_release(once_intake *intake);
 
 /* item->message is set; fills handler, scope, request (but for the token), input or reason. Only lack of memory fails. */
 int once_intake_fetched(once_intake *intake, once_item *item, once_error *err);
-/* Of an item without a key: what is wrong is that nobody handles its type. */
-bool once_intake_lacks_handler(const once_item *item);
 /* The lane that a message names, and its id; zero: it names none, or is not one that could. */
 int once_intake_lane(once_intake *intake, once_batch *batch, const once_message *message, const once_scope *scope, once_bytes *value, once_hash *id, once_error *err);
-bool once_reason_is_no_handler(once_bytes reason); /* of a letter: the same */
+/* Of a letter, which keeps no more than the words: what is wrong is that nobody handles its type. */
+bool once_reason_is_no_handler(once_bytes reason);
 /* All items of a batch that came from a source; sets batch->taken_in. */
 int once_intake_batch(once_intake *intake, once_batch *batch, once_error *err);
 /* The same for an entry that was taken: key, lane and fingerprint are what the store says. */

@@ -39,6 +39,7 @@ struct once_item {
     size_t n_locks;
     void *input;          /* what the effect made of the body; NULL: `reason` says why it cannot run */
     once_bytes reason;    /* static or in the batch's arena */
+    bool no_handler;      /* the reason is that no handler takes its type */
     once_bytes sent_text; /* what message.sent_ms was read from, if the message says it; in its body or the batch's arena */
     once_time_unit sent_unit;
     once_resume resume;   /* from a source that can go on in the middle */

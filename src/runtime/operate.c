@@ -709,7 +709,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
     int rc = take_in(r, letter, item, err);
     if (rc != ONCE_OK) return rc;
     if (item->reason.len) { /* no key, or an effect that cannot run */
-        out->verdict = once_intake_lacks_handler(item) ? ONCE_REPLAY_no_handler : ONCE_REPLAY_still_dead;
+        out->verdict = item->no_handler ? ONCE_REPLAY_no_handler : ONCE_REPLAY_still_dead;
         out->reason = item->reason;
         return ONCE_OK;
     }
@@ -1506,7 +1506,7 @@ int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, onc
             .reason = letter.id ? letter.reason : discarded.len ? discarded : would.len ? would : item->reason,
             .letter = letter.id,
             .count = letter.count,
-            .line = has_key || once_intake_lacks_handler(item) ? (once_bytes){0} : item->message.body,
+            .line = has_key || item->no_handler ? (once_bytes){0} : item->message.body,
             .column = column,
         };
         fate(user, &told);

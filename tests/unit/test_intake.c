@@ -81,6 +81,19 @@ static void the_handler_says_what_follows_from_a_lost_claim(void **state)
     assert_false(item.request.hold); /* it may run again, so nobody needs to decide */
 }
 
+/* A type may be called as the reason begins: it is the item that says what is wrong, not its words. */
+static void nobody_for_a_type_is_said_apart_from_the_words(void **state)
+{
+    fixture *f = *state;
+    once_item item = fetched(f, "{\"id\": 1, \"t\": \"stranger\"}");
+    assert_null(item.handler);
+    assert_true(item.no_handler);
+    assert_true(once_reason_is_no_handler(item.reason));
+    assert_false(fetched(f, "{\"id\": 1, \"t\": \"sql\"}").no_handler);
+    assert_false(fetched(f, "no handler for type 'x'").no_handler);
+    assert_false(fetched(f, "{\"t\": \"sql\"}").no_handler); /* no key */
+}
+
 static once_item taken(fixture *f, const char *type, const char *operation)
 {
     once_item item = {.batch = &f->batch,
@@ -119,6 +132,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_handler_says_what_follows_from_a_lost_claim, setup, teardown),
+        cmocka_unit_test_setup_teardown(nobody_for_a_type_is_said_apart_from_the_words, setup, teardown),
         cmocka_unit_test_setup_teardown(a_taken_message_gets_the_handler_of_its_type, setup, teardown),
         cmocka_unit_test_setup_teardown(a_taken_message_whose_type_went_elsewhere_stays_with_its_operation, setup, teardown),
     };

@@ -85,6 +85,8 @@ static void the_handler_says_what_follows_from_a_lost_claim(void **state)
 static void nobody_for_a_type_is_said_apart_from_the_words(void **state)
 {
     fixture *f = *state;
+    assert_false(fetched(f, "{\"id\": 1, \"t\": \"stranger\"}").no_handler);
+    f->spec->n_handlers--; /* "*" */
     once_item item = fetched(f, "{\"id\": 1, \"t\": \"stranger\"}");
     assert_null(item.handler);
     assert_true(item.no_handler);

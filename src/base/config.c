@@ -131,10 +131,23 @@ const char *once_config_nearest(once_bytes name, const char *(*next)(void *user,
     }
 }
 
+const once_config_field *once_config_field_at(const once_config_scope *scope, size_t i, void *out, void **place)
+{
+    size_t n = 0;
+    for (; scope->brought; n++) {
+        const once_config_field *field = scope->brought(n, out, place);
+        if (!field) break;
+        if (n == i) return field;
+    }
+    if (i - n >= scope->n) return NULL;
+    if (place) *place = out;
+    return &scope->fields[i - n];
+}
+
 static const char *field_name(void *user, size_t i)
 {
-    const once_config_scope *scope = user;
-    return i < scope->n ? scope->fields[i].name : NULL;
+    const once_config_field *field = once_config_field_at(user, i, NULL, NULL);
+    return field ? field->name : NULL;
 }
 
 static const char *word_name(void *user, size_t i)
@@ -509,28 +522,30 @@ bool once_config_read_field(once_config *config, const once_config_field *field,
 
 /* --- scopes ------------------------------------------------------------------------------------------------------- */
 
-static const once_config_field *find_field(const once_config_scope *scope, once_bytes name)
+static const once_config_field *find_field(const once_config_scope *scope, once_bytes name, void *out, void **place)
 {
-    for (size_t i = 0; scope && i < scope->n; i++)
-        if (is_text(name, scope->fields[i].name)) return &scope->fields[i];
-    return NULL;
+    const once_config_field *field = NULL;
+    for (size_t i = 0; scope && (field = once_config_field_at(scope, i, out, place)) && !is_text(name, field->name);) i++;
+    return field;
 }
 
 /* The field of this scope in which a field of that name would have been right. */
 static const char *inner_home(const once_config_scope *scope, once_bytes name)
 {
-    for (size_t i = 0; i < scope->n; i++)
-        if (scope->fields[i].type == ONCE_CONFIG_SCOPE && find_field(scope->fields[i].scope, name)) return scope->fields[i].name;
+    const once_config_field *field;
+    for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++)
+        if (field->type == ONCE_CONFIG_SCOPE && find_field(field->scope, name, NULL, NULL)) return field->name;
     return NULL;
 }
 
 static void list_fields(const once_config_scope *scope, char *out, size_t size)
 {
     size_t len = 0;
+    const once_config_field *field;
     out[0] = '\0';
-    for (size_t i = 0; i < scope->n && len < size; i++) {
-        if (scope->fields[i].type == ONCE_CONFIG_LATER) continue;
-        len += (size_t)snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "", scope->fields[i].name);
+    for (size_t i = 0; len < size && (field = once_config_field_at(scope, i, NULL, NULL)); i++) {
+        if (field->type == ONCE_CONFIG_LATER) continue;
+        len += (size_t)snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "", field->name);
     }
 }
 
@@ -542,7 +557,7 @@ static void unknown_field(once_config *config, const once_config_scope *scope, c
     char known[300];
     if (home)
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s'; it belongs inside '%s'", shown.text, home);
-    else if (find_field(scope->outer, node->name))
+    else if (find_field(scope->outer, node->name, NULL, NULL))
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "unknown field '%s' in %s; it belongs in %s", shown.text,
                           scope->name, scope->outer->name);
     else if (near)
@@ -570,28 +585,30 @@ static bool read_absent(once_config *config, const once_config_field *field, voi
     if (config->inherit) return true;
     if (field->standard) return read_standard(config, field, out);
     if (field->type != ONCE_CONFIG_SCOPE || field->required) return true;
-    for (size_t i = 0; i < field->scope->n; i++)
-        ok = read_absent(config, &field->scope->fields[i], (char *)out + field->offset) && ok;
+    const once_config_field *inner;
+    void *place;
+    for (size_t i = 0; (inner = once_config_field_at(field->scope, i, (char *)out + field->offset, &place)); i++) ok = read_absent(config, inner, place) && ok;
     return ok;
 }
 
 bool once_config_read(once_config *config, const once_config_scope *scope, const once_node *map, void *out)
 {
     assert(map->kind == ONCE_NODE_MAP);
+    const once_config_field *field;
+    void *place;
     bool ok = true;
     for (const once_node *node = map->first; node; node = node->next) {
-        const once_config_field *field = find_field(scope, node->name);
+        field = find_field(scope, node->name, out, &place);
         if (!field) unknown_field(config, scope, node);
-        ok = field && once_config_read_field(config, field, node, out) && ok;
+        ok = field && once_config_read_field(config, field, node, place) && ok;
     }
-    for (size_t i = 0; i < scope->n; i++) {
-        const once_config_field *field = &scope->fields[i];
+    for (size_t i = 0; (field = once_config_field_at(scope, i, out, &place)); i++) {
         if (once_node_member(map, field->name)) continue;
         if (field->required) {
             once_config_wrong(config, ONCE_E_CONFIG, map->line, "missing field '%s' in %s; add '%s: %s'", field->name, scope->name,
                               field->name, example_of(field));
             ok = false;
-        } else if (!read_absent(config, field, out)) {
+        } else if (!read_absent(config, field, place)) {
             ok = false;
         }
     }

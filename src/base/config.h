@@ -98,6 +98,10 @@ struct once_config_field {
     const char *plural;  /* LATER: "effects" makes "'http' effects are not in this build" */
 };
 
+/* Fields that are not in a scope's own table: drivers bring them, each those of its own, which are read into a struct of its own. The i-th
+ * one; NULL: there are no more. `out`, where it is not NULL, is the scope's struct, and `*place` becomes that of the driver. */
+typedef const once_config_field *once_config_brought(size_t i, void *out, void **place);
+
 struct once_config_scope {
     const char *name;    /* "a handler": in messages */
     const char *title;   /* in the reference */
@@ -105,10 +109,14 @@ struct once_config_scope {
     const char *example; /* YAML; may be NULL */
     const once_config_field *fields;
     size_t n;
+    once_config_brought *brought; /* they come before `fields`; may be NULL */
     const once_config_scope *outer; /* where a misplaced field may belong; may be NULL */
 };
 
 #define ONCE_CONFIG_AT(type, member) .offset = offsetof(type, member), .size = sizeof(((type *)0)->member)
+
+/* The i-th field of a scope; NULL: there are no more. `out` and `place` as above, both NULL or neither. */
+const once_config_field *once_config_field_at(const once_config_scope *scope, size_t i, void *out, void **place);
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 

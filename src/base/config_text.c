@@ -20,8 +20,9 @@ static void collect(seen *list, const once_config_scope *scope)
         if (list->scopes[i] == scope) return;
     assert(list->n < MAX_SCOPES);
     list->scopes[list->n++] = scope;
-    for (size_t i = 0; i < scope->n; i++)
-        if (scope->fields[i].scope) collect(list, scope->fields[i].scope);
+    const once_config_field *field;
+    for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++)
+        if (field->scope) collect(list, field->scope);
 }
 
 static void anchor(once_buf *out, const char *title)
@@ -52,8 +53,8 @@ static void reference_row(const once_config_field *field, once_buf *out)
 static void later_words(const once_config_scope *scope, once_buf *out)
 {
     bool first = true;
-    for (size_t i = 0; i < scope->n; i++) {
-        const once_config_field *field = &scope->fields[i];
+    const once_config_field *field;
+    for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++) {
         if (field->type == ONCE_CONFIG_LATER) {
             once_buf_printf(out, "%s`%s`", first ? "\nKnown, but not in this build: " : ", ", field->name);
             first = false;
@@ -72,8 +73,9 @@ static void reference(const once_config_scope *scope, int level, once_buf *out)
     once_buf_printf(out, "\n%.*s %s\n\n", level, "######", scope->title);
     if (scope->text) once_buf_printf(out, "%s\n\n", scope->text);
     once_buf_puts(out, "| field | value | default | meaning |\n|---|---|---|---|\n");
-    for (size_t i = 0; i < scope->n; i++)
-        if (scope->fields[i].type != ONCE_CONFIG_LATER) reference_row(&scope->fields[i], out);
+    const once_config_field *field;
+    for (size_t i = 0; (field = once_config_field_at(scope, i, NULL, NULL)); i++)
+        if (field->type != ONCE_CONFIG_LATER) reference_row(field, out);
     later_words(scope, out);
     if (scope->example) once_buf_printf(out, "\n```yaml\n%s```\n", scope->example);
 }
@@ -122,8 +124,9 @@ bool once_config_scope_help(const once_config_scope *scope, once_buf *out)
     collect(&list, scope);
     for (size_t i = 0; i < list.n; i++) {
         once_buf_printf(out, "%s%s\n", i > 0 ? "\n" : "", list.scopes[i]->title);
-        for (size_t k = 0; k < list.scopes[i]->n; k++)
-            if (list.scopes[i]->fields[k].type != ONCE_CONFIG_LATER) help_row(&list.scopes[i]->fields[k], out);
+        const once_config_field *field;
+        for (size_t k = 0; (field = once_config_field_at(list.scopes[i], k, NULL, NULL)); k++)
+            if (field->type != ONCE_CONFIG_LATER) help_row(field, out);
     }
     return !out->failed;
 }

@@ -194,7 +194,7 @@ static void set_terms(once_intake *intake, once_item *item)
 /* Whatever is missing for the effect is known now, but only matters when the effect would run. */
 static int make_input(once_intake *intake, once_item *item, once_error *err)
 {
-    if (item->handler->effect == ONCE_EFFECT_DEAD) {
+    if (!once_handler_runs(item->handler)) {
         item->reason = item->handler->dead_reason;
         return ONCE_OK;
     }

@@ -6,20 +6,6 @@
 
 #include "base/banned.h"
 
-once_outcome once_exec_exit_usual(int code)
-{
-    switch (code) {
-    case 0: return ONCE_DONE;
-    case 64: return ONCE_REJECTED;
-    case 65: return ONCE_DEAD;
-    case 66: return ONCE_ALREADY;
-    case 67: return ONCE_STALE;
-    case 69: return ONCE_RELEASE;
-    case 75: return ONCE_RETRY;
-    default: return ONCE_UNKNOWN; /* 70, and every other */
-    }
-}
-
 const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type)
 {
     assert(spec);
@@ -41,7 +27,7 @@ const once_handler_spec *once_spec_handler_by_operation(const once_spec *spec, o
     return NULL;
 }
 
-bool once_exec_is_reference(once_bytes value)
+bool once_is_reference(once_bytes value)
 {
     return (value.len >= 4 && memcmp(value.data, "env:", 4) == 0) || (value.len >= 5 && memcmp(value.data, "file:", 5) == 0);
 }

@@ -25,52 +25,14 @@ typedef struct once_fingerprint_spec {
     size_t n;
 } once_fingerprint_spec;
 
-/* What a parameter of a statement stands for. */
-typedef enum once_sql_source {
-    ONCE_SQL_FIELD,
-    ONCE_SQL_KEY,             /* :once_key, as ONCE_KEY of a command */
-    ONCE_SQL_IDEMPOTENCY_KEY, /* :once_idempotency_key */
-    ONCE_SQL_ATTEMPT          /* :once_attempt */
-} once_sql_source;
-
-/* One parameter of a statement: ":name" is the pointer "/name". */
-typedef struct once_sql_param {
-    once_sql_source source;
-    once_pointer pointer; /* FIELD */
-    bool optional; /* ":{/a?}": NULL when absent */
-    bool as_text;  /* ":{/a as text}": numbers, true and false as they are written */
-} once_sql_param;
-
-typedef struct once_sql_statement {
-    once_bytes text;      /* as written */
-    once_bytes sql;       /* with ?1..?n */
-    const once_sql_param *params;
-    size_t n;
-    int64_t rows;         /* required number of rows, -1: any */
-    once_outcome unmet;   /* what it means when that was not met: STALE, REJECTED, RETRY or DEAD */
-    int line;
-} once_sql_statement;
-
-/* A variable of a command's environment. */
-typedef struct once_exec_variable {
-    once_bytes name;
-    once_bytes value; /* as written: a text, or a reference (env:NAME, file:PATH) that is read when the pipeline starts and is never shown */
-    int line;
-} once_exec_variable;
-
-typedef struct once_exec_spec {
-    const once_template *const *argv; /* rendered for each message; argv[0], and with `stream` all of them, are literals */
-    size_t n;
-    const once_exec_variable *env; /* besides the fixed ones */
-    size_t n_env;
-    const once_outcome *exits; /* what each of the 256 exit codes means; NULL: once_exec_exit_usual */
-    bool unsafe;        /* a field of the message may stand where commands expect a program */
-    bool stream;        /* a kept process that speaks one JSON line per message */
-    uint32_t window;    /* stream: messages in flight in one process */
-    uint32_t processes; /* stream: how many are kept */
-} once_exec_spec;
-
-typedef enum once_effect_kind { ONCE_EFFECT_SQL, ONCE_EFFECT_DEAD, ONCE_EFFECT_EXEC, ONCE_EFFECT_CALLBACK } once_effect_kind;
+/* What the rules and the runtime ask of a handler's effect. Which effect it is they do not ask: effect/effect.h has the list. */
+enum {
+    ONCE_EFFECT_RUNS = 1u << 0,     /* something is done for a message. Without it every message becomes a dead letter */
+    ONCE_EFFECT_OUTSIDE = 1u << 1,  /* outside of the store, between two transactions; otherwise inside of one */
+    ONCE_EFFECT_APART = 1u << 2,    /* in processes of its own: a message that crashes one does not end ours */
+    ONCE_EFFECT_OUTLIVES = 1u << 3, /* what it has started may go on when our process is gone */
+    ONCE_EFFECT_FAULTS = 1u << 4,   /* it fails with faults of a database, which `retry.on` names */
+};
 
 #define ONCE_LOCKS_MAX 16 /* names that a message may lock */
 
@@ -89,18 +51,10 @@ typedef struct once_handler_spec {
     int64_t lease_ms, timeout_ms;
     once_retry retry;
     once_locks_spec locks; /* of effects in the store's own database */
-    once_effect_kind effect;
-    const once_sql_statement *statements;
-    size_t n_statements;
-    once_bytes sql_url;   /* where they run, as written: a URL or a reference to one, never shown as it is; empty: in the store's database */
-    int sql_url_line;
-    const once_bytes *already; /* constraints, as once_fault.constraint */
-    size_t n_already;
-    const once_bytes *rejected; /* extended result codes or constraint names */
-    size_t n_rejected;
-    once_bytes dead_reason;
-    once_exec_spec exec;
-    once_bytes callback; /* the name under which the program registers its function */
+    const struct once_effect_ops *effect; /* who prepares it and carries it out; nothing in core looks into it */
+    const void *own;      /* what the fields of that effect say, in a struct of its own */
+    unsigned bits;        /* ONCE_EFFECT_ */
+    once_bytes dead_reason; /* of an effect that does not run */
     uint32_t slots;      /* external effects: how many may be in flight at a time; 0 for all others */
     bool hold;           /* external effects: an unknown is kept for a person; otherwise tried again */
     bool natural;        /* idempotent by nature: nothing is remembered after success */
@@ -119,7 +73,7 @@ typedef struct once_spec {
     once_bytes consumer, store_url;
     int store_line, source_line;
     once_bytes store_id;     /* which store it must be; empty: not said */
-    once_bytes salt;         /* of idempotency keys: where it is to be read from (once_exec_is_reference); empty: none */
+    once_bytes salt;         /* of idempotency keys: where it is to be read from (once_is_reference); empty: none */
     int salt_line;
     once_file_spec source;
     const once_template *tenant, *type, *time, *order, *version; /* NULL: not said */
@@ -143,19 +97,21 @@ typedef struct once_spec {
     size_t result_max;
 } once_spec;
 
-/* What an exit code means where `exit:` says nothing. A code that nobody listed is unknown: only the program knows whether its effect
- * happened before it, so that neither "nothing happened" nor "done" may be assumed. */
-once_outcome once_exec_exit_usual(int code);
+/* A value as it was written: a text, or a reference (env:NAME, file:PATH) to where it is read from when the pipeline starts, which is never shown. */
+typedef struct once_written {
+    once_bytes name; /* of what it is for, for messages */
+    once_bytes value;
+    int line;
+} once_written;
 
 /* Of a value: where it is to be read from, instead of what it is. */
-bool once_exec_is_reference(once_bytes value);
+bool once_is_reference(once_bytes value);
 
+static inline bool once_handler_runs(const once_handler_spec *handler) { return handler->bits & ONCE_EFFECT_RUNS; }
 /* The effect is outside of the store, so its promise is fenced: it runs between two transactions, not in one. */
-static inline bool once_handler_external(const once_handler_spec *handler)
-{
-    if (handler->effect == ONCE_EFFECT_SQL) return handler->sql_url.len > 0;
-    return handler->effect == ONCE_EFFECT_EXEC || handler->effect == ONCE_EFFECT_CALLBACK;
-}
+static inline bool once_handler_external(const once_handler_spec *handler) { return handler->bits & ONCE_EFFECT_OUTSIDE; }
+/* It runs in the transaction of the store, so effect and outcome are one. */
+static inline bool once_handler_inside(const once_handler_spec *handler) { return once_handler_runs(handler) && !once_handler_external(handler); }
 
 /* The handler for a type: exact match, else "*", else NULL. With `handler:` there is one, for every type. */
 const once_handler_spec *once_spec_handler(const once_spec *spec, once_bytes type);

@@ -5,6 +5,9 @@
 #include "base/duration.h"
 #include "base/log.h"
 #include "base/no_memory.h"
+#include "core/config_values.h"
+#include "effect/callback.h"
+#include "effect/effect.h"
 #include "effect/threads.h"
 
 #include "base/banned.h"
@@ -66,8 +69,7 @@ static void callback_close(once_threads *threads) { free(threads); }
 static const once_threads_ops callback_ops = {
     .what = "the callback", .run = callback_run, .end = callback_end, .close = callback_close};
 
-int once_hand_open_callback(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback, once_hand **out,
-                            once_error *err)
+static int open_named(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback, once_hand **out, once_error *err)
 {
     callback_hand *hand = calloc(1, sizeof *hand);
     if (!hand) return once_no_memory(err, "for the handlers");
@@ -76,3 +78,44 @@ int once_hand_open_callback(once_hands *hands, const once_handler_spec *handler,
     if (rc == ONCE_OK) *out = &hand->threads.hand;
     return rc;
 }
+
+static once_bytes callback_function(const once_handler_spec *handler) { return ((const once_callback_spec *)handler->own)->name; }
+
+static int callback_open(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+{
+    const once_hands_options *o = once_hands_options_of(hands);
+    const once_bytes name = callback_function(handler);
+    for (size_t i = 0; i < o->n_callbacks; i++)
+        if (once__is_text(name, o->callbacks[i].name)) return open_named(hands, handler, &o->callbacks[i], out, err);
+    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: callback '%.*s' is not registered; run it from a program that calls once_pipeline_callback", (int)o->spec->file.len,
+                     o->spec->file.data, handler->line, (int)name.len, name.data);
+}
+
+static once_effect_shown callback_describe(const once_handler_spec *handler)
+{
+    return (once_effect_shown){.what = "callback", .name = callback_function(handler)};
+}
+
+static const once_config_field callback_fields[] = {
+    {.name = "callback", .type = ONCE_CONFIG_CUSTOM, .read = once__config_read_name, ONCE_CONFIG_AT(once_callback_spec, name),
+     .shape = "name, 1 to 200 bytes", .example = "charge",
+     .text = "Effect: a C function that the program which runs the pipeline registered under this name."},
+};
+
+static const once_effect_misfit callback_misfits[] = {
+    {"already", "is for 'sql': a callback returns it"},
+    {"rejected", "is for 'sql': a callback returns it"},
+    {NULL, NULL},
+};
+
+const once_effect_ops once__effect_callback = {
+    .name = "callback",
+    .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE,
+    .fields = callback_fields,
+    .n_fields = sizeof callback_fields / sizeof *callback_fields,
+    .size = sizeof(once_callback_spec),
+    .misfits = callback_misfits,
+    .open = callback_open,
+    .describe = callback_describe,
+    .function = callback_function,
+};

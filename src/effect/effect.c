@@ -1,23 +1,47 @@
-/* What is common to all kinds of effects: which half of which kind a handler needs, and what it promises. */
+/* What is asked of all effects. */
 #include "effect/effect.h"
 
 #include <assert.h>
 
-#include "effect/hands.h"
-
 #include "base/banned.h"
+
+#define ENTRY(name) &once__effect_##name,
+static const once_effect_ops *const effects[] = {ONCE_EFFECT_MAP(ENTRY)};
+
+const once_effect_ops *const *once_effect_list(size_t *n)
+{
+    *n = sizeof effects / sizeof *effects;
+    return effects;
+}
 
 int once_effect_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
                         once_arena *arena, void **input, once_error *err)
 {
-    assert(handler->effect != ONCE_EFFECT_DEAD);
-    if (once_handler_external(handler)) return once_hands_prepare(handler, body, message, arena, input, err);
-    return once_sql_prepare(handler, body, message, arena, input, err);
+    static char nothing; /* an item without input cannot run */
+    assert(once_handler_runs(handler));
+    if (handler->effect->prepare) return handler->effect->prepare(handler, body, message, arena, input, err);
+    *input = &nothing;
+    return ONCE_OK;
 }
 
 const char *once_effect_mode(const once_handler_spec *handler)
 {
-    if (handler->effect == ONCE_EFFECT_DEAD) return "none";
+    if (!once_handler_runs(handler)) return "none";
     if (handler->natural) return "natural";
     return once_handler_external(handler) ? "fenced" : "atomic";
+}
+
+void once_effect_secrets(const once_handler_spec *handler, once_effect_secret *visit, void *user)
+{
+    if (handler->effect->secrets) handler->effect->secrets(handler, visit, user);
+}
+
+void once_effect_exposed(const once_handler_spec *handler, once_effect_warning *warn, void *user)
+{
+    if (handler->effect->exposed) handler->effect->exposed(handler, warn, user);
+}
+
+once_bytes once_effect_function(const once_handler_spec *handler)
+{
+    return handler->effect->function ? handler->effect->function(handler) : (once_bytes){0};
 }

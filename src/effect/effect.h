@@ -1,28 +1,109 @@
-/* Effects: what a message does. Two halves: `prepare` makes the input out of a body (any thread, no state); then it is carried
- * out. SQL in the store's database runs here, on the store executor's thread and inside its transaction; external effects (commands,
- * callbacks, SQL in another database) are in effect/hands.h. */
+/* Effects: what a message does. Each kind is one table, once_effect_ops, in a file of its own, and one line of the list below. Nobody else
+ * asks which kind a handler has: they ask for its bits (core/spec.h) or call its slots.
+ *
+ * Two halves: `prepare` makes the input out of a body (any thread, no state); then it is carried out. SQL in the store's database runs on the
+ * store executor's thread and inside its transaction (once_effects, below); effects outside of it are carried out by hands (effect/hands.h). */
 #ifndef ONCE_EFFECT_EFFECT_H
 #define ONCE_EFFECT_EFFECT_H
 
+#include "base/config.h"
 #include "core/intake.h"
 #include "core/item.h"
 #include "core/outward.h"
 #include "db/db.h"
 
-/* As core/intake.h wants it, for every kind of effect but `dead`, which has no input. */
+struct once_hand;
+struct once_hands;
+
+/* What is said to whoever writes a field of another effect, where there is more to say than whose it is: "'already' WHY; remove it". */
+typedef struct once_effect_misfit {
+    const char *field, *why;
+} once_effect_misfit;
+
+/* For `once check`: "command './charge'". */
+typedef struct once_effect_shown {
+    const char *what;
+    once_bytes name;
+    bool url; /* `name` is one; its password is not shown */
+} once_effect_shown;
+
+/* A text of the file that is a secret, or leads to one. `url`: one that may have a password in it; otherwise only a reference is a secret. */
+typedef void once_effect_secret(void *user, once_bytes text, bool url);
+
+/* A sentence that warns, for `once check`. */
+typedef void once_effect_warning(void *user, const char *text);
+
+/* Slots that may be NULL say so. What is called with a handler is called with one whose effect this is. */
+typedef struct once_effect_ops {
+    const char *name; /* "exec": the field of a handler that chooses it */
+    unsigned bits;    /* ONCE_EFFECT_ of every handler with it; `conclude` may add others */
+
+    /* --- its part of the pipeline file --- */
+
+    const once_config_field *fields; /* `name` is the first. No other effect has fields of the same names */
+    size_t n_fields;
+    size_t size;          /* of the struct that they are read into, which is handler->own */
+    const void *standard; /* that struct before anything is read; NULL: zeros */
+    const once_effect_misfit *misfits; /* ends with a NULL field; or NULL */
+    const char *section;  /* of docs/configuration.md, behind the tables; or NULL */
+    /* What follows from its fields: more bits, `slots` (left 0 they are the pipeline's `workers`), `dead_reason`. Or NULL. */
+    void (*conclude)(once_handler_spec *handler);
+    /* Rules between its fields, and those that only some handlers with it follow; it tells each mistake. `map` is the handler's. Or NULL. */
+    void (*check)(once_config *config, const once_node *map, const once_handler_spec *handler);
+
+    /* --- messages --- */
+
+    /* NULL: there is nothing to prepare. Not called where it does not run. */
+    once_prepare *prepare;
+    /* OUTSIDE: makes the hand that carries it out. The table of that hand (effect/hand.h) has `start`, `kill`, `tick` and `close`. */
+    int (*open)(struct once_hands *hands, const once_handler_spec *handler, struct once_hand **out, once_error *err);
+
+    /* --- for people --- */
+
+    once_effect_shown (*describe)(const once_handler_spec *handler); /* OUTSIDE */
+    void (*secrets)(const once_handler_spec *handler, once_effect_secret *visit, void *user); /* or NULL: it has none */
+    /* What others of this machine may see, or put into what is run. Or NULL. */
+    void (*exposed)(const once_handler_spec *handler, once_effect_warning *warn, void *user);
+    /* The name of the function that the program must register. Or NULL: it calls none. */
+    once_bytes (*function)(const once_handler_spec *handler);
+    /* The database that an open hand works in, to ask about it while nothing runs. Or NULL: it has none. */
+    once_db *(*db)(struct once_hand *hand);
+} once_effect_ops;
+
+/* How what is not here yet fits. `lookup` (asking the other side about an unknown) is a slot beside `open`'s hand: an unknown is an entry of
+ * the store and may have a due time, so `take` hands it out like a retry, its item goes to the hand as one that asks, and the answer is an
+ * outcome. `then` (what is written together with the outcome) is a slot that runs in the transaction that settles: `settle` is fenced by the
+ * token, so what it wrote commits only where the claim is still ours, and is undone with the savepoint of that message otherwise. Neither
+ * needs another kind of handler: both are slots that may be NULL, and fields of the handler's own table. */
+
+/* The list, in the order in which they are named to people. */
+#define ONCE_EFFECT_MAP(X) \
+    X(sql) \
+    X(exec) \
+    X(callback) \
+    X(dead)
+
+#define ONCE_EFFECT_DECLARE(name) extern const once_effect_ops once__effect_##name;
+ONCE_EFFECT_MAP(ONCE_EFFECT_DECLARE)
+#undef ONCE_EFFECT_DECLARE
+
+const once_effect_ops *const *once_effect_list(size_t *n);
+
+/* As core/intake.h wants it, for every effect that runs. */
 int once_effect_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
                         once_arena *arena, void **input, once_error *err);
 
-/* The promise that the handler's effect carries: "atomic", "fenced", "natural", or "none" for `dead`. */
+/* The promise that the handler's effect carries: "atomic", "fenced", "natural", or "none" where nothing runs. */
 const char *once_effect_mode(const once_handler_spec *handler);
+
+/* Each of these may be called for every handler; what the effect does not have is nothing. */
+void once_effect_secrets(const once_handler_spec *handler, once_effect_secret *visit, void *user);
+void once_effect_exposed(const once_handler_spec *handler, once_effect_warning *warn, void *user);
+once_bytes once_effect_function(const once_handler_spec *handler);
 
 /* --- SQL in the store's database (effect/sql.c) --- */
 
-typedef struct once_effects once_effects; /* the SQL effects of all handlers, ready to run; other handlers are passed over */
-
-/* The values of a handler's parameters, wherever they are used (effect/sql_statements.c). */
-int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                     void **input, once_error *err);
+typedef struct once_effects once_effects; /* the SQL effects of all handlers, ready to run; handlers whose effect is outside are passed over */
 
 /* Prepares every statement: a mistake in one is found before the first message, as file:line. The bytes of the salt must live as long. */
 int once_effects_open(const once_spec *spec, const once_keying *keying, once_db *db, once_effects **out, once_error *err);

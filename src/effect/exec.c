@@ -16,7 +16,7 @@
 #include "base/duration.h"
 #include "base/no_memory.h"
 #include "effect/call.h"
-#include "effect/hand.h"
+#include "effect/exec.h"
 #include "effect/process.h"
 
 #include "base/banned.h"
@@ -66,12 +66,12 @@ static int check_argument(const once_template *t, once_bytes text, bool after_da
     return ONCE_OK;
 }
 
-static int render_arguments(const once_handler_spec *handler, const once_template_input *from, once_arena *arena, char **argv,
+static int render_arguments(const once_exec_spec *exec, const once_template_input *from, once_arena *arena, char **argv,
                             once_error *err)
 {
     bool after_dashes = false;
-    for (size_t i = 0; i < handler->exec.n; i++) {
-        const once_template *t = handler->exec.argv[i];
+    for (size_t i = 0; i < exec->n; i++) {
+        const once_template *t = exec->argv[i];
         once_bytes text;
         int rc = once_template_render_plain(t, from, arena, &text, err);
         if (rc == ONCE_OK) rc = check_argument(t, text, after_dashes, err);
@@ -85,14 +85,15 @@ static int render_arguments(const once_handler_spec *handler, const once_templat
 int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
                       void **input, once_error *err)
 {
+    const once_exec_spec *exec = once_exec_of(handler);
     if (has_nul(message->type)) return once_fail(err, ONCE_E_MESSAGE, "the type has a NUL byte, which no variable of a command can carry");
     if (has_nul(message->at.place) || has_nul(message->at.point))
         return once_fail(err, ONCE_E_MESSAGE, "the coordinates have a NUL byte, which no variable of a command can carry");
-    char **argv = once_arena_new(arena, char *, handler->exec.n + 1);
+    char **argv = once_arena_new(arena, char *, exec->n + 1);
     if (!argv) return once_no_memory(err, "for a message");
     once_template_input from = {.body = body, .message = message};
     bool headers_wanted = false;
-    for (size_t i = 0; i < handler->exec.n; i++) headers_wanted |= once_template_uses_headers(handler->exec.argv[i]);
+    for (size_t i = 0; i < exec->n; i++) headers_wanted |= once_template_uses_headers(exec->argv[i]);
     once_json headers;
     once_json_init(&headers);
     int rc = ONCE_OK;
@@ -100,7 +101,7 @@ int once_exec_prepare(const once_handler_spec *handler, const once_json *body, c
         rc = once_json_parse(&headers, message->headers, NULL, NULL);
         from.headers = &headers;
     }
-    if (rc == ONCE_OK) rc = render_arguments(handler, &from, arena, argv, err);
+    if (rc == ONCE_OK) rc = render_arguments(exec, &from, arena, argv, err);
     else once_fail(err, rc, rc == ONCE_E_MESSAGE ? "malformed headers" : "out of memory for a message");
     once_json_release(&headers); /* what was rendered has been copied */
     if (rc == ONCE_OK) *input = argv;
@@ -153,6 +154,20 @@ static bool make_environment(exec_hand *hand, const once_item *item)
 
 /* ---- what its end means ---- */
 
+once_outcome once_exec_exit_usual(int code)
+{
+    switch (code) {
+    case 0: return ONCE_DONE;
+    case 64: return ONCE_REJECTED;
+    case 65: return ONCE_DEAD;
+    case 66: return ONCE_ALREADY;
+    case 67: return ONCE_STALE;
+    case 69: return ONCE_RELEASE;
+    case 75: return ONCE_RETRY;
+    default: return ONCE_UNKNOWN; /* 70, and every other */
+    }
+}
+
 static once_outcome outcome_of(const once_exec_spec *exec, int status)
 {
     if (!WIFEXITED(status)) return ONCE_UNKNOWN;
@@ -167,7 +182,7 @@ static void finish(job *j, int status)
     const once_bytes line = once_tail_last_line(&j->tail);
     char how[80], limit[ONCE_DURATION_TEXT], text[sizeof how + sizeof j->tail.text + 4];
     int len = 0;
-    item->outcome = outcome_of(&item->handler->exec, status);
+    item->outcome = outcome_of(once_exec_of(item->handler), status);
     item->maybe = item->outcome == ONCE_UNKNOWN;
     if (WIFEXITED(status)) snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(status));
     else if (!WIFSIGNALED(status)) snprintf(how, sizeof how, "its exit status was taken by another part of this program");
@@ -403,22 +418,23 @@ static const once_hand_ops exec_ops = {.start = exec_start, .kill = exec_kill, .
 static int make_ready(exec_hand *hand, once_error *err)
 {
     const once_handler_spec *handler = hand->hand.handler;
+    const once_exec_spec *exec = once_exec_of(handler);
     const once_spec *spec = once_hands_options_of(hand->hand.hands)->spec;
     const once_template_input nothing = {0};
     once_bytes command;
-    assert(handler->exec.n > 0 && once_template_is_literal(handler->exec.argv[0]));
+    assert(exec->n > 0 && once_template_is_literal(exec->argv[0]));
     if (has_nul(spec->consumer) || has_nul(handler->operation))
         return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: consumer and operation of a command cannot have a NUL byte", (int)spec->file.len,
                          spec->file.data, handler->line);
-    int rc = once_hands_environment(hand->hand.hands, handler, &hand->arena, NULL, &hand->fixed, err);
+    int rc = once_exec_environment(hand->hand.hands, exec, &hand->arena, &hand->fixed, err);
     if (rc != ONCE_OK) return rc;
     while (hand->fixed[hand->n_fixed]) hand->n_fixed++;
     hand->envp = once_arena_new(&hand->arena, char *, hand->n_fixed + VARIABLES + 1);
     if (!hand->envp) return once_no_memory(err, "for the handlers");
     memcpy(hand->envp, hand->fixed, hand->n_fixed * sizeof *hand->envp);
-    rc = once_template_render_plain(handler->exec.argv[0], &nothing, &hand->arena, &command, err);
+    rc = once_template_render_plain(exec->argv[0], &nothing, &hand->arena, &command, err);
     if (rc != ONCE_OK) return rc;
-    return once_hands_find(hand->hand.hands, handler, command.data, hand->fixed, &hand->file, err);
+    return once_exec_find(hand->hand.hands, handler, command.data, hand->fixed, &hand->file, err);
 }
 
 int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)

@@ -26,17 +26,6 @@ struct once_hand { /* first member of each kind */
     once_hands *hands;
 };
 
-int once_hand_open_exec(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
-int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
-int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
-once_db *once_hand_sql_db(once_hand *hand); /* the connection that it was opened with */
-int once_hand_open_callback(once_hands *hands, const once_handler_spec *handler, const once_hands_callback *callback, once_hand **out,
-                            once_error *err);
-
-/* once_hands_prepare of `exec` without `stream`. */
-int once_exec_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                      void **input, once_error *err);
-
 const once_hands_options *once_hands_options_of(const once_hands *hands);
 int64_t once_hands_now_ms(const once_hands *hands); /* monotonic */
 
@@ -57,14 +46,5 @@ typedef struct once_watch {
 
 int once_hands_watch(once_hands *hands, once_watch *watch, uint32_t events, once_error *err); /* adds or changes */
 void once_hands_unwatch(once_hands *hands, once_watch *watch); /* also from inside a `ready`; a pending event is not delivered any more. Does not close */
-
-/* The environment of a command: PATH, LANG and what the handler names, secrets read; NULL-terminated, in `arena`. `extra` (NULL or
- * NULL-terminated) are put behind. */
-int once_hands_environment(once_hands *hands, const once_handler_spec *handler, once_arena *arena, const char *const *extra,
-                           char ***out, once_error *err);
-
-/* The file of a handler's command, looked up in the PATH of its environment; malloc'd. Not there: ONCE_E_CONFIG as FILE:LINE. */
-int once_hands_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp, char **out,
-                    once_error *err);
 
 #endif

@@ -1,20 +1,16 @@
-/* The loop under all hands: descriptors, time, and the list of what ended. What a message does is in exec.c, stream.c, callback.c and
- * sql_hand.c. */
+/* The loop under all hands: descriptors, time, and the list of what ended. What a message does, the hand of its effect knows. */
 #include "effect/hands.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/beside.h"
 #include "base/errno_text.h"
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -22,11 +18,10 @@
 #include "base/plain.h"
 #include "effect/effect.h"
 #include "effect/hand.h"
-#include "effect/process.h"
 
 #include "base/banned.h"
 
-enum { EVENTS = 64, REASON_MAX = 400, ARGUMENT_MAX = 128 << 10 /* the kernel's limit, with the NUL */ };
+enum { EVENTS = 64, REASON_MAX = 400 };
 
 struct once_hands {
     once_hands_options options;
@@ -215,183 +210,19 @@ bool once_hands_output(once_hands *hands, once_item *item, once_bytes result, on
     return true;
 }
 
-int once_hands_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                       void **input, once_error *err)
-{
-    static char nothing; /* an item without input cannot run */
-    if (handler->effect == ONCE_EFFECT_EXEC && !handler->exec.stream) return once_exec_prepare(handler, body, message, arena, input, err);
-    if (handler->effect == ONCE_EFFECT_SQL) return once_sql_prepare(handler, body, message, arena, input, err);
-    *input = &nothing;
-    return ONCE_OK;
-}
-
-/* ---- the environment of commands ---- */
-
-typedef struct environment {
-    const once_hands_options *options;
-    once_arena *arena;
-    char **list;
-    size_t n;
-} environment;
-
-#define AT(env, line) (int)(env)->options->spec->file.len, (env)->options->spec->file.data, (line)
-
-static bool same_name(const char *entry, once_bytes name) { return strncmp(entry, name.data, name.len) == 0 && entry[name.len] == '='; }
-
-static int put(environment *env, once_bytes name, once_bytes value, once_error *err)
-{
-    char *entry = once_arena_alloc(env->arena, name.len + value.len + 2);
-    if (!entry) return once_no_memory(err, "for the handlers");
-    char *at = mempcpy(entry, name.data, name.len);
-    *at++ = '=';
-    if (value.len) at = mempcpy(at, value.data, value.len);
-    *at = '\0';
-    size_t i = 0;
-    while (i < env->n && !same_name(env->list[i], name)) i++;
-    env->list[i] = entry;
-    if (i == env->n) env->n++;
-    return ONCE_OK;
-}
-
-/* What is no regular file may never end, or never begin. NULL, or why it is not read. */
-static const char *read_whole(const once_env *world, int fd, char *to, size_t max, size_t *len)
-{
-    struct stat about;
-    ssize_t got;
-    *len = 0;
-    if (fstat(fd, &about) != 0) return once_errno_text(errno);
-    if (!S_ISREG(about.st_mode)) return S_ISDIR(about.st_mode) ? "it is a directory" : "it is no regular file";
-    do {
-        got = world->read(world->self, fd, to + *len, max - *len);
-        if (got > 0) *len += (size_t)got;
-    } while (*len < max && (got > 0 || (got < 0 && errno == EINTR)));
-    if (got < 0) return once_errno_text(errno);
-    return *len == max ? "it is longer than 128 KiB" : NULL;
-}
-
-/* A secret in a file; the line end that editors put at its end is not part of it. */
-static int read_secret(const environment *env, const once_exec_variable *v, const char *path, once_bytes *out, once_error *err)
-{
-    const once_env *world = env->options->env;
-    char *text = once_arena_alloc(env->arena, ARGUMENT_MAX);
-    if (!text) return once_no_memory(err, "for the handlers");
-    size_t len = 0;
-    const int fd = world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
-    const char *why = fd < 0 ? once_errno_text(errno) : read_whole(world, fd, text, ARGUMENT_MAX, &len);
-    if (fd >= 0) once_close_beside(world, fd);
-    if (why)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for '%.*s': %s", AT(env, v->line), path,
-                         (int)v->name.len, v->name.data, why);
-    if (len && text[len - 1] == '\n') {
-        len--;
-        if (len && text[len - 1] == '\r') len--;
-    }
-    *out = (once_bytes){text, len};
-    return ONCE_OK;
-}
-
-static int read_value(const environment *env, const once_exec_variable *v, once_bytes *out, once_error *err)
-{
-    once_bytes text;
-    if (!once_arena_copy(env->arena, v->value, &text)) return once_no_memory(err, "for the handlers");
-    if (text.len >= 5 && memcmp(text.data, "file:", 5) == 0) return read_secret(env, v, text.data + 5, out, err);
-    *out = text;
-    if (text.len < 4 || memcmp(text.data, "env:", 4) != 0) return ONCE_OK;
-    const char *found = getenv(text.data + 4);
-    if (!found)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: variable '%s' is not set; '%.*s' is to be taken from it", AT(env, v->line),
-                         text.data + 4, (int)v->name.len, v->name.data);
-    *out = (once_bytes){found, strlen(found)};
-    return ONCE_OK;
-}
-
-int once_value_read(const once_spec *spec, const once_env *env, const once_exec_variable *written, once_arena *arena, once_bytes *out,
-                    once_error *err)
-{
-    const once_hands_options options = {.spec = spec, .env = env};
-    return read_value(&(environment){.options = &options, .arena = arena}, written, out, err);
-}
-
-static int put_variable(environment *env, const once_exec_variable *v, once_error *err)
-{
-    const once_bytes name = v->name;
-    once_bytes value = {0};
-    if (name.len == 0 || memchr(name.data, '=', name.len) || memchr(name.data, '\0', name.len))
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: the name of a variable cannot be empty nor have '=' or NUL in it", AT(env, v->line));
-    if (name.len >= 5 && memcmp(name.data, "ONCE_", 5) == 0)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: variable '%.*s': names that begin with ONCE_ are ours; choose another",
-                         AT(env, v->line), (int)name.len, name.data);
-    const int rc = read_value(env, v, &value, err);
-    if (rc != ONCE_OK) return rc;
-    if ((value.len && memchr(value.data, '\0', value.len)) || name.len + value.len + 2 > ARGUMENT_MAX)
-        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: the value of '%.*s' has a NUL byte or is longer than 128 KiB", AT(env, v->line),
-                         (int)name.len, name.data);
-    return put(env, name, value, err);
-}
-
-int once_hands_environment(once_hands *hands, const once_handler_spec *handler, once_arena *arena, const char *const *extra,
-                           char ***out, once_error *err)
-{
-    size_t n_extra = 0;
-    while (extra && extra[n_extra]) n_extra++;
-    environment env = {.options = &hands->options, .arena = arena};
-    env.list = once_arena_new(arena, char *, 2 + handler->exec.n_env + n_extra + 1);
-    if (!env.list) return once_no_memory(err, "for the handlers");
-    int rc = put(&env, ONCE_BYTES("PATH"), ONCE_BYTES("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), err);
-    if (rc == ONCE_OK) rc = put(&env, ONCE_BYTES("LANG"), ONCE_BYTES("C.UTF-8"), err);
-    for (size_t i = 0; i < handler->exec.n_env && rc == ONCE_OK; i++) rc = put_variable(&env, &handler->exec.env[i], err);
-    for (size_t i = 0; i < n_extra && rc == ONCE_OK; i++) {
-        const char *equals = strchr(extra[i], '=');
-        assert(equals);
-        rc = put(&env, (once_bytes){extra[i], (size_t)(equals - extra[i])}, (once_bytes){equals + 1, strlen(equals + 1)}, err);
-    }
-    if (rc == ONCE_OK) *out = env.list;
-    return rc;
-}
-
-static const char *path_of(char *const *envp)
-{
-    while (*envp && strncmp(*envp, "PATH=", 5) != 0) envp++;
-    return *envp ? *envp + 5 : "";
-}
-
-int once_hands_find(once_hands *hands, const once_handler_spec *handler, const char *command, char *const *envp, char **out,
-                    once_error *err)
-{
-    const once_spec *spec = hands->options.spec;
-    once_error why;
-    int rc = once_process_find(command, path_of(envp), out, &why);
-    if (rc == ONCE_OK) return ONCE_OK;
-    if (once_status_class(rc) == ONCE_CLASS_PAUSE) rc = ONCE_E_CONFIG; /* before the first message it is a mistake in the file */
-    return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, handler->line, why.text);
-}
-
 /* ---- open, close ---- */
-
-static int open_callback(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
-{
-    const once_hands_options *o = &hands->options;
-    const once_bytes name = handler->callback;
-    for (size_t i = 0; i < o->n_callbacks; i++)
-        if (strlen(o->callbacks[i].name) == name.len && memcmp(o->callbacks[i].name, name.data, name.len) == 0)
-            return once_hand_open_callback(hands, handler, &o->callbacks[i], out, err);
-    return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: callback '%.*s' is not registered; run it from a program that calls once_pipeline_callback", (int)o->spec->file.len,
-                     o->spec->file.data, handler->line, (int)name.len, name.data);
-}
 
 static int open_hand(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
     if (!once_handler_external(handler)) return ONCE_OK;
     assert(handler->slots > 0);
-    if (handler->effect == ONCE_EFFECT_CALLBACK) return open_callback(hands, handler, out, err);
-    if (handler->effect == ONCE_EFFECT_SQL) return once_hand_open_sql(hands, handler, out, err);
-    return (handler->exec.stream ? once_hand_open_stream : once_hand_open_exec)(hands, handler, out, err);
+    return handler->effect->open(hands, handler, out, err);
 }
 
 once_db *once_hands_db(once_hands *hands, const once_handler_spec *handler)
 {
     once_hand *hand = hands->of[handler - hands->options.spec->handlers];
-    return hand && handler->effect == ONCE_EFFECT_SQL ? once_hand_sql_db(hand) : NULL;
+    return hand && handler->effect->db ? handler->effect->db(hand) : NULL;
 }
 
 static int open_loop(once_hands *hands, once_error *err)

@@ -36,10 +36,6 @@ typedef struct once_hands_options {
     once_patience opening; /* of whoever opens them, while a server is waited for */
 } once_hands_options;
 
-/* A value as written, or what a reference (env:NAME, file:PATH) leads to. A mistake is FILE:LINE. */
-int once_value_read(const once_spec *spec, const once_env *env, const once_exec_variable *written, once_arena *arena, once_bytes *out,
-                    once_error *err);
-
 /* Whether the spec has an external effect at all. */
 bool once_hands_needed(const once_spec *spec);
 
@@ -51,11 +47,6 @@ void once_hands_close(once_hands *hands); /* kills the commands that still run, 
 
 /* The database of a handler with SQL elsewhere, to ask about it while nothing runs; NULL for all others. */
 once_db *once_hands_db(once_hands *hands, const once_handler_spec *handler);
-
-/* As core/intake.h wants it, for handlers with once_handler_external: renders the arguments. ONCE_E_MESSAGE: a field is missing, has
- * a NUL byte, or would turn into an option. */
-int once_hands_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
-                       void **input, once_error *err);
 
 void once_hands_start(once_hands *hands, once_item *const *items, size_t n);
 /* The process group of each is killed: it comes back as unknown, or as release when it had not begun. A callback cannot be

@@ -18,6 +18,7 @@
 
 typedef struct sql_handler {
     const once_handler_spec *spec;
+    const once_sql_spec *sql;
     once_stmt **statements;
 } sql_handler;
 
@@ -93,7 +94,7 @@ static bool met(const once_sql_statement *statement, size_t i, int64_t rows, onc
 static const sql_handler *handler_of(const once_effects *effects, const once_item *item)
 {
     const sql_handler *handler = &effects->handlers[item->handler - effects->spec->handlers];
-    assert(handler->spec->effect == ONCE_EFFECT_SQL);
+    assert(handler->statements);
     return handler;
 }
 
@@ -121,8 +122,8 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
         fail_item(item, ONCE_DEAD, arena, why);
         return ONCE_OK;
     }
-    for (size_t i = 0; i < handler->spec->n_statements; i++) {
-        const once_sql_statement *statement = &handler->spec->statements[i];
+    for (size_t i = 0; i < handler->sql->n_statements; i++) {
+        const once_sql_statement *statement = &handler->sql->statements[i];
         once_fault fault;
         int64_t rows = 0;
         if (i > 0 && ONCE_FAIL_AT(effect_between)) {
@@ -145,7 +146,7 @@ static int run_one(once_effects *effects, once_item *item, bool alone, once_aren
     const int owed = alone ? once_db_owes(effects->db, &fault) : ONCE_OK;
     if (owed != ONCE_OK) {
         *dirty = true;
-        return judge(effects, handler, &handler->spec->statements[handler->spec->n_statements - 1], owed, &fault, item, arena, err);
+        return judge(effects, handler, &handler->sql->statements[handler->sql->n_statements - 1], owed, &fault, item, arena, err);
     }
     if (ONCE_FAIL_AT(effect_after)) {
         *dirty = true;
@@ -172,8 +173,8 @@ static int send_one(once_effects *effects, const once_item *item, bool careful, 
     int rc = careful ? once_db_savepoint_send(effects->db, err) : ONCE_OK;
     if (rc != ONCE_OK) return rc;
     if (ONCE_FAIL_AT(effect_before)) out->broken = "failpoint 'effect_before'";
-    for (size_t i = 0; i < handler->spec->n_statements && !out->broken; i++) {
-        const once_sql_statement *statement = &handler->spec->statements[i];
+    for (size_t i = 0; i < handler->sql->n_statements && !out->broken; i++) {
+        const once_sql_statement *statement = &handler->sql->statements[i];
         if (i > 0 && ONCE_FAIL_AT(effect_between)) out->broken = "failpoint 'effect_between'";
         if (out->broken) break;
         rc = once_stmt_send(handler->statements[i], values, statement->n, &out->fault);
@@ -198,7 +199,7 @@ static int gather_one(once_effects *effects, once_item *item, bool careful, cons
     int rc = careful ? once_db_savepoint_gather(effects->db, err) : ONCE_OK;
     if (rc != ONCE_OK) return rc;
     for (size_t i = 0; i < sent->statements; i++) {
-        const once_sql_statement *statement = &handler->spec->statements[i];
+        const once_sql_statement *statement = &handler->sql->statements[i];
         once_fault fault;
         int64_t rows = 0;
         rc = once_stmt_gather(handler->statements[i], values, statement->n, &rows, &fault);
@@ -210,7 +211,7 @@ static int gather_one(once_effects *effects, once_item *item, bool careful, cons
     if (is_whole(sent)) return careful ? once_db_savepoint_gather(effects->db, err) : ONCE_OK;
     *failed = true;
     if (sent->broken) fail_item(item, ONCE_RETRY, arena, sent->broken);
-    else return judge(effects, handler, &handler->spec->statements[sent->statements], ONCE_E_MESSAGE, &sent->fault, item, arena, err);
+    else return judge(effects, handler, &handler->sql->statements[sent->statements], ONCE_E_MESSAGE, &sent->fault, item, arena, err);
     return ONCE_OK;
 }
 
@@ -258,8 +259,8 @@ static int run_sent(once_effects *effects, once_item *const *items, size_t n, on
 static bool is_unconditional(const once_effects *effects, const once_item *item)
 {
     const sql_handler *handler = handler_of(effects, item);
-    for (size_t i = 0; i < handler->spec->n_statements; i++)
-        if (handler->spec->statements[i].rows >= 0) return false;
+    for (size_t i = 0; i < handler->sql->n_statements; i++)
+        if (handler->sql->statements[i].rows >= 0) return false;
     return true;
 }
 
@@ -368,7 +369,8 @@ int once_effects_open(const once_spec *spec, const once_keying *keying, once_db 
     for (size_t i = 0; i < spec->n_handlers; i++) {
         sql_handler *handler = &effects->handlers[i];
         handler->spec = &spec->handlers[i];
-        if (handler->spec->effect != ONCE_EFFECT_SQL || once_handler_external(handler->spec)) continue;
+        if (!once_handler_inside(handler->spec)) continue;
+        handler->sql = once_sql_of(handler->spec);
         const int rc = once_sql_open(spec, handler->spec, db, &handler->statements, err);
         if (rc != ONCE_OK) {
             once_effects_close(effects);

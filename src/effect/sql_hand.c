@@ -14,6 +14,7 @@
 #include "base/no_memory.h"
 #include "effect/sql_statements.h"
 #include "effect/threads.h"
+#include "effect/value.h"
 
 #include "base/banned.h"
 
@@ -42,7 +43,7 @@ static const once_spec *spec_of(const sql_hand *hand) { return once_hands_option
 static int at_url(const sql_hand *hand, int rc, const char *why, once_error *err)
 {
     const once_spec *spec = spec_of(hand);
-    return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, hand->threads.hand.handler->sql_url_line, why);
+    return once_fail(err, rc, "%.*s:%d: %s", (int)spec->file.len, spec->file.data, once_sql_of(hand->threads.hand.handler)->url_line, why);
 }
 
 static void publish(sql_hand *hand, seat *s, once_db *db)
@@ -151,14 +152,15 @@ static bool judge(sql_hand *hand, seat *s, once_job *job, const once_sql_stateme
 static bool run_statements(sql_hand *hand, seat *s, once_job *job, bool *again)
 {
     const once_handler_spec *handler = job->item->handler;
+    const once_sql_spec *sql = once_sql_of(handler);
     const once_value *values = job->item->input;
     char why[300];
     if (!once_sql_fits(s->db, handler, values, why, sizeof why)) {
         answer(job, ONCE_DEAD, why);
         return false;
     }
-    for (size_t i = 0; i < handler->n_statements; i++) {
-        const once_sql_statement *statement = &handler->statements[i];
+    for (size_t i = 0; i < sql->n_statements; i++) {
+        const once_sql_statement *statement = &sql->statements[i];
         once_fault fault;
         int64_t rows = 0;
         const int rc = once_stmt_run(s->statements[i], values, statement->n, &rows, &fault);
@@ -193,6 +195,7 @@ static bool may_commit(sql_hand *hand, seat *s)
 static bool has_committed(sql_hand *hand, seat *s, once_job *job, bool *again)
 {
     const once_handler_spec *handler = job->item->handler;
+    const once_sql_spec *sql = once_sql_of(handler);
     once_fault fault;
     bool maybe;
     if (!may_commit(hand, s)) {
@@ -205,7 +208,7 @@ static bool has_committed(sql_hand *hand, seat *s, once_job *job, bool *again)
     pthread_mutex_unlock(&hand->threads.lock);
     if (rc == ONCE_OK) return true;
     if (!maybe || once_sql_lists(handler, &fault)) { /* a state that the user's own trigger raises, and the handler names */
-        *again = judge(hand, s, job, &handler->statements[handler->n_statements - 1], rc, &fault);
+        *again = judge(hand, s, job, &sql->statements[sql->n_statements - 1], rc, &fault);
     } else {
         job->outcome = ONCE_UNKNOWN;
         if (rc == ONCE_E_UNSURE) job->trouble = rc; /* and the next one would end the same way */
@@ -271,8 +274,8 @@ static const once_threads_ops sql_ops = {.what = "the statements", .run = sql_ru
 /* The URL itself, where the file has only a reference to it. */
 static int read_url(sql_hand *hand, once_error *err)
 {
-    const once_handler_spec *handler = hand->threads.hand.handler;
-    const once_exec_variable said = {.name = ONCE_BYTES("url"), .value = handler->sql_url, .line = handler->sql_url_line};
+    const once_sql_spec *sql = once_sql_of(hand->threads.hand.handler);
+    const once_written said = {.name = ONCE_BYTES("url"), .value = sql->url, .line = sql->url_line};
     const once_hands_options *options = once_hands_options_of(hand->threads.hand.hands);
     once_bytes url, copy;
     once_error why;

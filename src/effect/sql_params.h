@@ -19,7 +19,7 @@
 #define ONCE_EFFECT_SQL_PARAMS_H
 
 #include "base/arena.h"
-#include "core/spec.h"
+#include "effect/sql.h"
 
 /* Fills text, sql, params and n; rows is -1, unmet is DEAD, line is 0. Everything lives in the arena.
  * ONCE_E_USAGE with words for the user, or ONCE_E_NOMEM; `out` is then untouched. */

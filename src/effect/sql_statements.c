@@ -5,8 +5,6 @@
 #include <string.h>
 
 #include "base/no_memory.h"
-#include "effect/call.h"
-#include "effect/effect.h"
 
 #include "base/banned.h"
 
@@ -24,10 +22,11 @@ static int compare_params(const once_sql_statement *statement, const once_stmt *
 
 int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out, once_error *err)
 {
-    once_stmt **statements = calloc(handler->n_statements, sizeof *statements);
+    const once_sql_spec *sql = once_sql_of(handler);
+    once_stmt **statements = calloc(sql->n_statements, sizeof *statements);
     if (!statements) return once_no_memory(err, "for the handlers");
-    for (size_t i = 0; i < handler->n_statements; i++) {
-        const once_sql_statement *statement = &handler->statements[i];
+    for (size_t i = 0; i < sql->n_statements; i++) {
+        const once_sql_statement *statement = &sql->statements[i];
         once_error why;
         int rc = once_db_prepare(db, statement->sql, &statements[i], &why);
         if (rc == ONCE_OK) rc = compare_params(statement, statements[i], &why);
@@ -42,7 +41,7 @@ int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_
 void once_sql_close(const once_handler_spec *handler, once_stmt **statements)
 {
     if (!statements) return;
-    for (size_t i = 0; i < handler->n_statements; i++) once_stmt_free(statements[i]);
+    for (size_t i = 0; i < once_sql_of(handler)->n_statements; i++) once_stmt_free(statements[i]);
     free(statements);
 }
 
@@ -112,14 +111,15 @@ static int read_value(const once_json *body, const once_sql_param *param, once_a
 int once_sql_prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena,
                      void **input, once_error *err)
 {
+    const once_sql_spec *sql = once_sql_of(handler);
     (void)message;
     size_t n = 0;
-    for (size_t i = 0; i < handler->n_statements; i++) n += handler->statements[i].n;
+    for (size_t i = 0; i < sql->n_statements; i++) n += sql->statements[i].n;
     once_value *values = once_arena_alloc(arena, n * sizeof *values);
     if (!values) return once_no_memory(err, "for a message");
     once_value *next = values;
-    for (size_t i = 0; i < handler->n_statements; i++) {
-        const once_sql_statement *statement = &handler->statements[i];
+    for (size_t i = 0; i < sql->n_statements; i++) {
+        const once_sql_statement *statement = &sql->statements[i];
         for (size_t k = 0; k < statement->n; k++) {
             const int rc = read_value(body, &statement->params[k], arena, next++, err);
             if (rc != ONCE_OK) return rc;
@@ -144,18 +144,20 @@ static void fill_value(const once_item *item, const once_keying *keying, once_sq
 
 void once_sql_fill(once_item *item, const once_keying *keying)
 {
+    const once_sql_spec *sql = once_sql_of(item->handler);
     once_value *value = item->input;
-    for (size_t i = 0; i < item->handler->n_statements; i++) {
-        const once_sql_statement *statement = &item->handler->statements[i];
+    for (size_t i = 0; i < sql->n_statements; i++) {
+        const once_sql_statement *statement = &sql->statements[i];
         for (size_t k = 0; k < statement->n; k++) fill_value(item, keying, statement->params[k].source, value++);
     }
 }
 
 bool once_sql_fits(const once_db *db, const once_handler_spec *handler, const once_value *values, char *why, size_t size)
 {
+    const once_sql_spec *sql = once_sql_of(handler);
     if (once_db_reads_numbers(db)) return true;
-    for (size_t i = 0; i < handler->n_statements; i++) {
-        const once_sql_statement *statement = &handler->statements[i];
+    for (size_t i = 0; i < sql->n_statements; i++) {
+        const once_sql_statement *statement = &sql->statements[i];
         for (size_t k = 0; k < statement->n; k++, values++) {
             if (values->type != ONCE_VALUE_NUMBER || values->number.survives) continue;
             const once_sql_param *param = &statement->params[k];
@@ -190,16 +192,18 @@ static bool is_of_message(const once_fault *fault)
 
 bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault)
 {
+    const once_sql_spec *sql = once_sql_of(handler);
     if (!is_of_message(fault)) return false;
-    return listed(handler->already, handler->n_already, fault) || listed(handler->rejected, handler->n_rejected, fault) ||
+    return listed(sql->already, sql->n_already, fault) || listed(sql->rejected, sql->n_rejected, fault) ||
            listed(handler->retry.on, handler->retry.n_on, fault);
 }
 
 bool once_sql_judge(const once_handler_spec *handler, const once_fault *fault, once_outcome *outcome)
 {
+    const once_sql_spec *sql = once_sql_of(handler);
     if (!is_of_message(fault)) return false;
-    if (listed(handler->already, handler->n_already, fault)) *outcome = ONCE_ALREADY;
-    else if (listed(handler->rejected, handler->n_rejected, fault)) *outcome = ONCE_REJECTED;
+    if (listed(sql->already, sql->n_already, fault)) *outcome = ONCE_ALREADY;
+    else if (listed(sql->rejected, sql->n_rejected, fault)) *outcome = ONCE_REJECTED;
     else if (listed(handler->retry.on, handler->retry.n_on, fault) || fault->kind == ONCE_FAULT_INTERNAL) *outcome = ONCE_RETRY;
     else *outcome = ONCE_DEAD;
     return true;

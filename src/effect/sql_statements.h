@@ -3,8 +3,13 @@
 #ifndef ONCE_EFFECT_SQL_STATEMENTS_H
 #define ONCE_EFFECT_SQL_STATEMENTS_H
 
+#include "core/intake.h"
 #include "core/outward.h"
 #include "db/db.h"
+#include "effect/hand.h"
+#include "effect/sql.h"
+
+once_prepare once_sql_prepare; /* the values of the parameters */
 
 /* Prepares all of them: a mistake in one is FILE:LINE. */
 int once_sql_open(const once_spec *spec, const once_handler_spec *handler, once_db *db, once_stmt ***out, once_error *err);
@@ -24,5 +29,9 @@ bool once_sql_lists(const once_handler_spec *handler, const once_fault *fault);
 
 /* Whether statement `i` met as many rows as it was told to; otherwise `why` says so, and statement->unmet is the outcome. */
 bool once_sql_met(const once_sql_statement *statement, size_t i, int64_t rows, char *why, size_t size);
+
+/* In another database (sql_hand.c). */
+int once_hand_open_sql(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err);
+once_db *once_hand_sql_db(once_hand *hand); /* the connection that it was opened with */
 
 #endif

@@ -30,7 +30,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/no_memory.h"
-#include "effect/hand.h"
+#include "effect/exec.h"
 #include "effect/process.h"
 #include "effect/stream_line.h"
 
@@ -714,18 +714,18 @@ static const once_hand_ops stream_ops = {.start = stream_start, .kill = stream_k
 
 static int read_command(stream *s, once_error *err)
 {
-    const once_exec_spec *exec = &s->hand.handler->exec;
+    const once_exec_spec *exec = once_exec_of(s->hand.handler);
     const once_template_input nothing = {0};
     s->argv = once_arena_new(&s->arena, char *, exec->n + 1);
     if (!s->argv) return once_no_memory(err, "for the handlers");
-    int rc = once_hands_environment(s->hand.hands, s->hand.handler, &s->arena, NULL, &s->envp, err);
+    int rc = once_exec_environment(s->hand.hands, exec, &s->arena, &s->envp, err);
     for (size_t i = 0; i < exec->n && rc == ONCE_OK; i++) {
         once_bytes argument;
         assert(once_template_is_literal(exec->argv[i]));
         rc = once_template_render_plain(exec->argv[i], &nothing, &s->arena, &argument, err);
         if (rc == ONCE_OK) s->argv[i] = (char *)argument.data;
     }
-    return rc == ONCE_OK ? once_hands_find(s->hand.hands, s->hand.handler, s->argv[0], s->envp, &s->file, err) : rc;
+    return rc == ONCE_OK ? once_exec_find(s->hand.hands, s->hand.handler, s->argv[0], s->envp, &s->file, err) : rc;
 }
 
 static bool make_worker(stream *s, worker *w)
@@ -743,21 +743,23 @@ static bool make_worker(stream *s, worker *w)
 static bool make_workers(stream *s)
 {
     const once_handler_spec *handler = s->hand.handler;
+    const uint32_t processes = once_exec_of(handler)->processes;
     s->trips = calloc(handler->slots, sizeof *s->trips);
-    s->workers = calloc(handler->exec.processes, sizeof *s->workers);
+    s->workers = calloc(processes, sizeof *s->workers);
     if (!s->trips || !s->workers) return false;
-    for (; s->n < handler->exec.processes; s->n++)
+    for (; s->n < processes; s->n++)
         if (!make_worker(s, &s->workers[s->n])) return false;
     return true;
 }
 
 int once_hand_open_stream(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
 {
-    assert(handler->exec.stream && handler->exec.window > 0 && handler->exec.processes > 0 && handler->slots > 0);
+    const once_exec_spec *exec = once_exec_of(handler);
+    assert(exec->mode == ONCE_EXEC_STREAM && exec->window > 0 && exec->processes > 0 && handler->slots > 0);
     stream *s = calloc(1, sizeof *s);
     if (!s) return once_no_memory(err, "for the handlers");
     s->hand = (once_hand){.ops = &stream_ops, .handler = handler, .hands = hands};
-    s->window = handler->exec.window;
+    s->window = exec->window;
     s->line_max = 6 * once_hands_options_of(hands)->spec->result_max + LINE_SLACK;
     for (s->mask = 1; s->mask < s->window; s->mask = 2 * s->mask + 1) {}
     once_json_init(&s->json);

@@ -35,7 +35,7 @@ static int64_t shortest_memory(const once_spec *spec)
     int64_t least_ms = ONCE_FOREVER;
     for (size_t i = 0; i < spec->n_handlers; i++) {
         const once_handler_spec *h = &spec->handlers[i];
-        if (h->effect == ONCE_EFFECT_DEAD || (h->natural && !spec->version)) continue;
+        if (!once_handler_runs(h) || (h->natural && !spec->version)) continue;
         if (h->remember_ms < least_ms) least_ms = h->remember_ms;
     }
     return least_ms;

@@ -66,7 +66,7 @@ static void check_locks(once_config *config, const once_node *root, const once_s
 {
     const once_node *locks = once_node_member(root, "locks");
     for (size_t i = 0; i < spec->n_handlers && locks; i++)
-        if (spec->handlers[i].effect == ONCE_EFFECT_SQL && !once_handler_external(&spec->handlers[i])) return;
+        if (once_handler_inside(&spec->handlers[i])) return;
     if (locks && spec->n_handlers)
         once_config_wrong(config, ONCE_E_CONFIG, locks->name_line, "'locks' is for 'sql' in the store's own database, and no handler has that; remove it");
 }
@@ -87,7 +87,7 @@ static once_spec *load(once_config *config, once_bytes text)
 {
     const once_node *root = once_config_yaml(config, text);
     if (!root) return NULL;
-    once__pipeline pipeline = {.spec = {.gap_ms = -1}, .common = {.spec = {.exec = {.window = 64, .processes = 1}}}};
+    once__pipeline pipeline = {.spec = {.gap_ms = -1}, .common = {.spec = {.bits = ONCE_EFFECT_RUNS}}}; /* until the effect is known */
     (void)once_config_read(config, &once__pipeline_scope, root, &pipeline);
     once__config_handlers(config, root, &pipeline);
     check_rules(config, root, &pipeline);

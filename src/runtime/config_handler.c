@@ -3,13 +3,14 @@
 
 #include "base/duration.h"
 #include "core/flight.h"
+#include "effect/effect.h"
 #include "runtime/config_internal.h"
 
 #include "base/banned.h"
 
 /* "handler 'payment.received'", or "'handler'". */
 typedef struct label {
-    char text[100];
+    char text[160];
 } label;
 
 static label label_of(const once_handler_spec *handler)
@@ -24,108 +25,119 @@ static label label_of(const once_handler_spec *handler)
 
 /* --- the effect --------------------------------------------------------------------------------------------------- */
 
-#define WRITE_EFFECT "write 'sql', 'exec', 'callback' or 'dead' in it"
+/* "write 'sql', 'exec' or 'dead' in it" */
+static label write_effect(void)
+{
+    label made;
+    size_t n, len = (size_t)snprintf(made.text, sizeof made.text, "write ");
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    for (size_t i = 0; i < n && len < sizeof made.text; i++)
+        len += (size_t)snprintf(made.text + len, sizeof made.text - len, "%s'%s'", i == 0 ? "" : i + 1 < n ? ", " : " or ", effects[i]->name);
+    if (len < sizeof made.text) (void)snprintf(made.text + len, sizeof made.text - len, " in it");
+    return made;
+}
 
-static const struct {
-    const char *name;
-    once_effect_kind kind;
-    bool here;
-} effects[] = {
-    {"sql", ONCE_EFFECT_SQL, true},   {"exec", ONCE_EFFECT_EXEC, true}, {"callback", ONCE_EFFECT_CALLBACK, true},
-    {"dead", ONCE_EFFECT_DEAD, true}, {"http", 0, false},               {"forward", 0, false},
-};
+/* Structs for the fields of all effects: which of them counts is known when the map was read. */
+static bool make_own(once_config *config, once__handler *handler)
+{
+    size_t n;
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    handler->own = once_arena_new(config->arena, void *, n);
+    for (size_t i = 0; i < n && handler->own; i++) {
+        void *own = once_arena_alloc(config->arena, effects[i]->size);
+        if (own && effects[i]->standard) memcpy(own, effects[i]->standard, effects[i]->size);
+        else if (own) memset(own, 0, effects[i]->size);
+        handler->own[i] = own;
+        if (!own) handler->own = NULL;
+    }
+    if (!handler->own) config->nomem = true;
+    return handler->own;
+}
+
+static void choose_effect(once__handler *handler, size_t i)
+{
+    size_t n;
+    once_handler_spec *h = &handler->spec;
+    h->effect = once_effect_list(&n)[i];
+    h->own = handler->own[i];
+    h->bits = h->effect->bits;
+    if (h->effect->conclude) h->effect->conclude(h);
+}
+
+/* The i-th effect that is known, here or not; NULL: there are no more. */
+static const char *effect_name(size_t i, bool *here)
+{
+    size_t n;
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    *here = i < n;
+    if (*here) return effects[i]->name;
+    for (size_t k = 0; k < once__handler_scope.n; k++) {
+        const once_config_field *field = &once__handler_scope.fields[k];
+        const bool effect = field->type == ONCE_CONFIG_LATER && field->plural;
+        if (effect && n++ == i) return field->name;
+    }
+    return NULL;
+}
 
 /* Exactly one. False when there is none that the rest can be compared with. */
-static bool find_effect(once_config *config, const once_node *node, once_handler_spec *handler)
+static bool find_effect(once_config *config, const once_node *node, once__handler *handler)
 {
     const once_node *first = NULL, *second = NULL;
-    bool here = false;
-    for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) {
-        const once_node *found = once_node_member(node, effects[i].name);
+    bool here = false, known;
+    const char *name;
+    for (size_t i = 0; (name = effect_name(i, &known)); i++) {
+        const once_node *found = once_node_member(node, name);
         if (!found) continue;
         if (first) {
             second = found;
             continue;
         }
         first = found;
-        here = effects[i].here;
-        handler->effect = effects[i].kind;
+        here = known;
+        if (here) choose_effect(handler, i);
     }
-    if (!first) once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s has no effect; " WRITE_EFFECT, label_of(handler).text);
+    const label who = label_of(&handler->spec);
+    if (!first) once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s has no effect; %s", who.text, write_effect().text);
     if (second)
         once_config_wrong(config, ONCE_E_CONFIG, second->name_line, "%s has two effects, '%s' and '%s'; keep one",
-                          label_of(handler).text, first->name.data, second->name.data);
+                          who.text, first->name.data, second->name.data);
     return here && !second;
 }
 
-#define ON(kind) (1u << ONCE_EFFECT_##kind)
+static void misfit(once_config *config, const once_node *node, const char *field, const char *why)
+{
+    const once_node *found = once_node_member(node, field);
+    if (found) once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' %s; remove it", field, why);
+}
 
-static const struct {
-    const char *field;
-    unsigned effects;
-    const char *why;
-} misfits[] = {
-    {"already", ON(DEAD), "has no meaning with 'dead'"},
-    {"already", ON(EXEC), "is for 'sql': a command says it with exit code 66"},
-    {"already", ON(CALLBACK), "is for 'sql': a callback returns it"},
-    {"rejected", ON(DEAD), "has no meaning with 'dead'"},
-    {"rejected", ON(EXEC), "is for 'sql': a command says it with exit code 64"},
-    {"rejected", ON(CALLBACK), "is for 'sql': a callback returns it"},
-    {"locks", ON(DEAD) | ON(EXEC) | ON(CALLBACK), "is for 'sql' in the store's own database"},
-    {"mode", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
-    {"window", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
-    {"processes", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
-    {"env", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
-    {"unsafe_arguments", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
-    {"exit", ON(SQL) | ON(CALLBACK) | ON(DEAD), "is for 'exec'"},
-    {"natural", ON(DEAD), "has no meaning with 'dead'"},
-    {"unknown", ON(DEAD), "has no meaning with 'dead'"},
-};
+/* What is said about a field of another effect. */
+static const char *why_not(const once_effect_ops *effect, const once_effect_ops *other, const char *field, char *out, size_t size)
+{
+    for (const once_effect_misfit *m = effect->misfits; m && m->field; m++)
+        if (strcmp(m->field, field) == 0) return m->why;
+    (void)snprintf(out, size, "is for '%s'", other->name);
+    return out;
+}
 
+/* Fields of other effects, and those of all that have no meaning with this one. */
 static void check_fit(once_config *config, const once_node *node, const once_handler_spec *handler)
 {
-    for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
-        const once_node *found = once_node_member(node, misfits[i].field);
-        if (found && (misfits[i].effects & (1u << handler->effect)))
-            once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' %s; remove it", misfits[i].field, misfits[i].why);
-    }
-    const once_node *unknown = once_node_member(node, "unknown");
-    if (unknown && handler->effect == ONCE_EFFECT_SQL && !once_handler_external(handler))
-        once_config_wrong(config, ONCE_E_CONFIG, unknown->name_line,
-                          "'unknown' has no meaning with 'sql': effects in the store's own database are never unknown; remove it");
-    const once_node *locks = once_node_member(node, "locks");
-    if (locks && handler->effect == ONCE_EFFECT_SQL && once_handler_external(handler))
-        once_config_wrong(config, ONCE_E_CONFIG, locks->name_line, "'locks' is for 'sql' in the store's own database, and this one has a 'url'; remove it");
+    char why[160];
+    size_t n;
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 1; effects[i] != handler->effect && k < effects[i]->n_fields; k++)
+            misfit(config, node, effects[i]->fields[k].name, why_not(handler->effect, effects[i], effects[i]->fields[k].name, why, sizeof why));
+    if ((handler->effect->bits & (ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE)) != ONCE_EFFECT_RUNS) /* otherwise the effect itself may have more to say */
+        misfit(config, node, "locks", "is for 'sql' in the store's own database");
+    (void)snprintf(why, sizeof why, "has no meaning with '%s'%s", handler->effect->name,
+                   once_handler_runs(handler) ? ": effects in the store's own database are never unknown" : "");
+    if (!once_handler_runs(handler)) misfit(config, node, "natural", why);
+    if (!once_handler_external(handler)) misfit(config, node, "unknown", why);
     const once_node *retry = once_node_member(node, "retry");
     const once_node *on = retry && retry->kind == ONCE_NODE_MAP ? once_node_member(retry, "on") : NULL;
-    if (on && handler->effect != ONCE_EFFECT_SQL && once_handler_external(handler))
+    if (on && once_handler_runs(handler) && !(handler->bits & ONCE_EFFECT_FAULTS))
         once_config_wrong(config, ONCE_E_CONFIG, on->name_line, "'on' names faults of statements, and is for 'sql'; remove it");
-}
-
-static void check_stream(once_config *config, const once_node *node, const once__handler *handler)
-{
-    static const char *const of_stream[] = {"window", "processes"};
-    if (handler->mode == ONCE__MODE_STREAM) {
-        const once_node *exits = once_node_member(node, "exit");
-        if (exits)
-            once_config_wrong(config, ONCE_E_CONFIG, exits->name_line,
-                              "'exit' is for 'mode: message': a kept process answers each message with a line; remove it");
-        once__config_check_stream(config, once_node_member(node, "exec"), &handler->spec.exec);
-        return;
-    }
-    for (size_t i = 0; i < sizeof of_stream / sizeof *of_stream; i++) {
-        const once_node *found = once_node_member(node, of_stream[i]);
-        if (found)
-            once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' is for 'mode: stream'; add that, or remove it", of_stream[i]);
-    }
-}
-
-static void check_exec(once_config *config, const once_node *node, const once__handler *handler)
-{
-    const once_node *exec = once_node_member(node, "exec");
-    check_stream(config, node, handler);
-    if (!handler->spec.exec.unsafe && handler->spec.exec.n > 0 && handler->mode != ONCE__MODE_STREAM)
-        (void)once__config_check_arguments(config, exec, &handler->spec.exec);
 }
 
 static bool is_here(once_bytes url) /* the store is in our own process */
@@ -160,11 +172,10 @@ static bool says_attempts(const once_node *map)
 static void conclude(const once_spec *spec, once__handler *handler, bool unknown_said)
 {
     once_handler_spec *h = &handler->spec;
-    h->exec.stream = handler->mode == ONCE__MODE_STREAM;
-    if (h->effect == ONCE_EFFECT_DEAD) h->natural = false;
+    if (!once_handler_runs(h)) h->natural = false;
     if (!once_handler_external(h)) return;
     h->hold = handler->unknown == ONCE__UNKNOWN_HOLD && (unknown_said || !h->natural);
-    h->slots = h->exec.stream ? h->exec.window * h->exec.processes : spec->workers;
+    if (h->slots == 0) h->slots = spec->workers;
 }
 
 static void read_handler(once_config *config, const once_node *root, const once_node *node, once_bytes type,
@@ -176,17 +187,21 @@ static void read_handler(once_config *config, const once_node *root, const once_
     h->line = node->name_line;
     if (h->operation.len == 0) h->operation = type.len > 0 ? type : ONCE_BYTES("handler");
     if (node->kind != ONCE_NODE_MAP) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s must be a map, not %s; " WRITE_EFFECT, label_of(h).text,
-                          once_node_kind_text(node));
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s must be a map, not %s; %s", label_of(h).text,
+                          once_node_kind_text(node), write_effect().text);
+        *out = *h;
+        return;
+    }
+    if (!make_own(config, &handler)) {
         *out = *h;
         return;
     }
     config->inherit = true;
     (void)once_config_read(config, &once__handler_scope, node, &handler);
     config->inherit = false;
-    if (find_effect(config, node, h)) {
+    if (find_effect(config, node, &handler)) {
         check_fit(config, node, h);
-        if (h->effect == ONCE_EFFECT_EXEC) check_exec(config, node, &handler);
+        if (h->effect->check) h->effect->check(config, node, h);
         if (once_handler_external(h)) check_lease(config, root, node, pipeline->spec.store_url, h);
     }
     if (!h->key && !once_node_member(node, "key") && !once_node_member(root, "key"))
@@ -235,7 +250,7 @@ static void check_shared(once_config *config, const once_node *root, const once_
         once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
                           "%s and %s share the operation '%s' but not 'key' and 'fingerprint'; make them equal, or change the operation",
                           first.text, second.text, operation.text);
-    else if (pair[0]->natural != pair[1]->natural && pair[0]->effect != ONCE_EFFECT_DEAD && pair[1]->effect != ONCE_EFFECT_DEAD)
+    else if (pair[0]->natural != pair[1]->natural && once_handler_runs(pair[0]) && once_handler_runs(pair[1]))
         once_config_wrong(config, ONCE_E_CONFIG, pair[1]->line,
                           "%s and %s share the operation '%s', but only one is 'natural'; make them equal, or change the operation", first.text,
                           second.text, operation.text);

@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "db/db.h"
-#include "effect/sql_params.h"
+#include "effect/effect.h"
 #include "runtime/config.h"
 #include "runtime/config_internal.h"
 #include "store/store.h"
@@ -13,65 +12,15 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define DAY_MS INT64_C(86400000)
-#define MAX_NAME 200
 
 static_assert(offsetof(once_retry, max_ms) == offsetof(once_retry, min_ms) + sizeof(int64_t), "backoff is read as a pair");
 
 /* --- readers ------------------------------------------------------------------------------------------------------ */
 
-static void put(const once_config_field *field, void *out, const void *value, size_t size)
-{
-    assert(field->size == size);
-    memcpy((char *)out + field->offset, value, size);
-}
-
-bool once__config_name(once_config *config, const char *what, int line, once_bytes text)
-{
-    if (text.len == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, line, "%s is empty; write a name", what);
-        return false;
-    }
-    if (text.len > MAX_NAME) {
-        once_config_wrong(config, ONCE_E_CONFIG, line, "%s is longer than %d bytes; shorten it", what, MAX_NAME);
-        return false;
-    }
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char byte = (unsigned char)text.data[i];
-        if (byte >= 0x20 && byte != 0x7f) continue;
-        once_config_wrong(config, ONCE_E_CONFIG, line, "%s has a control character in it; use printable characters", what);
-        return false;
-    }
-    return true;
-}
-
-static bool read_name(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    once_bytes text;
-    char what[40];
-    if (!once_config_scalar(config, field, node, &text)) return false;
-    (void)snprintf(what, sizeof what, "'%s'", field->name);
-    if (!once__config_name(config, what, node->line, text)) return false;
-    put(field, out, &text, sizeof text);
-    return true;
-}
-
-const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node)
-{
-    once_bytes text;
-    once_error why = {0};
-    const once_template *template;
-    if (!once_config_scalar(config, field, node, &text)) return NULL;
-    int rc = once_template_parse(config->arena, text, &template, &why);
-    if (rc == ONCE_OK) return template;
-    if (rc == ONCE_E_NOMEM) config->nomem = true;
-    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s': %s", field->name, why.text);
-    return NULL;
-}
-
 static bool read_template(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     const once_template *template = once__config_template(config, field, node);
-    if (template) put(field, out, &template, sizeof template);
+    if (template) once__config_put(field, out, &template, sizeof template);
     return template != NULL;
 }
 
@@ -85,7 +34,7 @@ static bool read_varying(once_config *config, const once_config_field *field, co
                           once_config_show(node->text).text, field->name, field->example);
         return false;
     }
-    put(field, out, &template, sizeof template);
+    once__config_put(field, out, &template, sizeof template);
     return true;
 }
 
@@ -99,14 +48,14 @@ static bool read_single(once_config *config, const once_config_field *field, con
                           field->name, field->name, field->example);
         return false;
     }
-    put(field, out, &template, sizeof template);
+    once__config_put(field, out, &template, sizeof template);
     return true;
 }
 
 static bool read_node(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
     (void)config;
-    put(field, out, &node, sizeof node);
+    once__config_put(field, out, &node, sizeof node);
     return true;
 }
 
@@ -168,7 +117,7 @@ static bool read_store(once_config *config, const once_config_field *field, cons
         return false;
     }
     if (!check_store(config, node->line, url, (size_t)(colon - url.data))) return false;
-    put(field, out, &url, sizeof url);
+    once__config_put(field, out, &url, sizeof url);
     return true;
 }
 
@@ -180,7 +129,7 @@ static bool read_salt(once_config *config, const once_config_field *field, const
     if (!once_config_scalar(config, field, node, &text)) return false;
     pipeline->spec.salt = text;
     pipeline->spec.salt_line = node->line;
-    if (once_exec_is_reference(text)) return once__config_reference(config, "'idempotency_salt'", node);
+    if (once_is_reference(text)) return once__config_reference(config, "'idempotency_salt'", node);
     once_config_wrong(config, ONCE_E_CONFIG, node->line,
                       "'idempotency_salt' must not stand in the file itself; write env:NAME or file:PATH, and keep it where secrets are kept");
     return false;
@@ -256,7 +205,7 @@ static bool read_fingerprint(once_config *config, const once_config_field *field
                           "'fingerprint' must be body, none or a list of pointers, not %s; write 'fingerprint: body'",
                           once_node_kind_text(node));
     }
-    if (ok) put(field, out, &spec, sizeof spec);
+    if (ok) once__config_put(field, out, &spec, sizeof spec);
     return ok;
 }
 
@@ -273,171 +222,8 @@ static bool read_locks(once_config *config, const once_config_field *field, cons
     size_t n = 0;
     config->nomem |= !names;
     for (const once_node *item = node->first; item && names; item = item->next) ok &= (names[n++] = once__config_template(config, field, item)) != NULL;
-    if (ok) put(field, out, &spec, sizeof spec);
+    if (ok) once__config_put(field, out, &spec, sizeof spec);
     return ok;
-}
-
-/* --- sql ---------------------------------------------------------------------------------------------------------- */
-
-typedef struct statement {
-    once_bytes text;
-    int64_t rows;
-    int unmet; /* position in `unmet_words` */
-} statement;
-
-static const once_config_word unmet_words[] = {{"dead", NULL}, {"stale", NULL}, {"rejected", NULL}, {"retry", NULL}, {NULL, NULL}};
-static const once_outcome unmet_outcomes[] = {ONCE_DEAD, ONCE_STALE, ONCE_REJECTED, ONCE_RETRY};
-
-static const once_config_field statement_fields[] = {
-    {.name = "do", .type = ONCE_CONFIG_STRING, .required = true, ONCE_CONFIG_AT(statement, text),
-     .example = "UPDATE orders SET status = 'paid' WHERE id = :order_id", .text = "The statement."},
-    {.name = "rows", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(statement, rows), .min = 0, .max = 1000000000, .example = "1",
-     .standard_text = "any number", .text = "How many rows it must change (or return, for a SELECT), exactly."},
-    {.name = "else", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(statement, unmet), .words = unmet_words, .example = "stale",
-     .standard_text = "`dead`", .text = "The outcome when `rows` is not met; nothing of the message's statements stays. Needs `rows`."},
-};
-
-static const once_config_scope statement_scope = {
-    .name = "a statement",
-    .title = "Statement",
-    .text = "An item of `sql` is a statement, or a map that says how many rows it must meet.\n"
-            "\n"
-            "Parameters are bound, never pasted: `:name` is a top-level field of the body, `:{/a/b}` any field by its JSON\n"
-            "pointer, `:{/a?}` the same and NULL when it is absent. Numbers and texts are bound as such, true and false\n"
-            "as 1 and 0, null as NULL, objects and arrays as JSON text. Without `?` a missing field makes a dead letter.\n"
-            "Transactions, ATTACH, PRAGMA and VACUUM are refused: the transaction is once's own. So are temporary tables: they end with\n"
-            "the connection, and hide others of their name.\n"
-            "\n"
-            "Numbers are never rounded silently. PostgreSQL gets them as they are written, and a `numeric` keeps all of it; where it wants\n"
-            "an integer, 1.0 and 1e3 are 1 and 1000. SQLite has integers of 64 bits and doubles: a decimal becomes a REAL only where that\n"
-            "double, printed, is the same number again (12.75 is, 12345678901234567.89 is not). Otherwise, and for larger integers, the\n"
-            "message is a dead letter whose reason names the field. `:{/amount as text}` binds the exact text on both, `:{/amount? as text}`\n"
-            "also when it may be absent; in SQLite keep it in a TEXT column, because one of type NUMERIC or REAL makes a double of it again.\n"
-            "A column of type REAL makes doubles of integers, too: beyond 2^53 that is another number.\n"
-            "\n"
-            "Names that begin with `once_` are not fields: `:once_key` is the key, as `once explain` wants it, `:once_idempotency_key`\n"
-            "32 hexadecimal digits that are the same for every attempt at this key, and `:once_attempt` is 1, 2, 3..., higher each\n"
-            "time. In a database of their own (`url`) they make a repeat harmless: a unique column with the idempotency key, and\n"
-            "`ON CONFLICT DO NOTHING` or `already`.",
-    .example = "sql:\n"
-               "  - INSERT INTO payments(id, order_id, amount) VALUES (:payment_id, :order_id, :amount)\n"
-               "  - do: UPDATE orders SET status = 'paid', note = :{/meta/note?} WHERE id = :order_id\n"
-               "    rows: 1\n"
-               "    else: stale\n",
-    .fields = statement_fields,
-    .n = COUNT(statement_fields),
-};
-
-static bool read_statement(once_config *config, const once_node *node, once_sql_statement *out)
-{
-    statement raw = {.rows = -1};
-    once_error why = {0};
-    const once_node *place = node;
-    if (node->kind == ONCE_NODE_MAP) {
-        bool ok = once_config_read(config, &statement_scope, node, &raw);
-        const once_node *unmet = once_node_member(node, "else");
-        if (unmet && !once_node_member(node, "rows")) {
-            once_config_wrong(config, ONCE_E_CONFIG, unmet->name_line, "'else' needs 'rows'; add 'rows: 1', or remove it");
-            ok = false;
-        }
-        if (!ok) return false;
-        place = once_node_member(node, "do");
-    } else if (!once_config_scalar(config, &statement_fields[0], node, &raw.text)) {
-        return false;
-    }
-    int rc = once_sql_parse(config->arena, raw.text, out, &why);
-    if (rc == ONCE_E_NOMEM) config->nomem = true;
-    if (rc != ONCE_OK) {
-        once_config_wrong(config, ONCE_E_CONFIG, place->line, "'sql': %s", why.text);
-        return false;
-    }
-    out->rows = raw.rows;
-    out->unmet = unmet_outcomes[raw.unmet];
-    out->line = place->line;
-    return true;
-}
-
-/* A list of statements, or one. */
-static bool read_statements(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    once_handler_spec *handler = &((once__handler *)out)->spec;
-    bool list = node->kind == ONCE_NODE_LIST;
-    size_t n = list ? node->count : 1;
-    if (node->kind == ONCE_NODE_MAP || (list && n == 0)) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s' must be a list of statements, not %s; write '- STATEMENT' lines under it",
-                          field->name, list ? "an empty list" : "a map");
-        return false;
-    }
-    once_sql_statement *statements = once_arena_new(config->arena, once_sql_statement, n);
-    if (!statements) {
-        config->nomem = true;
-        return false;
-    }
-    bool ok = true;
-    size_t i = 0;
-    for (const once_node *item = list ? node->first : node; i < n; item = item->next, i++)
-        ok = read_statement(config, item, &statements[i]) && ok;
-    handler->statements = statements;
-    handler->n_statements = n;
-    return ok;
-}
-
-/* A URL, or where it is to be read from. It may have a password in it, so that no mistake shows it. */
-static bool read_sql_url(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    once_handler_spec *handler = &((once__handler *)out)->spec;
-    once_bytes url;
-    once_error why;
-    if (!once_config_scalar(config, field, node, &url)) return false;
-    handler->sql_url = url;
-    handler->sql_url_line = node->line;
-    if (once_exec_is_reference(url)) return once__config_reference(config, "'url'", node);
-    const int rc = once_db_check_url(url, &why);
-    if (rc != ONCE_OK) once_config_wrong(config, rc, node->line, "'url': %s", why.text);
-    return rc == ONCE_OK;
-}
-
-static const once_config_field sql_fields[] = {
-    {.name = "do", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_statements, .shape = "a list of statements",
-     .example = "[STATEMENT, ...]", .scope = &statement_scope, .text = "The statements."},
-    {.name = "url", .type = ONCE_CONFIG_CUSTOM, .read = read_sql_url, .shape = "URL of a database", .example = "\"env:LEDGER_URL\"",
-     .standard_text = "the store's database",
-     .text = "Another database: `postgres://...`, `sqlite:PATH`, or a reference to such a URL that is read at the start and never shown:"
-             " `env:NAME`, `file:PATH`. Then the effect is fenced."},
-};
-
-static const once_config_scope sql_scope = {
-    .name = "'sql'",
-    .title = "sql",
-    .text = "The statements of one message run in one transaction together with the record that it was handled, in the order\n"
-            "of the list. `sql` is a list of statements, or a map with that list in `do`.\n"
-            "\n"
-            "With `url` they run in another database, which need not be of the store's kind, in a transaction of their own, `workers` of\n"
-            "them at a time, each on its own connection. The claim of a message is durable before its transaction begins. Whatever fails\n"
-            "before COMMIT is sent has not happened: it is tried again. What became of a COMMIT whose reply did not come, or of one that\n"
-            "was under way when the process was killed, is not known, and `unknown` decides. At `timeout` the statement is cancelled and\n"
-            "the transaction rolled back. While the database is away nothing is started, and no attempt is used up. Nothing is made in it\n"
-            "but what the statements make.",
-    .example = "sql:\n"
-               "  url: \"env:LEDGER_URL\"          # postgres://ledger.example/books\n"
-               "  do:\n"
-               "    - INSERT INTO booked(id, account, cents) VALUES (:once_idempotency_key, :account, :cents)\n"
-               "already: [booked_pkey]\n"
-               "unknown: retry\n",
-    .fields = sql_fields,
-    .n = COUNT(sql_fields),
-};
-
-static bool read_sql(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    if (node->kind == ONCE_NODE_MAP) {
-        if (once_node_member(node, "rows") && once_node_member(node, "do")) {
-            once_config_wrong(config, ONCE_E_CONFIG, node->line, "'rows' belongs to one statement; write the statement as an item: '- do: ...'");
-            return false;
-        }
-        return once_config_read(config, &sql_scope, node, out);
-    }
-    return read_statements(config, field, node, out);
 }
 
 /* --- small scopes ------------------------------------------------------------------------------------------------- */
@@ -653,9 +439,6 @@ static const once_config_scope batch_scope = {
 
 static const char as_pipeline[] = "as the pipeline's";
 
-static const once_config_word mode_words[] = {
-    [ONCE__MODE_MESSAGE] = {"message", NULL}, [ONCE__MODE_STREAM] = {"stream", NULL}, {NULL, NULL}};
-
 static const once_config_word unknown_words[] = {
     [ONCE__UNKNOWN_HOLD] = {"hold", NULL}, [ONCE__UNKNOWN_RETRY] = {"retry", NULL}, {NULL, NULL}};
 
@@ -663,42 +446,7 @@ static const once_config_word unknown_words[] = {
     ONCE_CONFIG_AT(type, member), .standard_text = as_pipeline
 
 static const once_config_field handler_fields[] = {
-    {.name = "sql", .type = ONCE_CONFIG_CUSTOM, .read = read_sql, .shape = "a list of statements", .example = "[STATEMENT, ...]",
-     .scope = &sql_scope,
-     .text = "Effect: statements in the store's database, in the transaction that records the message; with `url`, in another database."},
-    {.name = "exec", .type = ONCE_CONFIG_CUSTOM, .read = once__config_exec, .shape = "a list: command and arguments",
-     .example = "[./charge, \"${/payment_id}\"]",
-     .text = "Effect: a command. The message is its standard input, the exit code the outcome. Arguments are templates; no shell is involved."},
-    {.name = "callback", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__handler, spec.callback),
-     .shape = "name, 1 to 200 bytes", .example = "charge",
-     .text = "Effect: a C function that the program which runs the pipeline registered under this name."},
-    {.name = "dead", .type = ONCE_CONFIG_STRING, ONCE_CONFIG_AT(once__handler, spec.dead_reason), .max = 400, .example = "unknown type",
-     .text = "Effect: a dead letter with this reason."},
-    {.name = "mode", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once__handler, mode), .words = mode_words, .example = "stream",
-     .standard_text = "`message`",
-     .text = "Of `exec`: a process for each message, or processes that are kept and get one line of JSON per message."},
-    {.name = "window", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__handler, spec.exec.window), .min = 1, .max = 65536,
-     .example = "64", .standard_text = "`64`", .text = "Of `mode: stream`: messages that one process may have at a time."},
-    {.name = "processes", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once__handler, spec.exec.processes), .min = 1, .max = 64,
-     .example = "1", .standard_text = "`1`", .text = "Of `mode: stream`: how many processes are kept."},
-    {.name = "unsafe_arguments", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once__handler, spec.exec.unsafe), .standard = "false",
-     .text = "Of `exec`: allows fields of the message behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and where an interpreter or a command that"
-             " starts others may expect its program. Whoever writes the messages may then run commands here, unless these arguments are none."},
-    {.name = "exit", .type = ONCE_CONFIG_CUSTOM, .read = once__config_exit, .shape = "a map of exit codes",
-     .example = "{1: retry, 28: unknown}", .standard_text = "the table below",
-     .text = "Of `exec` with `mode: message`: what exit codes of this command mean, where that is not the usual. 0 is always done."},
-    {.name = "env", .type = ONCE_CONFIG_CUSTOM, .read = once__config_env, .shape = "a map of variables",
-     .example = "{API_TOKEN: \"env:API_TOKEN\"}", .standard_text = "none",
-     .text = "Of `exec`: variables of the command besides the fixed ones. A value is a text, or a reference that is read at the start and"
-             " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a regular file, without"
-             " one line end at its end."},
-    {.name = "already", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once__handler, spec.already),
-     .count = offsetof(once__handler, spec.n_already), .max = 400, .example = "[payments.id]", .standard_text = "none",
-     .text = "Unique constraints whose violation means that it had happened before: `table.column`, several columns joined by `,`."},
-    {.name = "rejected", .type = ONCE_CONFIG_STRINGS, ONCE_CONFIG_AT(once__handler, spec.rejected),
-     .count = offsetof(once__handler, spec.n_rejected), .max = 400, .example = "[balance_not_negative]", .standard_text = "none",
-     .text = "Faults that mean that the business says no: names of constraints, extended result codes of SQLite, SQLSTATEs of PostgreSQL."},
-    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__handler, spec.operation),
+    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = once__config_read_name, ONCE_CONFIG_AT(once__handler, spec.operation),
      .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "the pipeline's, else the type, `*`, or `handler`",
      .text = "The name under which its keys are remembered. Handlers that all say the same one share their keys."},
     {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, INHERITED(once__handler, spec.key), .shape = "template",
@@ -728,6 +476,21 @@ static const once_config_field handler_fields[] = {
     LATER_FIELD("saga", "remove it"),
 };
 
+/* Fields that effects bring: first those that choose one, then what else each has, that of the last one first. */
+static const once_config_field *field_of_effect(size_t i, void *out, void **place)
+{
+    size_t n, at = 0;
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    size_t k = i;
+    if (i >= n) {
+        at = i - n + 1;
+        for (k = n; k > 0 && at >= effects[k - 1]->n_fields; k--) at -= effects[k - 1]->n_fields - 1;
+        if (k-- == 0) return NULL;
+    }
+    if (out) *place = ((once__handler *)out)->own[k];
+    return &effects[k]->fields[at];
+}
+
 const once_config_scope once__handler_scope = {
     .name = "a handler",
     .title = "Handler",
@@ -754,6 +517,7 @@ const once_config_scope once__handler_scope = {
                "  \"*\": {dead: unknown type}\n",
     .fields = handler_fields,
     .n = COUNT(handler_fields),
+    .brought = field_of_effect,
     .outer = &once__pipeline_scope,
 };
 
@@ -763,7 +527,7 @@ static const once_config_word ack_words[] = {
     {"after_effect", NULL}, {"after_accept", NULL}, {NULL, NULL}};
 
 static const once_config_field pipeline_fields[] = {
-    {.name = "consumer", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_name, ONCE_CONFIG_AT(once__pipeline, spec.consumer),
+    {.name = "consumer", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = once__config_read_name, ONCE_CONFIG_AT(once__pipeline, spec.consumer),
      .shape = "name, 1 to 200 bytes", .example = "payments",
      .text = "Who consumes. Every key is remembered under this name; consumers do not see each other's, and may read one source into one store."},
     {.name = "tenant", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.tenant), .shape = "template",
@@ -811,7 +575,7 @@ static const once_config_field pipeline_fields[] = {
      .text = "A handler for each type; `\"*\"` is for all others (without it they are dead letters). Needs `type`."},
     {.name = "handler", .type = ONCE_CONFIG_CUSTOM, .read = read_node, ONCE_CONFIG_AT(once__pipeline, handler), .shape = "map",
      .scope = &once__handler_scope, .example = "{sql: [...]}", .text = "One handler for every message; instead of `handlers`."},
-    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = read_name, ONCE_CONFIG_AT(once__pipeline, common.spec.operation),
+    {.name = "operation", .type = ONCE_CONFIG_CUSTOM, .read = once__config_read_name, ONCE_CONFIG_AT(once__pipeline, common.spec.operation),
      .shape = "name, 1 to 200 bytes", .example = "payment", .standard_text = "each handler's own",
      .text = "One name for the keys of all handlers: they then share their keys."},
     {.name = "lease", .type = ONCE_CONFIG_DURATION, ONCE_CONFIG_AT(once__pipeline, common.spec.lease_ms), .min = 1, .max = DAY_MS,
@@ -943,7 +707,12 @@ static const char introduction[] =
 bool once_config_reference(once_buf *out)
 {
     once_buf_puts(out, introduction);
-    return once_config_scope_reference(&once__pipeline_scope, 2, out) && once_buf_puts(out, once__config_commands);
+    size_t n;
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    once_config_scope_reference(&once__pipeline_scope, 2, out);
+    for (size_t i = 0; i < n; i++)
+        if (effects[i]->section) once_buf_puts(out, effects[i]->section);
+    return !out->failed;
 }
 
 bool once_config_help(once_buf *out) { return once_config_scope_help(&once__pipeline_scope, out); }

@@ -72,25 +72,35 @@ static void look_at_url(const exposure *x, const char *url)
     if (at) look_at_secret(x, (once_bytes){at + 9, strcspn(at + 9, "&")});
 }
 
-static void look_at_handler(const exposure *x, const once_handler_spec *h)
+static void look_at_text(void *user, once_bytes text, bool url)
 {
-    char topic[120], text[700];
+    (void)url; /* of which only a reference is looked at */
+    look_at_secret(user, text);
+}
+
+typedef struct warning {
+    const exposure *x;
+    const char *topic;
+} warning;
+
+static void warn_of(void *user, const char *text)
+{
+    const warning *w = user;
+    w->x->report(w->x->user, w->topic, text, true);
+}
+
+static void look_at_handler(exposure *x, const once_handler_spec *h)
+{
+    char topic[120];
     const once_bytes name = h->type.len ? h->type : ONCE_BYTES("(all)");
     (void)snprintf(topic, sizeof topic, "handler %.*s", name.len < 80 ? (int)name.len : 80, name.data);
-    for (size_t i = 0; i < h->exec.n_env; i++) look_at_secret(x, h->exec.env[i].value);
-    look_at_secret(x, h->sql_url);
-    for (size_t i = 0; i < h->exec.n; i++) {
-        const once_bytes argument = once_template_text(h->exec.argv[i]);
-        if (once_template_is_literal(h->exec.argv[i])) continue;
-        (void)snprintf(text, sizeof text, "argument %zu, '%.*s', carries text of the message: the command must not take it for a program, a path or an option, and"
-                       " other users of the machine can see it; standard input is safer", i, argument.len < 200 ? (int)argument.len : 200, argument.data);
-        x->report(x->user, topic, text, true);
-    }
+    once_effect_secrets(h, look_at_text, x);
+    once_effect_exposed(h, warn_of, &(warning){x, topic});
 }
 
 void once__find_exposure(const once_pipeline *pipeline, once_finding *report, void *user)
 {
-    const exposure x = {report, user};
+    exposure x = {report, user};
     const once_spec *spec = pipeline->spec;
     char *path = strndup(spec->file.data, spec->file.len);
     if (path) look_at_pipeline(&x, path, once__file_has_password(pipeline));

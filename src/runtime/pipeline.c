@@ -10,6 +10,7 @@
 #include "base/failpoint.h"
 #include "base/no_memory.h"
 #include "base/usage.h"
+#include "effect/value.h"
 #include "once/version.h"
 #include "runtime/audit.h"
 #include "runtime/choice.h"
@@ -67,44 +68,46 @@ static bool url_has_password(const char *url)
 /* A password in it, or in the variable that libpq reads. A password file is libpq's own. */
 static bool url_has_secret(const char *url) { return url_has_password(url) || (strncmp(url, "postgres", 8) == 0 && getenv("PGPASSWORD")); }
 
-bool once__file_has_password(const once_pipeline *pipeline)
+/* What was found in the texts of a handler that are secrets or lead to one. */
+typedef struct found_secrets {
+    bool password; /* written out */
+    bool secret;
+} found_secrets;
+
+static void look_for_secret(void *user, once_bytes text, bool url)
 {
-    bool has = url_has_password(pipeline->store_url);
-    for (size_t i = 0; i < pipeline->spec->n_handlers && !has; i++) {
-        const once_bytes url = pipeline->spec->handlers[i].sql_url;
-        char *text = url.len && !once_exec_is_reference(url) ? strndup(url.data, url.len) : NULL;
-        has = text && url_has_password(text);
-        free(text);
+    found_secrets *found = user;
+    if (once_is_reference(text)) {
+        found->secret = true;
+        return;
     }
-    return has;
+    if (!url) return;
+    char *copy = strndup(text.data, text.len);
+    found->password |= copy && url_has_password(copy);
+    found->secret |= !copy || url_has_secret(copy);
+    free(copy);
 }
 
-static bool handler_has_secret(const once_handler_spec *h)
+static found_secrets secrets_of(const once_spec *spec)
 {
-    for (size_t i = 0; i < h->exec.n_env; i++)
-        if (once_exec_is_reference(h->exec.env[i].value)) return true;
-    if (h->sql_url.len == 0) return false;
-    if (once_exec_is_reference(h->sql_url)) return true;
-    char *url = strndup(h->sql_url.data, h->sql_url.len);
-    const bool secret = !url || url_has_secret(url);
-    free(url);
-    return secret;
+    found_secrets found = {0};
+    for (size_t i = 0; i < spec->n_handlers; i++) once_effect_secrets(&spec->handlers[i], look_for_secret, &found);
+    return found;
 }
+
+bool once__file_has_password(const once_pipeline *pipeline) { return url_has_password(pipeline->store_url) || secrets_of(pipeline->spec).password; }
 
 bool once_pipeline_has_secrets(const once_pipeline *pipeline)
 {
     if (!pipeline) return false;
     if (pipeline->spec->salt.len || pipeline->salt.len) return true;
-    if (url_has_secret(pipeline->store_url)) return true;
-    for (size_t i = 0; i < pipeline->spec->n_handlers; i++)
-        if (handler_has_secret(&pipeline->spec->handlers[i])) return true;
-    return false;
+    return url_has_secret(pipeline->store_url) || secrets_of(pipeline->spec).secret;
 }
 
 static bool names_callback(const once_spec *spec, const char *name)
 {
     for (size_t i = 0; i < spec->n_handlers; i++) {
-        const once_bytes callback = spec->handlers[i].callback;
+        const once_bytes callback = once_effect_function(&spec->handlers[i]);
         if (callback.len == strlen(name) && memcmp(callback.data, name, callback.len) == 0) return true;
     }
     return false;
@@ -139,7 +142,7 @@ int once_pipeline_idempotency_salt(once_pipeline *pipeline, once_bytes salt, onc
 int once__salt_read(once_pipeline *pipeline, once_error *err)
 {
     const once_spec *spec = pipeline->spec;
-    const once_exec_variable said = {.name = ONCE_BYTES("idempotency_salt"), .value = spec->salt, .line = spec->salt_line};
+    const once_written said = {.name = ONCE_BYTES("idempotency_salt"), .value = spec->salt, .line = spec->salt_line};
     once_bytes salt;
     if (spec->salt.len == 0 || pipeline->salt.len) return ONCE_OK;
     int rc = once_value_read(spec, pipeline->env, &said, &pipeline->arena, &salt, err);
@@ -162,7 +165,7 @@ static once_db *store_db(once_store *store) { return store->ops->db ? store->ops
 static bool has_sql(const once_spec *spec)
 {
     for (size_t i = 0; i < spec->n_handlers; i++)
-        if (spec->handlers[i].effect == ONCE_EFFECT_SQL && !once_handler_external(&spec->handlers[i])) return true;
+        if (once_handler_inside(&spec->handlers[i])) return true;
     return false;
 }
 
@@ -391,10 +394,10 @@ static void promise_of(const once_spec *spec, const once_handler_spec *h, bool d
     snprintf(out, size, "%s: %s%s", once_effect_mode(h), kept, end);
 }
 
-/* The URL of a handler's database, as it may be shown: without its password, or as the reference that the file has. */
-static bool show_url(const once_handler_spec *h, once_buf *out)
+/* A URL as it may be shown: without its password, or as the reference that the file has. */
+static bool show_url(once_bytes written, once_buf *out)
 {
-    char *url = strndup(h->sql_url.data, h->sql_url.len);
+    char *url = strndup(written.data, written.len);
     const bool fine = url && once__store_show(url, out);
     free(url);
     return fine;
@@ -408,16 +411,10 @@ static void describe_external(const once_handler_spec *h, char *out, size_t size
     out[0] = 0;
     if (!once_handler_external(h)) return;
     once_buf_init(&url, 4096);
-    const char *kind = "callback";
-    once_bytes name = h->callback;
-    if (h->effect == ONCE_EFFECT_EXEC) {
-        kind = h->exec.stream ? "stream command" : "command";
-        name = once_template_text(h->exec.argv[0]);
-    } else if (h->effect == ONCE_EFFECT_SQL) {
-        kind = "SQL in";
-        name = show_url(h, &url) ? once_buf_bytes(&url) : ONCE_BYTES("another database");
-    }
-    snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", kind, name.len < 120 ? (int)name.len : 120, name.data, h->slots,
+    const once_effect_shown shown = h->effect->describe(h);
+    once_bytes name = shown.name;
+    if (shown.url) name = show_url(shown.name, &url) ? once_buf_bytes(&url) : ONCE_BYTES("another database");
+    snprintf(out, size, "%s '%.*s', up to %u at a time, timeout %s, ", shown.what, name.len < 120 ? (int)name.len : 120, name.data, h->slots,
              once_duration_format(h->timeout_ms, timeout));
     once_buf_release(&url);
 }
@@ -437,7 +434,7 @@ static void find_other_database(const once_handler_spec *h, const char *topic, o
 /* Of a natural handler there is something to remember only when its lane has versions. */
 static bool remembers(const once_spec *spec, const once_handler_spec *h)
 {
-    return h->effect != ONCE_EFFECT_DEAD && (!h->natural || spec->version);
+    return once_handler_runs(h) && (!h->natural || spec->version);
 }
 
 /* "12 attempts", "attempts for 1h", or both. */
@@ -472,7 +469,7 @@ static void find_handlers(const once_spec *spec, once_parts *parts, once_finding
         const once_bytes key = once_template_text(h->key);
         const bool kept = remembers(spec, h);
         snprintf(topic, sizeof topic, "handler %.*s", name.len < 80 ? (int)name.len : 80, name.data);
-        if (h->effect == ONCE_EFFECT_DEAD) {
+        if (!once_handler_runs(h)) {
             snprintf(text, sizeof text, "every message becomes a dead letter: %.*s", (int)h->dead_reason.len, h->dead_reason.data);
         } else {
             promise_of(spec, h, parts->store->ops->bits & ONCE_STORE_DURABLE, promise, sizeof promise);

@@ -406,7 +406,7 @@ static int64_t longest_lease_ms(const once_spec *spec)
 static bool is_contained(const once_spec *spec)
 {
     for (size_t i = 0; i < spec->n_handlers; i++)
-        if (spec->handlers[i].effect == ONCE_EFFECT_EXEC) return false;
+        if (spec->handlers[i].bits & ONCE_EFFECT_OUTLIVES) return false;
     return true;
 }
 

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "effect/effect.h"
+#include "effect/exec.h"
+#include "effect/sql.h"
 #include "runtime/config.h"
 
 #define CHECK(condition)                                                                                              \
@@ -31,6 +34,12 @@ static void report(void *user, const char *line)
     CHECK(a->n <= ONCE_CONFIG_MISTAKES + 1);
 }
 
+static void check_statements(const once_sql_spec *sql)
+{
+    CHECK(sql->n_statements > 0);
+    for (size_t i = 0; i < sql->n_statements; i++) CHECK(sql->statements[i].sql.len > 0 && sql->statements[i].line > 0);
+}
+
 static void check_handler(const once_spec *spec, const once_handler_spec *handler)
 {
     CHECK(handler->key && !once_template_is_literal(handler->key));
@@ -39,10 +48,12 @@ static void check_handler(const once_spec *spec, const once_handler_spec *handle
     CHECK(handler->lease_ms > 0 && handler->timeout_ms > 0);
     CHECK(handler->retry.attempts > 0);
     CHECK(handler->retry.min_ms > 0 && handler->retry.min_ms <= handler->retry.max_ms);
-    CHECK((handler->effect == ONCE_EFFECT_SQL) == (handler->n_statements > 0));
-    CHECK((handler->effect == ONCE_EFFECT_DEAD) == (handler->dead_reason.len > 0));
+    CHECK(handler->effect && handler->own && (handler->bits & handler->effect->bits) == handler->effect->bits);
+    CHECK(once_handler_runs(handler) == (handler->dead_reason.len == 0));
+    CHECK(once_handler_external(handler) == (handler->slots > 0));
+    if (handler->effect == &once__effect_sql) check_statements(once_sql_of(handler));
+    if (handler->effect == &once__effect_exec) CHECK(once_exec_of(handler)->n > 0);
     CHECK((handler->fingerprint.kind == ONCE_FINGERPRINT_FIELDS) == (handler->fingerprint.n > 0));
-    for (size_t i = 0; i < handler->n_statements; i++) CHECK(handler->statements[i].sql.len > 0 && handler->statements[i].line > 0);
     if (handler->type.len > 0) CHECK(once_spec_handler(spec, handler->type) == handler);
     CHECK(once_spec_handler_by_operation(spec, handler->operation) != NULL);
 }

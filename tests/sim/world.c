@@ -257,7 +257,7 @@ static void make_handlers(sim_world *world)
     for (int i = 0; i < world->handlers_n; i++) {
         const sim_handler *h = &world->handlers[i];
         handlers[i] = world->spec->handlers[i];
-        if (h->external) handlers[i].effect = ONCE_EFFECT_CALLBACK;
+        if (h->external) handlers[i].bits |= ONCE_EFFECT_OUTSIDE;
         handlers[i].slots = h->slots;
         handlers[i].hold = h->hold;
         handlers[i].natural = h->natural;

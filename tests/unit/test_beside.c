@@ -18,7 +18,7 @@
 
 #include "base/beside.h"
 #include "db/sqlite.h"
-#include "effect/hands.h"
+#include "effect/value.h"
 #include "runtime/config.h"
 #include "source/source.h"
 #include "store/redis/url.h"
@@ -273,7 +273,7 @@ static void read_secret(void)
 {
     char written[80];
     (void)snprintf(written, sizeof written, "file:%s", path);
-    const once_exec_variable secret = {.name = ONCE_BYTES("TOKEN"), .value = {written, strlen(written)}, .line = 1};
+    const once_written secret = {.name = ONCE_BYTES("TOKEN"), .value = {written, strlen(written)}, .line = 1};
     once_arena arena = {0};
     const once_spec spec = {.file = ONCE_BYTES("once.yaml")};
     once_bytes value;

@@ -11,6 +11,9 @@
 
 #include <cmocka.h>
 
+#include "effect/effect.h"
+#include "effect/exec.h"
+#include "effect/sql.h"
 #include "runtime/config.h"
 #include "store/store.h"
 
@@ -191,18 +194,18 @@ static void handlers_inherit_and_override(void **state)
     assert_int_equal(received->retry.attempts, 2);
     assert_int_equal(received->retry.min_ms, 100); /* a part that is not said is the pipeline's */
     assert_int_equal(received->retry.max_ms, 120000);
-    assert_int_equal(received->effect, ONCE_EFFECT_SQL);
-    assert_int_equal(received->n_statements, 2);
-    assert_int_equal(received->statements[0].rows, -1);
-    assert_int_equal(received->statements[0].line, 15);
-    is(received->statements[0].sql, "INSERT INTO payments(id, amount) VALUES (?1, ?2)");
-    assert_int_equal(received->statements[1].rows, 1);
-    assert_int_equal(received->statements[1].unmet, ONCE_STALE);
-    assert_true(received->statements[1].params[0].optional);
-    assert_int_equal(received->n_already, 2);
-    is(received->already[1], "payments.order_id");
-    assert_int_equal(received->n_rejected, 1);
-    is(received->rejected[0], "balance_check");
+    assert_ptr_equal(received->effect, &once__effect_sql);
+    assert_int_equal(once_sql_of(received)->n_statements, 2);
+    assert_int_equal(once_sql_of(received)->statements[0].rows, -1);
+    assert_int_equal(once_sql_of(received)->statements[0].line, 15);
+    is(once_sql_of(received)->statements[0].sql, "INSERT INTO payments(id, amount) VALUES (?1, ?2)");
+    assert_int_equal(once_sql_of(received)->statements[1].rows, 1);
+    assert_int_equal(once_sql_of(received)->statements[1].unmet, ONCE_STALE);
+    assert_true(once_sql_of(received)->statements[1].params[0].optional);
+    assert_int_equal(once_sql_of(received)->n_already, 2);
+    is(once_sql_of(received)->already[1], "payments.order_id");
+    assert_int_equal(once_sql_of(received)->n_rejected, 1);
+    is(once_sql_of(received)->rejected[0], "balance_check");
     assert_int_equal(received->line, 13);
 
     is(refunded->operation, "refund");
@@ -212,11 +215,11 @@ static void handlers_inherit_and_override(void **state)
     assert_int_equal(refunded->lease_ms, 20000);
     assert_int_equal(refunded->timeout_ms, 3000);
     assert_int_equal(refunded->retry.attempts, 7);
-    assert_int_equal(refunded->n_statements, 1);
-    assert_int_equal(refunded->n_already, 0);
+    assert_int_equal(once_sql_of(refunded)->n_statements, 1);
+    assert_int_equal(once_sql_of(refunded)->n_already, 0);
 
     is(other->operation, "*");
-    assert_int_equal(other->effect, ONCE_EFFECT_DEAD);
+    assert_ptr_equal(other->effect, &once__effect_dead);
     is(other->dead_reason, "unknown type");
     once_arena_release(&arena);
 }
@@ -285,8 +288,8 @@ static void a_statement_may_stand_alone_and_durations_have_all_units(void **stat
     (void)state;
     once_arena arena = {0};
     once_spec *spec = loaded(&arena, HEAD "handler:\n  sql: |\n    DELETE FROM t\n    WHERE id = :id\nlease: 1h\ntimeout: 250ms\nremember: 2d\n");
-    assert_int_equal(spec->handlers[0].n_statements, 1);
-    is(spec->handlers[0].statements[0].sql, "DELETE FROM t\nWHERE id = ?1\n");
+    assert_int_equal(once_sql_of(&spec->handlers[0])->n_statements, 1);
+    is(once_sql_of(&spec->handlers[0])->statements[0].sql, "DELETE FROM t\nWHERE id = ?1\n");
     assert_int_equal(spec->handlers[0].lease_ms, 3600000);
     assert_int_equal(spec->handlers[0].timeout_ms, 250);
     assert_int_equal(spec->handlers[0].remember_ms, 172800000);
@@ -336,39 +339,38 @@ static void commands_and_callbacks_are_read(void **state)
     const once_handler_spec *command = &spec->handlers[0], *stream = &spec->handlers[1], *small = &spec->handlers[2],
                             *function = &spec->handlers[3];
     assert_int_equal(spec->drain_ms, 0);
-    assert_int_equal(command->effect, ONCE_EFFECT_EXEC);
+    assert_ptr_equal(command->effect, &once__effect_exec);
     assert_true(once_handler_external(command));
-    assert_int_equal(command->exec.n, 4);
-    is(once_template_text(command->exec.argv[0]), "./charge");
-    is(once_template_text(command->exec.argv[2]), "--order=${/order_id}");
-    assert_false(once_template_is_literal(command->exec.argv[2]));
-    assert_true(once_template_is_literal(command->exec.argv[3]));
-    assert_false(command->exec.stream);
+    assert_int_equal(once_exec_of(command)->n, 4);
+    is(once_template_text(once_exec_of(command)->argv[0]), "./charge");
+    is(once_template_text(once_exec_of(command)->argv[2]), "--order=${/order_id}");
+    assert_false(once_template_is_literal(once_exec_of(command)->argv[2]));
+    assert_true(once_template_is_literal(once_exec_of(command)->argv[3]));
+    assert_false(once_exec_of(command)->mode == ONCE_EXEC_STREAM);
     assert_int_equal(command->slots, 8);
-    assert_int_equal(command->exec.n_env, 5);
-    is(command->exec.env[0].name, "PATH");
-    is(command->exec.env[0].value, "/bin");
-    is(command->exec.env[1].name, "API_TOKEN");
-    is(command->exec.env[1].value, "env:OTHER_TOKEN");
-    assert_int_equal(command->exec.env[1].line, 14);
-    is(command->exec.env[2].value, "file:pin.txt");
-    is(command->exec.env[3].value, "");
-    is(command->exec.env[4].value, "hello world");
+    assert_int_equal(once_exec_of(command)->n_env, 5);
+    is(once_exec_of(command)->env[0].name, "PATH");
+    is(once_exec_of(command)->env[0].value, "/bin");
+    is(once_exec_of(command)->env[1].name, "API_TOKEN");
+    is(once_exec_of(command)->env[1].value, "env:OTHER_TOKEN");
+    assert_int_equal(once_exec_of(command)->env[1].line, 14);
+    is(once_exec_of(command)->env[2].value, "file:pin.txt");
+    is(once_exec_of(command)->env[3].value, "");
+    is(once_exec_of(command)->env[4].value, "hello world");
 
-    assert_true(stream->exec.stream);
-    assert_int_equal(stream->exec.window, 65536);
-    assert_int_equal(stream->exec.processes, 64);
+    assert_int_equal(once_exec_of(stream)->mode, ONCE_EXEC_STREAM);
+    assert_int_equal(once_exec_of(stream)->window, 65536);
+    assert_int_equal(once_exec_of(stream)->processes, 64);
     assert_int_equal(stream->slots, 65536 * 64);
     assert_int_equal(stream->timeout_ms, 3000);
-    assert_int_equal(small->exec.window, 64);
-    assert_int_equal(small->exec.processes, 1);
+    assert_int_equal(once_exec_of(small)->window, 64);
+    assert_int_equal(once_exec_of(small)->processes, 1);
     assert_int_equal(small->slots, 64);
 
-    assert_int_equal(function->effect, ONCE_EFFECT_CALLBACK);
+    assert_ptr_equal(function->effect, &once__effect_callback);
     assert_true(once_handler_external(function));
-    is(function->callback, "ship");
+    is(once_effect_function(function), "ship");
     assert_int_equal(function->slots, 8);
-    assert_int_equal(function->exec.n, 0);
     once_arena_release(&arena);
 }
 
@@ -398,7 +400,7 @@ static void f81_exit_codes_are_read(void **state)
     (void)state;
     once_arena arena = {0};
     const once_spec *spec = loaded(&arena, HEAD "handler:\n  exec: [./charge]\n  exit: {1: retry, 28: unknown, 75: dead, 255: done, 7: release}\n");
-    const once_outcome *exits = spec->handlers[0].exec.exits;
+    const once_outcome *exits = once_exec_of(&spec->handlers[0])->exits;
     assert_int_equal(exits[0], ONCE_DONE);
     assert_int_equal(exits[1], ONCE_RETRY);
     assert_int_equal(exits[2], ONCE_UNKNOWN);
@@ -408,7 +410,7 @@ static void f81_exit_codes_are_read(void **state)
     assert_int_equal(exits[69], ONCE_RELEASE);
     assert_int_equal(exits[75], ONCE_DEAD);
     assert_int_equal(exits[255], ONCE_DONE);
-    assert_null(loaded(&arena, HEAD "handler: {exec: [./charge]}\n")->handlers[0].exec.exits);
+    assert_null(once_exec_of(&loaded(&arena, HEAD "handler: {exec: [./charge]}\n")->handlers[0])->exits);
     once_arena_release(&arena);
 #define EXEC HEAD "handler:\n  exec: [./charge]\n  exit:"
     refused_once(EXEC " {0: retry}\n", "p.yaml:7: 'exit': 0 means done and cannot be changed; let the command end with another code");
@@ -468,7 +470,7 @@ static void f67_exec_is_a_list_and_not_a_command_line(void **state)
     once_arena arena = {0};
     char fits[1000];
     (void)snprintf(fits, sizeof fits, "%s]\n", text);
-    assert_int_equal(loaded(&arena, fits)->handlers[0].exec.n, 64);
+    assert_int_equal(once_exec_of(&loaded(&arena, fits)->handlers[0])->n, 64);
     (void)snprintf(text + strlen(text), sizeof text - strlen(text), ", x]\n");
     refused_once(text, "p.yaml:6: 'exec' has 65 elements, and 64 are the most; put the others into a script");
     once_arena_release(&arena);
@@ -1465,8 +1467,8 @@ static void every_field_has_a_description_and_examples_load(void **state)
     char with_head[4000];
     (void)snprintf(with_head, sizeof with_head, HEAD "type: \"${/t}\"\n%s", start + 8);
     const once_spec *spec = loaded(&arena, with_head);
-    assert_int_equal(spec->handlers[1].effect, ONCE_EFFECT_EXEC);
-    assert_true(spec->handlers[2].exec.stream);
+    assert_ptr_equal(spec->handlers[1].effect, &once__effect_exec);
+    assert_int_equal(once_exec_of(&spec->handlers[2])->mode, ONCE_EXEC_STREAM);
     once_arena_release(&arena);
     once_buf_release(&help);
 }

@@ -21,9 +21,9 @@ typedef struct fixture {
 static void begin(fixture *f)
 {
     *f = (fixture){0};
-    f->handlers[0] = (once_handler_spec){.effect = ONCE_EFFECT_EXEC, .slots = 4};
-    f->handlers[1] = (once_handler_spec){.effect = ONCE_EFFECT_SQL};
-    f->handlers[2] = (once_handler_spec){.effect = ONCE_EFFECT_CALLBACK, .slots = 2};
+    f->handlers[0] = (once_handler_spec){.bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE | ONCE_EFFECT_APART, .slots = 4};
+    f->handlers[1] = (once_handler_spec){.bits = ONCE_EFFECT_RUNS};
+    f->handlers[2] = (once_handler_spec){.bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE, .slots = 2};
     f->spec = (once_spec){.handlers = f->handlers, .n_handlers = 3};
     for (size_t i = 0; i < 8; i++) f->items[i] = (once_item){.handler = &f->handlers[0], .request.lease_ms = LEASE};
     assert_true(once_flight_init(&f->flight, &f->spec));

@@ -24,8 +24,12 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "effect/call.h"
+#include "effect/callback.h"
+#include "effect/effect.h"
+#include "effect/exec.h"
 #include "effect/hands.h"
 #include "effect/process.h"
+#include "effect/sql.h"
 
 #define PATIENCE_MS 30000 /* for what must happen at once; reached only when something is wrong */
 #define MAX_ARGS 16
@@ -37,6 +41,7 @@ typedef struct fixture {
     once_arena arena;
     once_spec spec;
     once_handler_spec handler;
+    once_exec_spec exec;
     const once_template *argv[MAX_ARGS];
     once_hands_callback callback;
     once_hands *hands;
@@ -47,6 +52,15 @@ typedef struct fixture {
 
 static once_bytes bytes(const char *text) { return (once_bytes){text, strlen(text)}; }
 
+static const once_callback_spec charge_card = {.name = ONCE_BYTES("charge_card")};
+
+static void effect_is(fixture *f, const once_effect_ops *effect, const void *own)
+{
+    f->handler.effect = effect;
+    f->handler.bits = effect->bits;
+    f->handler.own = own;
+}
+
 static int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
@@ -55,7 +69,7 @@ static int set_up(void **state)
     assert_non_null(mkdtemp(f->folder));
     f->handler = (once_handler_spec){.type = bytes("charge"), .operation = bytes("charge"), .timeout_ms = PATIENCE_MS, .slots = MAX_ITEMS, .line = 7};
     f->spec = (once_spec){.file = bytes("p.yaml"), .consumer = bytes("payments"), .handlers = &f->handler, .n_handlers = 1, .result_max = 65536};
-    f->handler.exec.argv = f->argv;
+    f->exec.argv = f->argv;
     once_json_init(&f->body);
     *state = f;
     return 0;
@@ -97,8 +111,8 @@ static void command(fixture *f, const char *const *argv)
 {
     size_t n = 0;
     for (; argv[n]; n++) assert_int_equal(once_template_parse(&f->arena, bytes(argv[n]), &f->argv[n], &f->err), ONCE_OK);
-    f->handler.effect = ONCE_EFFECT_EXEC;
-    f->handler.exec.n = n;
+    effect_is(f, &once__effect_exec, &f->exec);
+    f->exec.n = n;
 }
 
 static int try_open(fixture *f)
@@ -132,7 +146,7 @@ static int prepare(fixture *f, once_item *item, once_bytes body)
     item->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 3, .failures = 2, .silent = true, .maybe = true};
     item->outcome = ONCE_OUTCOMES;
     const bool json = once_json_parse(&f->body, body, NULL, NULL) == ONCE_OK;
-    return once_hands_prepare(item->handler, json ? &f->body : NULL, &item->message, &f->arena, &item->input, &f->err);
+    return once_effect_prepare(item->handler, json ? &f->body : NULL, &item->message, &f->arena, &item->input, &f->err);
 }
 
 static once_item *start(fixture *f, int i, once_bytes body)
@@ -268,7 +282,7 @@ static void f81_exit_codes_can_be_changed(void **state)
     exits[7] = ONCE_RELEASE;
     exits[75] = ONCE_UNKNOWN;
     exits[255] = ONCE_DONE;
-    f->handler.exec.exits = exits;
+    f->exec.exits = exits;
     SHELL(f, ENDS_AS_TOLD);
     ends_with(f, 1, ONCE_RETRY);
     ends_with(f, 7, ONCE_RELEASE);
@@ -377,13 +391,13 @@ static void the_environment_is_what_was_promised(void **state)
     fixture *f = *state;
     char reference[100];
     snprintf(reference, sizeof reference, "file:%s", file_with(f, "secret", "from a file\n", 0600));
-    const once_exec_variable variables[] = {
+    const once_written variables[] = {
         {bytes("PLAIN"), bytes("a b=c"), 11}, {bytes("FROM_ENV"), bytes("env:ONCE_TEST_SECRET"), 12}, {bytes("FROM_FILE"), bytes(reference), 13},
         {bytes("LANG"), bytes("C"), 14},
     };
     setenv("ONCE_TEST_SECRET", "from the environment", 1);
-    f->handler.exec.env = variables;
-    f->handler.exec.n_env = 4;
+    f->exec.env = variables;
+    f->exec.n_env = 4;
     OPEN(f, "env");
     setenv("ONCE_TEST_SECRET", "changed too late", 1);
     const once_item *item = run(f, bytes(""));
@@ -420,9 +434,9 @@ static void the_environment_is_what_was_promised(void **state)
 
 static void refused_variable(fixture *f, const char *name, const char *value, const char *expected)
 {
-    const once_exec_variable variable = {bytes(name), bytes(value), 12};
-    f->handler.exec.env = &variable;
-    f->handler.exec.n_env = 1;
+    const once_written variable = {bytes(name), bytes(value), 12};
+    f->exec.env = &variable;
+    f->exec.n_env = 1;
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
     assert_string_equal(f->err.text, expected);
     assert_null(f->hands);
@@ -438,11 +452,11 @@ static void what_is_missing_is_found_at_the_start(void **state)
     refused_variable(f, "TOKEN", "file:/nowhere/token", "p.yaml:12: cannot read file '/nowhere/token' for 'TOKEN': No such file or directory");
     refused_variable(f, "ONCE_KEY", "x", "p.yaml:12: variable 'ONCE_KEY': names that begin with ONCE_ are ours; choose another");
     refused_variable(f, "A=B", "s3cret", "p.yaml:12: the name of a variable cannot be empty nor have '=' or NUL in it");
-    const once_exec_variable nul = {bytes("TOKEN"), {"s3cret\0x", 8}, 12};
-    f->handler.exec.env = &nul;
+    const once_written nul = {bytes("TOKEN"), {"s3cret\0x", 8}, 12};
+    f->exec.env = &nul;
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
     assert_string_equal(f->err.text, "p.yaml:12: the value of 'TOKEN' has a NUL byte or is longer than 128 KiB"); /* and not the value */
-    f->handler.exec.n_env = 0;
+    f->exec.n_env = 0;
 
     command(f, (const char *const[]){"no-such-command", NULL});
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
@@ -456,12 +470,11 @@ static void what_is_missing_is_found_at_the_start(void **state)
     command(f, (const char *const[]){f->folder, NULL});
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
 
-    f->handler.effect = ONCE_EFFECT_CALLBACK;
-    f->handler.callback = bytes("charge_card");
+    effect_is(f, &once__effect_callback, &charge_card);
     assert_int_equal(try_open(f), ONCE_E_CONFIG);
     assert_string_equal(f->err.text, "p.yaml:7: callback 'charge_card' is not registered; run it from a program that calls once_pipeline_callback");
     assert_true(once_hands_needed(&f->spec));
-    f->handler.effect = ONCE_EFFECT_SQL;
+    effect_is(f, &once__effect_sql, &(once_sql_spec){0});
     assert_false(once_hands_needed(&f->spec));
 }
 
@@ -481,7 +494,7 @@ static void headers_can_be_arguments(void **state)
     assert_int_equal(prepare(f, item, bytes("{}")), ONCE_E_MESSAGE);
     assert_string_equal(f->err.text, "missing header 'region'");
     item->message.headers = bytes("{\"region\":\"e\\u0075\"}");
-    assert_int_equal(once_hands_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_OK);
+    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_OK);
     once_hands_start(f->hands, &item, 1);
     expect(ended(f), ONCE_DONE, "eu\n", "");
 }
@@ -552,11 +565,11 @@ static void a_nul_byte_never_gets_into_the_environment(void **state)
     once_item *item = &f->items[0];
     assert_int_equal(prepare(f, item, bytes("{}")), ONCE_OK);
     item->message.type = (once_bytes){"a\0b", 3};
-    assert_int_equal(once_hands_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_E_MESSAGE);
+    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_E_MESSAGE);
     assert_string_equal(f->err.text, "the type has a NUL byte, which no variable of a command can carry");
     item->message.type = bytes("a");
     item->message.at.point = (once_bytes){"\0", 1};
-    assert_int_equal(once_hands_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_E_MESSAGE);
+    assert_int_equal(once_effect_prepare(item->handler, &f->body, &item->message, &f->arena, &item->input, &f->err), ONCE_E_MESSAGE);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(prepare(f, item, bytes("{}")), ONCE_OK);
         *(i ? &item->request.key : &item->scope.tenant) = (once_bytes){"k\0", 2};
@@ -956,8 +969,7 @@ static void wait_inside(desk *d, int n)
 
 static void callback(fixture *f, desk *d)
 {
-    f->handler.effect = ONCE_EFFECT_CALLBACK;
-    f->handler.callback = bytes("charge_card");
+    effect_is(f, &once__effect_callback, &charge_card);
     f->callback = (once_hands_callback){"charge_card", at_desk, d};
     opened(f);
 }

@@ -129,17 +129,17 @@ static void open_pipe(fixture *f, bool finite)
                                             .renew_ms = RENEW_MS, .gives_once = f->gives_once, .unclean = f->unclean, .finds = true};
     once_error err;
     test_env_init(&f->world, 1);
-    f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .effect = ONCE_EFFECT_CALLBACK, .slots = SLOTS, .lease_ms = 1000000000,
+    f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"), .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE, .slots = SLOTS, .lease_ms = 1000000000,
                                      .remember_ms = 1000000000, .retry = {.attempts = 3, .min_ms = 1, .max_ms = 2}};
     f->spec = (once_spec){.consumer = ONCE_BYTES("c"), .handlers = &f->handler, .n_handlers = 1, .batch_max = BATCH, .gap_ms = -1,
                           .drain_ms = 1000, .patience_ms = 1, .message_max = 100};
-    if (f->atomic) f->handler.effect = ONCE_EFFECT_SQL;
+    if (f->atomic) f->handler.bits = ONCE_EFFECT_RUNS;
     f->spec.inbox = f->inbox;
     if (f->lanes_are_found) f->spec.order = (const void *)f; /* nobody reads it here */
     if (f->both[1].slots) {
         f->both[0] = f->both[1] = f->handler;
         f->both[1].operation = ONCE_BYTES("out");
-        f->both[1].effect = ONCE_EFFECT_CALLBACK;
+        f->both[1].bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE;
         f->spec.handlers = f->both;
         f->spec.n_handlers = 2;
     }

@@ -37,6 +37,7 @@ typedef struct fixture {
     once_spec spec;
     once_handler_spec handler;
     once_sql_statement statements[4];
+    once_sql_spec sql;
     once_hands *hands;
     once_item items[MAX_ITEMS];
     once_error err;
@@ -75,7 +76,8 @@ static int set_up(void **state)
     char *url = once_arena_alloc(&f->arena, 120);
     snprintf(url, 120, "sqlite:%s", f->file);
     f->handler = (once_handler_spec){.type = bytes("book"), .operation = bytes("book"), .timeout_ms = PATIENCE_MS, .slots = MAX_ITEMS, .line = 7,
-                                     .effect = ONCE_EFFECT_SQL, .sql_url = bytes(url), .sql_url_line = 9, .statements = f->statements};
+                                     .effect = &once__effect_sql, .bits = once__effect_sql.bits | ONCE_EFFECT_OUTSIDE, .own = &f->sql};
+    f->sql = (once_sql_spec){.url = bytes(url), .url_line = 9, .statements = f->statements};
     f->spec = (once_spec){.file = bytes("p.yaml"), .consumer = bytes("books"), .handlers = &f->handler, .n_handlers = 1, .result_max = 65536};
     *state = f;
     return 0;
@@ -97,9 +99,9 @@ static int tear_down(void **state)
 
 static void statement(fixture *f, const char *sql)
 {
-    once_sql_statement *s = &f->statements[f->handler.n_statements];
+    once_sql_statement *s = &f->statements[f->sql.n_statements];
     assert_int_equal(once_sql_parse(&f->arena, bytes(sql), s, &f->err), ONCE_OK);
-    s->line = 20 + (int)f->handler.n_statements++;
+    s->line = 20 + (int)f->sql.n_statements++;
 }
 
 static int try_open(fixture *f)
@@ -182,16 +184,16 @@ static void values_and_what_once_knows_are_bound(void **state)
 static void f26_an_answer_of_the_business_is_the_outcome(void **state)
 {
     fixture *f = *state;
-    f->handler.already = (const once_bytes[]){bytes("t.id")};
-    f->handler.rejected = (const once_bytes[]){bytes("SQLITE_CONSTRAINT_CHECK")};
-    f->handler.n_already = f->handler.n_rejected = 1;
+    f->sql.already = (const once_bytes[]){bytes("t.id")};
+    f->sql.rejected = (const once_bytes[]){bytes("SQLITE_CONSTRAINT_CHECK")};
+    f->sql.n_already = f->sql.n_rejected = 1;
     statement(f, "INSERT INTO head VALUES (:id)");
     opened(f, "INSERT INTO t(id) VALUES (:id)");
     says(f, "INSERT INTO t(id) VALUES ('there')");
     is(run(f, "{\"id\": \"there\"}"), ONCE_ALREADY, "UNIQUE constraint failed: t.id");
     is(run(f, "{\"id\": \"bad\"}"), ONCE_REJECTED, "CHECK constraint failed: id <> 'bad'");
     assert_int_equal(count(f, "SELECT count(*) FROM head"), 0); /* the statement before went with it */
-    f->handler.n_already = f->handler.n_rejected = 0;
+    f->sql.n_already = f->sql.n_rejected = 0;
     is(run(f, "{\"id\": \"there\"}"), ONCE_DEAD, "UNIQUE constraint failed: t.id");
     f->handler.retry.on = (const once_bytes[]){bytes("t.id")};
     f->handler.retry.n_on = 1;
@@ -227,10 +229,11 @@ static void a_name_in_a_list_is_the_whole_name(void **state)
         once_fault fault = cases[i].fault;
         once_outcome outcome;
         fault.kind = ONCE_FAULT_CONSTRAINT;
-        once_handler_spec handler = {.already = &said, .n_already = 1};
+        once_sql_spec sql = {.already = &said, .n_already = 1};
+        const once_handler_spec handler = {.own = &sql};
         assert_true(once_sql_judge(&handler, &fault, &outcome));
         if (outcome != cases[i].outcome) fail_msg("already: %s took case %zu for %s", cases[i].said, i, once_outcome_name(outcome));
-        handler = (once_handler_spec){.rejected = &said, .n_rejected = 1};
+        sql = (once_sql_spec){.rejected = &said, .n_rejected = 1};
         assert_true(once_sql_judge(&handler, &fault, &outcome));
         assert_int_equal(outcome, cases[i].outcome == ONCE_DEAD ? ONCE_DEAD : ONCE_REJECTED);
     }
@@ -409,7 +412,7 @@ static void a_table_that_vanishes_stops_everything(void **state)
 
 static void refused(fixture *f, const char *url, int rc, const char *why)
 {
-    f->handler.sql_url = bytes(url);
+    f->sql.url = bytes(url);
     assert_int_equal(try_open(f), rc);
     if (strcmp(f->err.text, why) != 0) print_error("%s\n", f->err.text);
     assert_string_equal(f->err.text, why);
@@ -419,7 +422,7 @@ static void mistakes_are_found_when_it_is_opened(void **state)
 {
     fixture *f = *state;
     char expected[300], *url = once_arena_alloc(&f->arena, 200);
-    const char *good = f->handler.sql_url.data;
+    const char *good = f->sql.url.data;
     statement(f, "INSERT INTO gone(id) VALUES (:id)");
     snprintf(expected, sizeof expected, "p.yaml:20: no such table: gone; create it in '%s' first", f->file);
     refused(f, good, ONCE_E_CONFIG, expected);
@@ -434,10 +437,10 @@ static void mistakes_are_found_when_it_is_opened(void **state)
     refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: no database 'mysql:' is known; write postgres://... or sqlite:PATH");
     setenv("ONCE_TEST_URL", "secret", 1);
     refused(f, "env:ONCE_TEST_URL", ONCE_E_CONFIG, "p.yaml:9: not the URL of a database; write postgres://... or sqlite:PATH");
-    f->handler.n_statements = 0;
+    f->sql.n_statements = 0;
     statement(f, "INSERT INTO t(id) VALUES (:id)");
     setenv("ONCE_TEST_URL", good, 1);
-    f->handler.sql_url = bytes("env:ONCE_TEST_URL");
+    f->sql.url = bytes("env:ONCE_TEST_URL");
     assert_int_equal(try_open(f), ONCE_OK);
     is(run(f, "{\"id\": \"a\"}"), ONCE_DONE, "");
 }
@@ -565,7 +568,7 @@ static void postgres(fixture *f, const char *sql, int64_t timeout_ms)
              "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON odd DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()",
              schema);
     test_postgres_run(tables);
-    f->handler.sql_url = bytes(url);
+    f->sql.url = bytes(url);
     f->handler.timeout_ms = timeout_ms;
     opened(f, sql);
 }
@@ -628,8 +631,8 @@ static void f81_an_answer_to_commit_that_nobody_listed_is_unknown(void **state)
             fail_msg("%s: %s, trouble %d", answers[i].body, once_outcome_name(item->outcome), item->trouble);
         assert_int_equal(item->maybe, answers[i].outcome == ONCE_UNKNOWN);
     }
-    f->handler.rejected = (const once_bytes[]){bytes("ZZ042")}; /* the handler knows what its own trigger means */
-    f->handler.n_rejected = 1;
+    f->sql.rejected = (const once_bytes[]){bytes("ZZ042")}; /* the handler knows what its own trigger means */
+    f->sql.n_rejected = 1;
     is(run(f, "{\"state\": \"ZZ042\"}"), ONCE_REJECTED, "no");
     leave_postgres(f);
 }

@@ -18,6 +18,8 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "effect/effect.h"
+#include "effect/exec.h"
 #include "effect/hands.h"
 #include "effect/stream_line.h"
 
@@ -42,6 +44,7 @@ typedef struct fixture {
     once_arena arena;
     once_spec spec;
     once_handler_spec handler;
+    once_exec_spec exec;
     once_hands *hands;
     once_item items[MANY];
     size_t back; /* items that came back, all told */
@@ -57,9 +60,10 @@ static int setup(void **state)
     assert_non_null(getcwd(f->old, sizeof f->old));
     assert_non_null(mkdtemp(f->dir));
     assert_int_equal(chdir(f->dir), 0); /* handlers leave their notes here */
-    f->handler = (once_handler_spec){.type = ONCE_BYTES("*"), .operation = ONCE_BYTES("charge"), .effect = ONCE_EFFECT_EXEC,
+    f->handler = (once_handler_spec){.type = ONCE_BYTES("*"), .operation = ONCE_BYTES("charge"), .effect = &once__effect_exec, .bits = once__effect_exec.bits, .own = &f->exec,
                                      .timeout_ms = PATIENCE_MS, .lease_ms = 2 * PATIENCE_MS, .slots = MANY, .hold = true,
-                                     .line = 7, .exec = {.stream = true, .window = 16, .processes = 1}};
+                                     .line = 7};
+    f->exec = (once_exec_spec){.mode = ONCE_EXEC_STREAM, .window = 16, .processes = 1};
     f->spec = (once_spec){.file = ONCE_BYTES("test.yaml"), .consumer = ONCE_BYTES("payments"), .handlers = &f->handler,
                           .n_handlers = 1, .workers = 4, .result_max = 1000, .message_max = 64u << 20, .batch_max = MANY};
     f->log = -1;
@@ -91,8 +95,8 @@ static void command(fixture *f, const char *const *argv, size_t n)
         const once_bytes text = {argv[i], strlen(argv[i])};
         assert_int_equal(once_template_parse(&f->arena, text, &templates[i], &f->err), ONCE_OK);
     }
-    f->handler.exec.argv = templates;
-    f->handler.exec.n = n;
+    f->exec.argv = templates;
+    f->exec.n = n;
     const once_hands_options options = {.spec = &f->spec, .env = once_env_real()};
     f->err.text[0] = '\0';
     const int rc = once_hands_open(&options, &f->hands, &f->err);
@@ -389,7 +393,7 @@ static void replies_in_any_order(void **state)
 static void no_more_than_the_window(void **state)
 {
     fixture *f = *state;
-    f->handler.exec.window = 3;
+    f->exec.window = 3;
     python(f, GATHER);
     start_all(f, 0, 6);
     wait_for(f, 6);
@@ -399,7 +403,7 @@ static void no_more_than_the_window(void **state)
 static void messages_go_where_the_fewest_are(void **state)
 {
     fixture *f = *state;
-    f->handler.exec.processes = 3;
+    f->exec.processes = 3;
     /* Nobody answers before it has two. */
     python(f, PYTHON "ms = [hear(), hear()]\nfor m in ms: say(m, result=os.getpid())\nhear()");
     start_all(f, 0, 6);
@@ -448,7 +452,7 @@ static void replies_in_the_pipe_count_before_the_end(void **state)
 static void all_replies_of_a_full_pipe_count_before_the_end(void **state)
 {
     fixture *f = *state;
-    f->handler.exec.window = 32;
+    f->exec.window = 32;
     python(f, PYTHON "import fcntl\nms = [hear() for _ in range(20)]\nfcntl.fcntl(1, 1031, 1 << 20)\n"
                      "note('pid', os.getpid())\nuntil('go')\nfor m in ms[:19]: say(m, padding='p' * 30000)\nos.kill(os.getpid(), 9)"); /* 1031: F_SETPIPE_SZ */
     start_all(f, 0, 20);
@@ -535,7 +539,7 @@ static void a_program_that_does_not_work_is_a_failure_and_not_unknown(void **sta
 static void queued_ones_survive_the_end(void **state)
 {
     fixture *f = *state;
-    f->handler.exec.window = 2;
+    f->exec.window = 2;
     python(f, PYTHON "hear()\nif not os.path.exists('first'): note('first', 1); hear(); os._exit(1)\n"
                      "say({'id': 1})\nwhile True: say(hear())");
     start_all(f, 0, 7);
@@ -548,7 +552,7 @@ static void queued_ones_survive_the_end(void **state)
 static void one_that_kills_its_handler_does_it_alone_the_next_time(void **state)
 {
     fixture *f = *state;
-    f->handler.exec.window = 8;
+    f->exec.window = 8;
     python(f, GATHER);
     start(f, 0, "\"die\"");
     start_all(f, 1, 8);
@@ -809,7 +813,7 @@ static void kill_one(fixture *f, size_t i)
 static void killed_in_flight_means_its_neighbours_too(void **state)
 {
     fixture *f = *state;
-    f->handler.exec.window = 3;
+    f->exec.window = 3;
     python(f, PYTHON "if os.path.exists('again'):\n while True: say(hear())\n"
                      "note('again', os.getpid()); [hear(), hear(), hear()]; note('got', 1); time.sleep(1000)");
     start_all(f, 0, 5);
@@ -921,8 +925,8 @@ static void a_command_that_is_gone_pauses_everything(void **state)
 static void thousands_through_two_processes(void **state)
 {
     fixture *f = *state;
-    f->handler.exec.processes = 2;
-    f->handler.exec.window = MANY / 2;
+    f->exec.processes = 2;
+    f->exec.window = MANY / 2;
     ourselves(f, "shuffle");
     char bodies[MANY][24];
     size_t sent[MANY] = {0}, total = 0;
@@ -1002,16 +1006,16 @@ static void the_examples_work(void **state)
     free(journal);
     once_hands_close(f->hands);
     mkdir("directory", 0700);
-    const once_exec_variable variable = {.name = ONCE_BYTES("JOURNAL"), .value = ONCE_BYTES("directory")};
-    f->handler.exec.env = &variable;
-    f->handler.exec.n_env = 1;
+    const once_written variable = {.name = ONCE_BYTES("JOURNAL"), .value = ONCE_BYTES("directory")};
+    f->exec.env = &variable;
+    f->exec.n_env = 1;
     command(f, (const char *const[]){"/bin/sh", ONCE_SOURCE_ROOT "/examples/stream/handler.sh"}, 2);
     start(f, 0, "{}");
     wait_for(f, 1);
     assert_int_equal(f->items[0].outcome, ONCE_RETRY);
     assert_int_equal(f->items[0].delay_ms, 5000);
     once_hands_close(f->hands);
-    f->handler.exec.n_env = 0;
+    f->exec.n_env = 0;
     rmdir("directory");
 
     ourselves(f, "example");

@@ -8,7 +8,8 @@
  * - Behind every other command, and behind a program, options are looked for that announce a program almost everywhere (`-c`, `--eval`).
  *
  * There is no list of all commands that run something, so this is a guard against mistakes; `unsafe_arguments: true` takes it away. */
-#include "runtime/config_internal.h"
+#include "core/config_values.h"
+#include "effect/exec.h"
 
 #include "base/banned.h"
 
@@ -382,8 +383,8 @@ static bool check_command(arguments *a)
     return true;
 }
 
-bool once__config_check_arguments(once_config *config, const once_node *list, const once_exec_spec *spec)
+bool once_exec_check_arguments(once_config *config, const once_node *list, const once_exec_spec *exec)
 {
-    arguments a = {.config = config, .argv = spec->argv, .item = list->first};
+    arguments a = {.config = config, .argv = exec->argv, .item = list->first};
     return check_command(&a);
 }

@@ -1,9 +1,10 @@
-/* Commands in a pipeline file: their arguments and their environment. Values of the environment may be secrets: no message shows
- * one, nor a reference that is written wrongly, which may be a secret too. */
-#include <assert.h>
+/* The effect `exec`: its part of the pipeline file, and which of its modes carries it out. Values of the environment may be secrets: no message
+ * shows one, nor a reference that is written wrongly, which may be a secret too. */
 #include <stdio.h>
 
-#include "runtime/config_internal.h"
+#include "core/config_values.h"
+#include "effect/effect.h"
+#include "effect/exec.h"
 
 #include "base/banned.h"
 
@@ -61,9 +62,9 @@ static const once_template *read_argument(once_config *config, const once_config
     return once__config_template(config, field, item);
 }
 
-bool once__config_exec(once_config *config, const once_config_field *field, const once_node *node, void *out)
+static bool read_exec(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    once_exec_spec *exec = &((once__handler *)out)->spec.exec;
+    once_exec_spec *exec = out;
     if (node->kind == ONCE_NODE_SCALAR && !node->none) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exec' is not a command line; write a list: exec: %s",
                           words_of(node->text, false).text);
@@ -96,61 +97,15 @@ bool once__config_exec(once_config *config, const once_config_field *field, cons
     return true;
 }
 
-void once__config_check_stream(once_config *config, const once_node *exec, const once_exec_spec *spec)
-{
-    const once_node *item = exec->first;
-    for (size_t i = 0; i < spec->n; i++, item = item->next) {
-        if (once_template_is_literal(spec->argv[i])) continue;
-        once_config_wrong(config, ONCE_E_CONFIG, item->line,
-                          "'exec' has the placeholder '%s', but with 'mode: stream' one process serves many messages; remove it, and read "
-                          "the message from standard input",
-                          once_config_show(item->text).text);
-        return;
-    }
-}
-
 /* --- environment -------------------------------------------------------------------------------------------------- */
-
-static bool starts_with(once_bytes text, const char *prefix, once_bytes *rest)
-{
-    const size_t len = strlen(prefix);
-    if (text.len < len || memcmp(text.data, prefix, len) != 0) return false;
-    *rest = (once_bytes){text.data + len, text.len - len};
-    return true;
-}
-
-static bool is_variable_name(once_bytes name)
-{
-    for (size_t i = 0; i < name.len; i++) {
-        const char c = name.data[i];
-        const bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
-        if (!letter && (i == 0 || c < '0' || c > '9')) return false;
-    }
-    return name.len > 0;
-}
-
-bool once__config_reference(once_config *config, const char *what, const once_node *node)
-{
-    once_bytes rest;
-    if (starts_with(node->text, "env:", &rest) && !is_variable_name(rest)) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s refers to a variable, but 'env:' is not followed by a name; write env:NAME", what);
-        return false;
-    }
-    if (starts_with(node->text, "file:", &rest) && rest.len == 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s refers to a file, but 'file:' is not followed by a path; write file:PATH", what);
-        return false;
-    }
-    return true;
-}
 
 static bool check_variable(once_config *config, const once_node *node)
 {
     const once_config_shown name = once_config_show(node->name);
-    once_bytes rest;
-    if (!is_variable_name(node->name)) {
+    if (!once__config_is_variable(node->name)) {
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line,
                           "'env': '%s' cannot be the name of a variable; use letters, digits and _, and no digit at the beginning", name.text);
-    } else if (starts_with(node->name, "ONCE_", &rest)) {
+    } else if (node->name.len >= 5 && memcmp(node->name.data, "ONCE_", 5) == 0) {
         once_config_wrong(config, ONCE_E_CONFIG, node->name_line, "'env': variables that begin with ONCE_ are set by once itself; rename '%s'",
                           name.text);
     } else if (node->kind != ONCE_NODE_SCALAR || node->none) {
@@ -164,15 +119,15 @@ static bool check_variable(once_config *config, const once_node *node)
     return false;
 }
 
-bool once__config_env(once_config *config, const once_config_field *field, const once_node *node, void *out)
+static bool read_env(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    once_exec_spec *exec = &((once__handler *)out)->spec.exec;
+    once_exec_spec *exec = out;
     if (node->kind != ONCE_NODE_MAP || node->count == 0) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'env' must be a map of variables, not %s; write 'env: %s'",
                           node->kind == ONCE_NODE_MAP ? "an empty one" : once_node_kind_text(node), field->example);
         return false;
     }
-    once_exec_variable *env = once_arena_new(config->arena, once_exec_variable, node->count);
+    once_written *env = once_arena_new(config->arena, once_written, node->count);
     if (!env) {
         config->nomem = true;
         return false;
@@ -181,7 +136,7 @@ bool once__config_env(once_config *config, const once_config_field *field, const
     size_t n = 0;
     for (const once_node *item = node->first; item; item = item->next) {
         ok = check_variable(config, item) && ok;
-        env[n++] = (once_exec_variable){.name = item->name, .value = item->text, .line = item->line};
+        env[n++] = (once_written){.name = item->name, .value = item->text, .line = item->line};
     }
     exec->env = env;
     exec->n_env = n;
@@ -235,9 +190,9 @@ static bool read_exit(once_config *config, const once_node *node, once_outcome *
     return false;
 }
 
-bool once__config_exit(once_config *config, const once_config_field *field, const once_node *node, void *out)
+static bool read_exits(once_config *config, const once_config_field *field, const once_node *node, void *out)
 {
-    once_exec_spec *exec = &((once__handler *)out)->spec.exec;
+    once_exec_spec *exec = out;
     if (node->kind != ONCE_NODE_MAP || node->count == 0) {
         once_config_wrong(config, ONCE_E_CONFIG, node->line, "'exit' must be a map of exit codes, not %s; write 'exit: %s'",
                           node->kind == ONCE_NODE_MAP ? "an empty one" : once_node_kind_text(node), field->example);
@@ -255,9 +210,85 @@ bool once__config_exit(once_config *config, const once_config_field *field, cons
     return ok;
 }
 
+/* --- its fields, and rules between them --------------------------------------------------------------------------- */
+
+static const once_config_word mode_words[] = {
+    [ONCE_EXEC_MESSAGE] = {"message", NULL}, [ONCE_EXEC_STREAM] = {"stream", NULL}, {NULL, NULL}};
+
+static const once_config_field fields[] = {
+    {.name = "exec", .type = ONCE_CONFIG_CUSTOM, .read = read_exec, .shape = "a list: command and arguments",
+     .example = "[./charge, \"${/payment_id}\"]",
+     .text = "Effect: a command. The message is its standard input, the exit code the outcome. Arguments are templates; no shell is involved."},
+    {.name = "mode", .type = ONCE_CONFIG_WORD, ONCE_CONFIG_AT(once_exec_spec, mode), .words = mode_words, .example = "stream",
+     .standard_text = "`message`",
+     .text = "Of `exec`: a process for each message, or processes that are kept and get one line of JSON per message."},
+    {.name = "window", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once_exec_spec, window), .min = 1, .max = 65536,
+     .example = "64", .standard_text = "`64`", .text = "Of `mode: stream`: messages that one process may have at a time."},
+    {.name = "processes", .type = ONCE_CONFIG_INTEGER, ONCE_CONFIG_AT(once_exec_spec, processes), .min = 1, .max = 64,
+     .example = "1", .standard_text = "`1`", .text = "Of `mode: stream`: how many processes are kept."},
+    {.name = "unsafe_arguments", .type = ONCE_CONFIG_BOOL, ONCE_CONFIG_AT(once_exec_spec, unsafe), .standard = "false",
+     .text = "Of `exec`: allows fields of the message behind `-c`, `-e`, `-E`, `-p`, `--eval`, `-exec` and where an interpreter or a command that"
+             " starts others may expect its program. Whoever writes the messages may then run commands here, unless these arguments are none."},
+    {.name = "exit", .type = ONCE_CONFIG_CUSTOM, .read = read_exits, .shape = "a map of exit codes",
+     .example = "{1: retry, 28: unknown}", .standard_text = "the table below",
+     .text = "Of `exec` with `mode: message`: what exit codes of this command mean, where that is not the usual. 0 is always done."},
+    {.name = "env", .type = ONCE_CONFIG_CUSTOM, .read = read_env, .shape = "a map of variables",
+     .example = "{API_TOKEN: \"env:API_TOKEN\"}", .standard_text = "none",
+     .text = "Of `exec`: variables of the command besides the fixed ones. A value is a text, or a reference that is read at the start and"
+             " never shown: `env:NAME` is a variable of once's own environment, `file:PATH` what stands in a regular file, without"
+             " one line end at its end."},
+};
+
+static const once_exec_spec standard = {.mode = ONCE_EXEC_MESSAGE, .window = 64, .processes = 1};
+
+static const once_effect_misfit misfits[] = {
+    {"already", "is for 'sql': a command says it with exit code 66"},
+    {"rejected", "is for 'sql': a command says it with exit code 64"},
+    {NULL, NULL},
+};
+
+static void check_stream(once_config *config, const once_node *map, const once_exec_spec *exec)
+{
+    const once_node *exits = once_node_member(map, "exit"), *item = once_node_member(map, "exec")->first;
+    if (exits)
+        once_config_wrong(config, ONCE_E_CONFIG, exits->name_line,
+                          "'exit' is for 'mode: message': a kept process answers each message with a line; remove it");
+    for (size_t i = 0; i < exec->n; i++, item = item->next) {
+        if (once_template_is_literal(exec->argv[i])) continue;
+        once_config_wrong(config, ONCE_E_CONFIG, item->line,
+                          "'exec' has the placeholder '%s', but with 'mode: stream' one process serves many messages; remove it, and read "
+                          "the message from standard input",
+                          once_config_show(item->text).text);
+        return;
+    }
+}
+
+static void check_message(once_config *config, const once_node *map, const once_exec_spec *exec)
+{
+    static const char *const of_stream[] = {"window", "processes"};
+    for (size_t i = 0; i < sizeof of_stream / sizeof *of_stream; i++) {
+        const once_node *found = once_node_member(map, of_stream[i]);
+        if (found)
+            once_config_wrong(config, ONCE_E_CONFIG, found->name_line, "'%s' is for 'mode: stream'; add that, or remove it", of_stream[i]);
+    }
+    if (!exec->unsafe && exec->n > 0) (void)once_exec_check_arguments(config, once_node_member(map, "exec"), exec);
+}
+
+static void check(once_config *config, const once_node *map, const once_handler_spec *handler)
+{
+    const once_exec_spec *exec = once_exec_of(handler);
+    (exec->mode == ONCE_EXEC_STREAM ? check_stream : check_message)(config, map, exec);
+}
+
+static void conclude(once_handler_spec *handler)
+{
+    const once_exec_spec *exec = once_exec_of(handler);
+    if (exec->mode == ONCE_EXEC_STREAM) handler->slots = exec->window * exec->processes;
+}
+
 /* --- the page ----------------------------------------------------------------------------------------------------- */
 
-const char once__config_commands[] =
+static const char section[] =
     "\n"
     "## Commands\n"
     "\n"
@@ -315,3 +346,61 @@ const char once__config_commands[] =
     "With `mode: stream` processes are kept, and each message is one line of JSON to them and one line back:\n"
     "[stream.md](stream.md) has the protocol. What the variables above say is in that line; their environment is\n"
     "`PATH`, `LANG` and `env`.\n";
+
+/* --- the effect --------------------------------------------------------------------------------------------------- */
+
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message, once_arena *arena, void **input, once_error *err)
+{
+    static char nothing; /* a line that is sent is made when it is sent */
+    if (once_exec_of(handler)->mode == ONCE_EXEC_MESSAGE) return once_exec_prepare(handler, body, message, arena, input, err);
+    *input = &nothing;
+    return ONCE_OK;
+}
+
+static int open_hand(once_hands *hands, const once_handler_spec *handler, once_hand **out, once_error *err)
+{
+    return (once_exec_of(handler)->mode == ONCE_EXEC_STREAM ? once_hand_open_stream : once_hand_open_exec)(hands, handler, out, err);
+}
+
+static once_effect_shown describe(const once_handler_spec *handler)
+{
+    const once_exec_spec *exec = once_exec_of(handler);
+    return (once_effect_shown){.what = exec->mode == ONCE_EXEC_STREAM ? "stream command" : "command", .name = once_template_text(exec->argv[0])};
+}
+
+static void secrets(const once_handler_spec *handler, once_effect_secret *visit, void *user)
+{
+    const once_exec_spec *exec = once_exec_of(handler);
+    for (size_t i = 0; i < exec->n_env; i++) visit(user, exec->env[i].value, false);
+}
+
+static void exposed(const once_handler_spec *handler, once_effect_warning *warn, void *user)
+{
+    const once_exec_spec *exec = once_exec_of(handler);
+    char text[700];
+    for (size_t i = 0; i < exec->n; i++) {
+        const once_bytes argument = once_template_text(exec->argv[i]);
+        if (once_template_is_literal(exec->argv[i])) continue;
+        (void)snprintf(text, sizeof text, "argument %zu, '%.*s', carries text of the message: the command must not take it for a program, a path or an option, and"
+                       " other users of the machine can see it; standard input is safer", i, argument.len < 200 ? (int)argument.len : 200, argument.data);
+        warn(user, text);
+    }
+}
+
+const once_effect_ops once__effect_exec = {
+    .name = "exec",
+    .bits = ONCE_EFFECT_RUNS | ONCE_EFFECT_OUTSIDE | ONCE_EFFECT_APART | ONCE_EFFECT_OUTLIVES,
+    .fields = fields,
+    .n_fields = sizeof fields / sizeof *fields,
+    .size = sizeof(once_exec_spec),
+    .standard = &standard,
+    .misfits = misfits,
+    .section = section,
+    .conclude = conclude,
+    .check = check,
+    .prepare = prepare,
+    .open = open_hand,
+    .describe = describe,
+    .secrets = secrets,
+    .exposed = exposed,
+};

@@ -1,0 +1,89 @@
+#include "core/config_values.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "base/banned.h"
+
+#define MAX_NAME 200
+
+void once__config_put(const once_config_field *field, void *out, const void *value, size_t size)
+{
+    assert(field->size == size);
+    memcpy((char *)out + field->offset, value, size);
+}
+
+bool once__config_name(once_config *config, const char *what, int line, once_bytes text)
+{
+    if (text.len == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "%s is empty; write a name", what);
+        return false;
+    }
+    if (text.len > MAX_NAME) {
+        once_config_wrong(config, ONCE_E_CONFIG, line, "%s is longer than %d bytes; shorten it", what, MAX_NAME);
+        return false;
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char byte = (unsigned char)text.data[i];
+        if (byte >= 0x20 && byte != 0x7f) continue;
+        once_config_wrong(config, ONCE_E_CONFIG, line, "%s has a control character in it; use printable characters", what);
+        return false;
+    }
+    return true;
+}
+
+bool once__config_read_name(once_config *config, const once_config_field *field, const once_node *node, void *out)
+{
+    once_bytes text;
+    char what[40];
+    if (!once_config_scalar(config, field, node, &text)) return false;
+    (void)snprintf(what, sizeof what, "'%s'", field->name);
+    if (!once__config_name(config, what, node->line, text)) return false;
+    once__config_put(field, out, &text, sizeof text);
+    return true;
+}
+
+const once_template *once__config_template(once_config *config, const once_config_field *field, const once_node *node)
+{
+    once_bytes text;
+    once_error why = {0};
+    const once_template *template;
+    if (!once_config_scalar(config, field, node, &text)) return NULL;
+    int rc = once_template_parse(config->arena, text, &template, &why);
+    if (rc == ONCE_OK) return template;
+    if (rc == ONCE_E_NOMEM) config->nomem = true;
+    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'%s': %s", field->name, why.text);
+    return NULL;
+}
+
+bool once__config_is_variable(once_bytes name)
+{
+    for (size_t i = 0; i < name.len; i++) {
+        const char c = name.data[i];
+        const bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+        if (!letter && (i == 0 || c < '0' || c > '9')) return false;
+    }
+    return name.len > 0;
+}
+
+static bool starts_with(once_bytes text, const char *prefix, once_bytes *rest)
+{
+    const size_t len = strlen(prefix);
+    if (text.len < len || memcmp(text.data, prefix, len) != 0) return false;
+    *rest = (once_bytes){text.data + len, text.len - len};
+    return true;
+}
+
+bool once__config_reference(once_config *config, const char *what, const once_node *node)
+{
+    once_bytes rest;
+    if (starts_with(node->text, "env:", &rest) && !once__config_is_variable(rest)) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s refers to a variable, but 'env:' is not followed by a name; write env:NAME", what);
+        return false;
+    }
+    if (starts_with(node->text, "file:", &rest) && rest.len == 0) {
+        once_config_wrong(config, ONCE_E_CONFIG, node->line, "%s refers to a file, but 'file:' is not followed by a path; write file:PATH", what);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,46 @@
+/* What `sql` and the fields that belong to it say. */
+#ifndef ONCE_EFFECT_SQL_H
+#define ONCE_EFFECT_SQL_H
+
+#include "core/spec.h"
+
+/* What a parameter of a statement stands for. */
+typedef enum once_sql_source {
+    ONCE_SQL_FIELD,
+    ONCE_SQL_KEY,             /* :once_key, as ONCE_KEY of a command */
+    ONCE_SQL_IDEMPOTENCY_KEY, /* :once_idempotency_key */
+    ONCE_SQL_ATTEMPT          /* :once_attempt */
+} once_sql_source;
+
+/* One parameter of a statement: ":name" is the pointer "/name". */
+typedef struct once_sql_param {
+    once_sql_source source;
+    once_pointer pointer; /* FIELD */
+    bool optional; /* ":{/a?}": NULL when absent */
+    bool as_text;  /* ":{/a as text}": numbers, true and false as they are written */
+} once_sql_param;
+
+typedef struct once_sql_statement {
+    once_bytes text;      /* as written */
+    once_bytes sql;       /* with ?1..?n */
+    const once_sql_param *params;
+    size_t n;
+    int64_t rows;         /* required number of rows, -1: any */
+    once_outcome unmet;   /* what it means when that was not met: STALE, REJECTED, RETRY or DEAD */
+    int line;
+} once_sql_statement;
+
+typedef struct once_sql_spec {
+    const once_sql_statement *statements;
+    size_t n_statements;
+    once_bytes url;   /* where they run, as written: a URL or a reference to one, never shown as it is; empty: in the store's database */
+    int url_line;
+    const once_bytes *already; /* constraints, as once_fault.constraint */
+    size_t n_already;
+    const once_bytes *rejected; /* extended result codes or constraint names */
+    size_t n_rejected;
+} once_sql_spec;
+
+static inline const once_sql_spec *once_sql_of(const once_handler_spec *handler) { return handler->own; }
+
+#endif

@@ -1,0 +1,79 @@
+#include "effect/value.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/beside.h"
+#include "base/errno_text.h"
+#include "base/no_memory.h"
+
+#include "base/banned.h"
+
+typedef struct reading {
+    const once_spec *spec;
+    const once_env *env;
+    once_arena *arena;
+} reading;
+
+#define AT(r, line) (int)(r)->spec->file.len, (r)->spec->file.data, (line)
+
+/* What is no regular file may never end, or never begin. NULL, or why it is not read. */
+static const char *read_whole(const once_env *world, int fd, char *to, size_t max, size_t *len)
+{
+    struct stat about;
+    ssize_t got;
+    *len = 0;
+    if (fstat(fd, &about) != 0) return once_errno_text(errno);
+    if (!S_ISREG(about.st_mode)) return S_ISDIR(about.st_mode) ? "it is a directory" : "it is no regular file";
+    do {
+        got = world->read(world->self, fd, to + *len, max - *len);
+        if (got > 0) *len += (size_t)got;
+    } while (*len < max && (got > 0 || (got < 0 && errno == EINTR)));
+    if (got < 0) return once_errno_text(errno);
+    return *len == max ? "it is longer than 128 KiB" : NULL;
+}
+
+/* A secret in a file; the line end that editors put at its end is not part of it. */
+static int read_secret(const reading *r, const once_written *v, const char *path, once_bytes *out, once_error *err)
+{
+    const once_env *world = r->env;
+    char *text = once_arena_alloc(r->arena, ONCE_VALUE_MAX);
+    if (!text) return once_no_memory(err, "for the handlers");
+    size_t len = 0;
+    const int fd = world->open(world->self, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0); /* a FIFO would wait for its other end */
+    const char *why = fd < 0 ? once_errno_text(errno) : read_whole(world, fd, text, ONCE_VALUE_MAX, &len);
+    if (fd >= 0) once_close_beside(world, fd);
+    if (why)
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: cannot read file '%s' for '%.*s': %s", AT(r, v->line), path,
+                         (int)v->name.len, v->name.data, why);
+    if (len && text[len - 1] == '\n') {
+        len--;
+        if (len && text[len - 1] == '\r') len--;
+    }
+    *out = (once_bytes){text, len};
+    return ONCE_OK;
+}
+
+static int read_value(const reading *r, const once_written *v, once_bytes *out, once_error *err)
+{
+    once_bytes text;
+    if (!once_arena_copy(r->arena, v->value, &text)) return once_no_memory(err, "for the handlers");
+    if (text.len >= 5 && memcmp(text.data, "file:", 5) == 0) return read_secret(r, v, text.data + 5, out, err);
+    *out = text;
+    if (text.len < 4 || memcmp(text.data, "env:", 4) != 0) return ONCE_OK;
+    const char *found = getenv(text.data + 4);
+    if (!found)
+        return once_fail(err, ONCE_E_CONFIG, "%.*s:%d: variable '%s' is not set; '%.*s' is to be taken from it", AT(r, v->line),
+                         text.data + 4, (int)v->name.len, v->name.data);
+    *out = (once_bytes){found, strlen(found)};
+    return ONCE_OK;
+}
+
+int once_value_read(const once_spec *spec, const once_env *env, const once_written *written, once_arena *arena, once_bytes *out,
+                    once_error *err)
+{
+    return read_value(&(reading){spec, env, arena}, written, out, err);
+}

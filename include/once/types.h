@@ -34,7 +34,7 @@ typedef struct once_character {
     bool fit;
 } once_character;
 
-ONCE_API once_character once_character_first(once_bytes text); /* text.len > 0 */
+ONCE_API once_character once_character_first(once_bytes text); /* of an empty text nothing: len is 0 */
 
 /* Whose key it is. Two scopes never see each other's keys. */
 typedef struct once_scope {

@@ -1,6 +1,5 @@
 #include "base/plain.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -26,7 +25,7 @@ static uint32_t code_of(const unsigned char *at, int n)
 
 once_character once_character_first(once_bytes text)
 {
-    assert(text.len > 0);
+    if (text.len == 0 || !text.data) return (once_character){.len = text.len, .code = 0xfffd};
     const unsigned char *at = (const unsigned char *)text.data;
     const int n = once_utf8_sequence(at, text.len);
     if (n < 0) return (once_character){.len = (size_t)-n, .code = 0xfffd};

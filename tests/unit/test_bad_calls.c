@@ -80,6 +80,14 @@ static void reason_group(void)
     assert_string_equal(out, "(none)");
 }
 
+static void first_character(void)
+{
+    const once_character none = once_character_first((once_bytes){0}), nowhere = once_character_first(NOWHERE);
+    assert_true(none.len == 0 && !none.fit);
+    assert_true(nowhere.len == NOWHERE.len && !nowhere.fit); /* whoever goes on behind it comes to the end */
+    assert_true(once_character_first(ENDLESS).len == 1);
+}
+
 static void parse_when(void)
 {
     int64_t ms;
@@ -480,6 +488,7 @@ static const struct {
 } calls[] = {
     {"once_answer_name", names},
     {"once_call_extend", answers},
+    {"once_character_first", first_character},
     {"once_claim", claim},
     {"once_config_reference_text", nothing}, /* has no argument that could be wrong */
     {"once_extend", extend},

@@ -15,7 +15,7 @@
 
 #include "base/duration.h"
 #include "base/no_memory.h"
-#include "effect/call.h"
+#include "core/call.h"
 #include "effect/exec.h"
 #include "effect/process.h"
 

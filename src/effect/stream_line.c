@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "effect/call.h"
+#include "core/call.h"
 
 #include "base/banned.h"
 

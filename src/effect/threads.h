@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "effect/call.h"
+#include "core/call.h"
 #include "effect/hand.h"
 
 typedef struct once_threads once_threads;

@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "core/call.h"
 #include "core/outward.h"
-#include "effect/call.h"
 #include "once/handle.h"
 #include "store/store.h"
 

@@ -23,7 +23,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "effect/call.h"
+#include "core/call.h"
 #include "effect/callback.h"
 #include "effect/effect.h"
 #include "effect/exec.h"

@@ -1,4 +1,4 @@
-#include "effect/call.h"
+#include "core/call.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* What a handler written in C is called with and answers, for all who call one: once_handle, once_sqlite_handle, and pipelines with
  * a callback. */
-#ifndef ONCE_EFFECT_CALL_H
-#define ONCE_EFFECT_CALL_H
+#ifndef ONCE_CORE_CALL_H
+#define ONCE_CORE_CALL_H
 
 #include "base/buf.h"
 #include "base/hash.h"

@@ -91,7 +91,6 @@ static void look_again(once_flight *flight, const once_item *item)
 
 void once_flight_depart(once_flight *flight, once_item *item, int64_t claimed_at_ms)
 {
-    item->flying = true;
     item->given = item->told_to_end = item->lost = false;
     item->started = item->maybe = false;
     item->trouble = ONCE_OK;
@@ -121,13 +120,12 @@ void once_flight_lose(once_flight *flight, once_item *item)
 
 void once_flight_back(once_flight *flight, once_item *item)
 {
-    assert(item->flying);
+    assert(item->prev_flying || flight->first == item);
     if (item->prev_flying) item->prev_flying->next_flying = item->next_flying;
     else flight->first = item->next_flying;
     if (item->next_flying) item->next_flying->prev_flying = item->prev_flying;
     else flight->last = item->prev_flying;
     item->prev_flying = item->next_flying = NULL;
-    item->flying = false;
     flight->n--;
     if (!item->given) flight->waiting--;
     if (flight->alone_left) flight->alone_left--;

@@ -10,6 +10,19 @@
 typedef struct once_item once_item;
 typedef struct once_batch once_batch;
 
+/* Where an item is. It is in one place at a time, move (core/pipeline.c) is the one function that changes it, and says what may
+ * follow what. */
+typedef enum once_item_place {
+    ONCE_AT_NEW,      /* in a batch that an executor fills, or has just filled */
+    ONCE_AT_READY,    /* in the queue, for a transaction */
+    ONCE_AT_PARKED,   /* behind an item whose key or lane it has, and which is not over (core/waits.h) */
+    ONCE_AT_WORK,     /* in the transaction that is being made */
+    ONCE_AT_FLIGHT,   /* claimed durably for its effect outside, which is about to begin or under way (core/flight.h) */
+    ONCE_AT_RETURNED, /* that effect ended; its outcome waits for a transaction */
+    ONCE_AT_OVER,     /* nothing is left to do; its memory goes with that of its batch */
+    ONCE_AT_PLACES
+} once_item_place;
+
 /* What happens to an item in the transaction that it is in. */
 typedef enum once_stage {
     ONCE_STAGE_CLAIM,  /* its key must be claimed, or (when `held`) its claim checked */
@@ -31,6 +44,7 @@ typedef struct once_resume {
 
 struct once_item {
     once_batch *batch;
+    once_item_place place;
     once_message message;
     const once_handler_spec *handler; /* NULL: none; then `reason` says why */
     once_scope scope;
@@ -76,10 +90,9 @@ struct once_item {
     int trouble;  /* not ONCE_OK: it could not be started, and that is not the message's fault; `failure` says why */
 
     /* The machine's own, about external effects (core/flight.h). */
-    bool flying;       /* claimed durably for its effect, and not back */
-    bool given;        /* flying: to the executor */
-    bool told_to_end;  /* flying: KILL was asked for */
-    bool returned;     /* its effect is over, its outcome is not in the store yet */
+    bool given;        /* to the executor; stays true when it is back */
+    bool told_to_end;  /* KILL was asked for; the same */
+    bool returned;     /* its effect is over, its outcome is not in the store yet: it waits for a transaction, or is in one */
     bool lost;         /* its claim is somebody else's: whatever its effect says cannot be settled */
     int64_t claimed_at_ms; /* before the claim or the last extension was asked for */
     once_item *next_flying, *prev_flying;

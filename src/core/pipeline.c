@@ -8,12 +8,9 @@
 
 #include "base/duration.h"
 #include "base/no_memory.h"
-#include "core/flight.h"
-#include "core/id_set.h"
+#include "core/pipe.h"
 #include "core/plant.h"
 #include "core/retry.h"
-#include "core/waits.h"
-#include "core/watermark.h"
 
 #include "base/banned.h"
 
@@ -29,7 +26,6 @@
 #define END_POLL_MS 250          /* the same, when it is all that is left to wait for */
 #define SWEEP_MS 60000           /* how often to drop what has expired */
 #define SWEEP_MORE_MS 100        /* the same, while there is more to drop and the store does not say when */
-#define OUTSTANDING 64           /* batches that may be on their way behind one that takes long */
 #define READY_BYTES (16u << 20)  /* of bodies that wait for their transaction; then nothing more is fetched */
 #define HELD_BYTES (64u << 20)   /* the same of all batches whose messages are not over */
 #define PARKED 2                 /* batches that may wait behind equal keys and lanes */
@@ -37,113 +33,6 @@
 #define TAKES_IN_A_ROW 8         /* takes that find much, before what the source has brought; with lanes */
 #define LOCKS_MAX 256             /* names that a transaction locks: a server has room for a few thousand */
 #define CLOCK_SLACK_MS 2         /* the store's clock and ours need not tick together */
-
-/* What the store executor should do next. */
-typedef enum next_step {
-    NEXT_CHOOSE, /* no work */
-    NEXT_PRECLAIM, /* the one message of the work, durably */
-    NEXT_BEGIN,  /* the work, from the start */
-    NEXT_KEEP,   /* the leases of effects on their way */
-    NEXT_FIND,   /* what waits in its lanes */
-    NEXT_ROUND,
-    NEXT_CLAIM,
-    NEXT_EXTEND,
-    NEXT_RUN,
-    NEXT_SETTLE,
-    NEXT_ACCEPT,
-    NEXT_BURY,
-    NEXT_COMMIT,
-    NEXT_ROLLBACK
-} next_step;
-
-/* Last item of the work with this key or lane. */
-typedef struct mark {
-    once_hash id;
-    once_item *last;
-} mark;
-
-struct once_pipe {
-    once_pipe_options o;
-    const once_spec *spec;
-    once_intake intake;       /* for what is taken from the store; used in steps */
-    once_intake fetch_intake; /* for what is fetched; the source executor uses it while a FETCH is out */
-    once_counts counts;
-    once_id_set unknown; /* the keys that are counted as such */
-    size_t batch_max;
-
-    /* source side */
-    once_action source;
-    bool source_out, at_end;
-    bool rested; /* told to stop, it has handed out all that it had read */
-    uint64_t next_ticket, acked;
-    uint64_t over, dropped; /* tickets that are over, in any order; messages that got none */
-    once_watermark watermark;
-    int64_t source_at_ms;
-    unsigned source_tries;
-    int64_t source_failing_since_ms; /* the first of them */
-    once_batch *spare, *batches;
-    once_item **ready; /* ring */
-    size_t ready_first, ready_n, ready_size;
-    size_t ready_bytes, held_bytes; /* of bodies: of those in it, of all batches that were fetched */
-    size_t parked; /* not in it: they wait behind equal keys and lanes */
-    once_waits waits;
-    once_item *farthest; /* with a cursor: of those that are over, the last one; its batch is kept for it */
-
-    /* store side */
-    once_action store;
-    bool store_out;
-    next_step next;
-    bool in_tx;
-    once_item **work, **round, **next_round, **list, **about;
-    size_t work_n, round_n, next_round_n;
-    mark *marks;
-    size_t marks_size;
-    bool had_lanes;
-    unsigned careful_left;
-    size_t cautious_left, cautious_window;
-    bool cautious_look; /* in this work nothing may run that was not claimed durably */
-    bool preclaim;      /* the claim that is out is such a durable one */
-    bool claim_first;   /* after the rollback, such a claim */
-    once_item *runs_alone; /* the one effect of the open transaction; NULL: none, or more than one */
-    bool ran;              /* there were some */
-    unsigned hung_up;      /* so often in a row the server has, on a work whose effects ran */
-    bool accused;          /* somebody was found before: it need not happen twice again */
-    unsigned tries;
-    unsigned rolled_back; /* of these in a row: by the database itself */
-    int64_t failing_since_ms; /* the first of them */
-    int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms, renew_at_ms;
-    once_token take_token;
-    bool take_again, took_last;
-    unsigned takes_left; /* so many more may come before what the source has brought */
-    size_t take_most; /* of the take that is asked for again */
-    once_batch *take_batch;
-    bool finds;         /* what waits may be run by the transaction that finds it */
-    bool find_due;      /* the work was begun to find what is due */
-    bool sought;        /* in this transaction it was looked for ... */
-    size_t found_n;     /* ... and so many were found */
-    bool take_next;     /* something is due that must be taken */
-    int64_t asked_at_ms, take_asked_ms; /* when the transaction began, and the take */
-
-    /* external effects */
-    once_flight flight;
-    once_action effect;
-    bool effect_out;
-    once_item **effect_list;
-    once_item *back, *back_last; /* returned, to be settled */
-    once_item **keeping;         /* whose leases the work extends */
-    size_t keeping_n;
-    uint32_t *admitted;          /* by handler, in the round that is being made */
-    unsigned effect_tries;
-    int64_t effect_failing_since_ms; /* the first of them */
-    int64_t effect_at_ms; /* nothing external starts before */
-    int64_t stop_at_ms;   /* when the stop was seen; ONCE_NEVER: it was not */
-
-    bool stopping, ended;
-    bool store_gone; /* given up on it: nothing can be settled any more */
-    uint64_t unsettled; /* once_pipe_unsettled */
-    int status;
-    once_error error;
-};
 
 const char *once_action_name(once_action_kind kind)
 {
@@ -196,11 +85,87 @@ static void forget_output(once_item *item)
     item->result = item->failure = (once_bytes){0};
 }
 
-static void item_over(once_pipe *pipe, once_item *item)
+/* --- places --- */
+
+/* What comes from the source is the last of the queue; what goes back to it was before all that is there. */
+static void ready_put(once_pipe *pipe, once_item *item, bool last)
 {
-    assert(!item->flying && !item->joined);
-    forget_output(item);
-    batch_let_go(pipe, item->batch);
+    assert(pipe->ready_n < pipe->ready_size);
+    if (!last) pipe->ready_first = (pipe->ready_first + pipe->ready_size - 1) % pipe->ready_size;
+    pipe->ready[(pipe->ready_first + (last ? pipe->ready_n : 0)) % pipe->ready_size] = item;
+    pipe->ready_n++;
+    pipe->ready_bytes += item->message.body.len;
+}
+
+static void ready_take(once_pipe *pipe, const once_item *item)
+{
+    assert(pipe->ready_n > 0 && pipe->ready[pipe->ready_first] == item);
+    pipe->ready_first = (pipe->ready_first + 1) % pipe->ready_size;
+    pipe->ready_n--;
+    pipe->ready_bytes -= item->message.body.len;
+}
+
+static void back_put(once_pipe *pipe, once_item *item)
+{
+    item->returned = true;
+    item->next_flying = NULL;
+    if (pipe->back) pipe->back_last->next_flying = item;
+    else pipe->back = item;
+    pipe->back_last = item;
+}
+
+/* Who is claimed in the transaction that settles it may have its slot. */
+static void back_take(once_pipe *pipe, const once_item *item)
+{
+    assert(pipe->back == item);
+    pipe->back = item->next_flying;
+    once_flight_unreserve(&pipe->flight, item);
+}
+
+static void work_put(once_pipe *pipe, once_item *item)
+{
+    assert(pipe->work_n < pipe->work_size);
+    pipe->work[pipe->work_n++] = item;
+}
+
+#define TO(place) (1u << ONCE_AT_##place)
+
+/* What may follow what. */
+static const unsigned may_follow[ONCE_AT_PLACES] = {
+    [ONCE_AT_NEW] = TO(READY) | TO(WORK) | TO(FLIGHT) | TO(OVER),
+    [ONCE_AT_READY] = TO(PARKED) | TO(WORK),
+    [ONCE_AT_PARKED] = TO(READY),
+    [ONCE_AT_WORK] = TO(READY) | TO(FLIGHT) | TO(OVER),
+    [ONCE_AT_FLIGHT] = TO(RETURNED),
+    [ONCE_AT_RETURNED] = TO(WORK) | TO(OVER),
+    [ONCE_AT_OVER] = 0,
+};
+
+static bool is_counted(once_item_place place) { return place != ONCE_AT_NEW && place != ONCE_AT_OVER; }
+
+/* The one function that changes where an item is, and with it the list that it is in. Only the work is left by whoever ends or shortens
+ * it, all at once. An item that is over must not be looked at any more: its memory goes with the last one of its batch. */
+static void move(once_pipe *pipe, once_item *item, once_item_place to)
+{
+    const once_item_place from = item->place;
+    assert(may_follow[from] & (1u << to));
+    if (is_counted(from) && !(ONCE_PLANTED(parked_kept) && from == ONCE_AT_PARKED)) pipe->at[from]--;
+    if (is_counted(to)) pipe->at[to]++;
+    if (from == ONCE_AT_READY) ready_take(pipe, item);
+    if (from == ONCE_AT_FLIGHT) once_flight_back(&pipe->flight, item);
+    if (from == ONCE_AT_RETURNED) back_take(pipe, item);
+    item->place = to;
+    switch (to) {
+    case ONCE_AT_READY: ready_put(pipe, item, from == ONCE_AT_NEW); break;
+    case ONCE_AT_PARKED: once_waits_join(&pipe->waits, item); break;
+    case ONCE_AT_WORK: work_put(pipe, item); break;
+    case ONCE_AT_FLIGHT: once_flight_depart(&pipe->flight, item, item->claimed_at_ms); break;
+    case ONCE_AT_RETURNED: back_put(pipe, item); break;
+    default:
+        assert(to == ONCE_AT_OVER && !item->joined);
+        forget_output(item);
+        batch_let_go(pipe, item->batch);
+    }
 }
 
 /* --- giving up --- */
@@ -259,32 +224,6 @@ static int64_t longest_pause_ms(const once_pipe *pipe, int64_t now_ms)
 
 /* --- source side --- */
 
-static void ready_push(once_pipe *pipe, once_item *item)
-{
-    assert(pipe->ready_n < pipe->ready_size);
-    pipe->ready[(pipe->ready_first + pipe->ready_n++) % pipe->ready_size] = item;
-    pipe->ready_bytes += item->message.body.len;
-}
-
-static void ready_push_back(once_pipe *pipe, once_item *item) /* to the front, where it was */
-{
-    assert(pipe->ready_n < pipe->ready_size);
-    pipe->ready_first = (pipe->ready_first + pipe->ready_size - 1) % pipe->ready_size;
-    pipe->ready[pipe->ready_first] = item;
-    pipe->ready_n++;
-    pipe->ready_bytes += item->message.body.len;
-}
-
-static once_item *ready_pop(once_pipe *pipe)
-{
-    assert(pipe->ready_n > 0);
-    once_item *item = pipe->ready[pipe->ready_first];
-    pipe->ready_first = (pipe->ready_first + 1) % pipe->ready_size;
-    pipe->ready_n--;
-    pipe->ready_bytes -= item->message.body.len;
-    return item;
-}
-
 static uint64_t may_ack(const once_pipe *pipe)
 {
     if (ONCE_PLANTED(ack_past_gap)) return pipe->next_ticket - 1;
@@ -295,14 +234,14 @@ static uint64_t may_ack(const once_pipe *pipe)
  * and waiting would not help. */
 static bool holds_enough(const once_pipe *pipe)
 {
-    if (pipe->ready_n >= pipe->batch_max || pipe->ready_bytes >= READY_BYTES || pipe->parked >= PARKED * pipe->batch_max) return true;
-    return pipe->held_bytes >= HELD_BYTES && pipe->ready_n + pipe->parked + pipe->flight.n > 0;
+    if (pipe->ready_n >= pipe->batch_max || pipe->ready_bytes >= READY_BYTES || pipe->at[ONCE_AT_PARKED] >= PARKED * pipe->batch_max) return true;
+    return pipe->held_bytes >= HELD_BYTES && pipe->ready_n + pipe->at[ONCE_AT_PARKED] + pipe->flight.n > 0;
 }
 
 /* Told to stop, and the source may have read what it cannot give to anybody else. */
 static bool rest_to_fetch(const once_pipe *pipe) { return pipe->o.gives_once && !pipe->rested && !pipe->at_end && !pipe->store_gone; }
 
-once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
+static once_action *source_action(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->source_out || pipe->ended) return NULL;
     pipe->source = (once_action){0};
@@ -362,7 +301,7 @@ static void fetched(once_pipe *pipe, once_action *action, int64_t now_ms)
     for (size_t i = 0; i < batch->n; i++) {
         batch->bytes += batch->items[i].message.body.len;
         batch->items[i].ticket = pipe->next_ticket++;
-        ready_push(pipe, &batch->items[i]);
+        move(pipe, &batch->items[i], ONCE_AT_READY);
     }
     pipe->held_bytes += batch->bytes;
 }
@@ -484,22 +423,28 @@ static bool locks_fit(uint64_t *set, size_t *n, const once_item *item)
     return true;
 }
 
-/* How many of the work may be in one transaction; the others go back to the queue, in front. */
-static size_t bound_locks(once_pipe *pipe, size_t n)
+/* The last ones of the work go back to the queue, in front; `keep` stay. */
+static void shorten_work(once_pipe *pipe, size_t keep)
+{
+    while (pipe->work_n > keep) move(pipe, pipe->work[--pipe->work_n], ONCE_AT_READY);
+}
+
+/* As many as one transaction can lock the names of. */
+static void bound_locks(once_pipe *pipe)
 {
     uint64_t set[2 * LOCKS_MAX] = {0};
     size_t locks = 0, fit = 0;
-    while (fit < n && locks_fit(set, &locks, pipe->work[fit])) fit++;
-    for (size_t i = n; i > fit; i--) ready_push_back(pipe, pipe->work[i - 1]);
-    return fit;
+    while (fit < pipe->work_n && locks_fit(set, &locks, pipe->work[fit])) fit++;
+    shorten_work(pipe, fit);
 }
 
-static void start_work(once_pipe *pipe, size_t n)
+static void start_work(once_pipe *pipe)
 {
     const uint64_t random = once_env_random_u64(pipe->o.env);
-    pipe->work_n = n;
-    for (size_t i = 0; i < n; i++)
-        if (!pipe->work[i]->held && !pipe->work[i]->unsure && !pipe->work[i]->returned) pipe->work[i]->request.token = once_token_of_run(pipe->o.run, random, i);
+    for (size_t i = 0; i < pipe->work_n; i++) {
+        once_item *item = pipe->work[i];
+        if (!item->held && !item->unsure && !item->returned) item->request.token = once_token_of_run(pipe->o.run, random, i);
+    }
     pipe->next = NEXT_BEGIN;
 }
 
@@ -519,8 +464,7 @@ static void leave_waits(once_pipe *pipe, once_item *item)
     if (!item->joined) return;
     once_item *freed[2];
     const size_t n = once_waits_leave(&pipe->waits, item, freed);
-    for (size_t i = n; i > 0; i--) ready_push_back(pipe, freed[i - 1]);
-    pipe->parked -= n;
+    for (size_t i = n; i > 0; i--) move(pipe, freed[i - 1], ONCE_AT_READY);
 }
 
 /* The store is gone: its outcome cannot be kept. */
@@ -529,7 +473,7 @@ static void leave_unsettled(once_pipe *pipe, once_item *item)
     pipe->unsettled += is_external(item) && item->given;
     pipe->counts.attempts += item->returned && item->started;
     leave_waits(pipe, item);
-    item_over(pipe, item);
+    move(pipe, item, ONCE_AT_OVER);
 }
 
 /* Nothing of the work is kept; forget it. What came from the source was not acked, what was taken comes back by its lease. */
@@ -547,7 +491,7 @@ static void drop_found(once_pipe *pipe)
     size_t kept = 0;
     for (size_t i = 0; i < pipe->work_n; i++) {
         once_item *item = pipe->work[i];
-        if (item->found && !item->unsure) item_over(pipe, item);
+        if (item->found && !item->unsure) move(pipe, item, ONCE_AT_OVER);
         else pipe->work[kept++] = item;
     }
     pipe->work_n = kept;
@@ -564,10 +508,10 @@ static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else
     pipe->counts.fenced++;
     if (lost->ticket) { /* still the source's: asked again as if it had just come */
         lost->held = false;
-        ready_push_back(pipe, lost);
+        move(pipe, lost, ONCE_AT_READY);
     } else {
         leave_waits(pipe, lost);
-        item_over(pipe, lost);
+        move(pipe, lost, ONCE_AT_OVER);
     }
 }
 
@@ -688,8 +632,7 @@ static bool cautious_leaves(once_pipe *pipe)
     pipe->cautious_window = 1;
     pipe->claim_first = pipe->work_n == 1; /* it keeps its token: after a commit whose fate is not known that tells what is our own */
     if (pipe->claim_first) return true;
-    for (size_t i = pipe->work_n; i > keep; i--) ready_push_back(pipe, pipe->work[i - 1]);
-    pipe->work_n = keep;
+    shorten_work(pipe, keep);
     return true;
 }
 
@@ -845,7 +788,8 @@ static void depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms)
 {
     if (!item->joined && !once_waits_in_use(&pipe->waits, item)) once_waits_join(&pipe->waits, item);
     item->unsure = false; /* its fate is known */
-    once_flight_depart(&pipe->flight, item, asked_at_ms);
+    item->claimed_at_ms = asked_at_ms;
+    move(pipe, item, ONCE_AT_FLIGHT);
     pipe->counts.repeats += repeats(item) > 0;
 }
 
@@ -857,10 +801,10 @@ static void give_away(once_pipe *pipe, once_item *item)
     if (item->ticket) { /* still the source's: asked again as if it had just come */
         item->held = item->lost = item->returned = item->unsure = item->maybe = false;
         forget_output(item);
-        ready_push_back(pipe, item);
+        move(pipe, item, ONCE_AT_READY);
     } else {
         leave_waits(pipe, item);
-        item_over(pipe, item);
+        move(pipe, item, ONCE_AT_OVER);
     }
 }
 
@@ -900,26 +844,26 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
     gather_replaced(pipe, replaced);
     ack_work(pipe);
     for (size_t i = 0; i < pipe->keeping_n; i++)
-        if (pipe->keeping[i]->flying) once_flight_extended(&pipe->flight, pipe->keeping[i], pipe->asked_at_ms);
+        if (pipe->keeping[i]->place == ONCE_AT_FLIGHT) once_flight_extended(&pipe->flight, pipe->keeping[i], pipe->asked_at_ms);
     for (size_t i = 0; i < pipe->work_n; i++)
         if (pipe->work[i]->stage == ONCE_STAGE_FLY) depart(pipe, pipe->work[i], pipe->asked_at_ms);
-    for (size_t i = pipe->work_n; i > 0; i--) { /* from the last on: what goes back to the queue keeps its order */
-        once_item *item = pipe->work[i - 1];
+    while (pipe->work_n) { /* from the last on: what goes back to the queue keeps its order */
+        once_item *item = pipe->work[--pipe->work_n];
         if (item->stage == ONCE_STAGE_FLY) continue;
         if (is_left(item)) {
-            ready_push_back(pipe, item);
+            move(pipe, item, ONCE_AT_READY);
             continue;
         }
         pipe->counts.repeats -= repeats(item) < 0;
         if (item->lost) {
             give_away(pipe, item);
         } else if (is_untouched(item)) {
-            item_over(pipe, item);
+            move(pipe, item, ONCE_AT_OVER);
         } else {
             count_over(pipe, item, now_ms);
             leave_waits(pipe, item);
             remember_farthest(pipe, item);
-            item_over(pipe, item);
+            move(pipe, item, ONCE_AT_OVER);
         }
     }
     /* After all others: whom it replaced may have been left waiting in this very transaction. */
@@ -930,7 +874,7 @@ static void conclude(once_pipe *pipe, int64_t now_ms)
     if (pipe->careful_left) pipe->careful_left--;
     if (pipe->ran) pipe->hung_up = 0;
     if (pipe->cautious_left && pipe->cautious_look && pipe->cautious_window < pipe->batch_max) pipe->cautious_window *= 2;
-    pipe->work_n = pipe->keeping_n = 0;
+    pipe->keeping_n = 0;
     if (pipe->find_due) looked_for_due(pipe, pipe->found_n, now_ms);
     pipe->next = NEXT_CHOOSE;
 }
@@ -968,35 +912,24 @@ static bool ready_can_go(const once_pipe *pipe, int64_t now_ms)
     return !needs_slot(pipe, first) || has_slot(pipe, first, now_ms) || must_wait(pipe, first);
 }
 
-/* Messages from the queue into the work, behind the `n` that are there. Who is behind one that flies is parked there. */
-static size_t work_from_ready(once_pipe *pipe, size_t n, int64_t now_ms)
+/* Messages from the queue into the work, behind those that are there. Who is behind one that flies is parked there. */
+static void work_from_ready(once_pipe *pipe, int64_t now_ms)
 {
     bool alone = false;
     size_t limit = pipe->cautious_look && pipe->cautious_window < pipe->batch_max ? pipe->cautious_window : pipe->batch_max;
-    const size_t from = n, outside = pipe->flight.slots ? pipe->flight.slots - pipe->flight.n + LOOK_AHEAD : 0;
+    const size_t from = pipe->work_n, outside = pipe->flight.slots ? pipe->flight.slots - pipe->flight.n + LOOK_AHEAD : 0;
     size_t needing = 0;
-    while (pipe->ready_n && n - from < limit && n < pipe->batch_max && !alone) {
+    while (pipe->ready_n && pipe->work_n - from < limit && pipe->work_n < pipe->batch_max && !alone) {
         once_item *first = pipe->ready[pipe->ready_first];
-        if (first->apart && n) break;
+        if (first->apart && pipe->work_n) break;
         if (must_wait(pipe, first)) {
-            once_waits_join(&pipe->waits, ready_pop(pipe));
-            pipe->parked++;
+            move(pipe, first, ONCE_AT_PARKED);
             continue;
         }
         if (needs_slot(pipe, first) && (now_ms < pipe->effect_at_ms || ++needing > outside)) break;
         alone = first->apart;
-        pipe->work[n++] = ready_pop(pipe);
+        move(pipe, first, ONCE_AT_WORK);
     }
-    return n;
-}
-
-/* The next one that came back. Who is claimed in the transaction that settles it may have its slot. */
-static once_item *back_pop(once_pipe *pipe)
-{
-    once_item *item = pipe->back;
-    pipe->back = item->next_flying;
-    once_flight_unreserve(&pipe->flight, item);
-    return item;
 }
 
 /* What only goes into the store kills nobody. In an inbox that is all but what had been found there, and waits here to be run by itself. */
@@ -1007,18 +940,20 @@ static bool only_accepts(const once_pipe *pipe)
 
 static void begin_work(once_pipe *pipe, int64_t now_ms)
 {
-    size_t n = 0;
-    while (pipe->back && n < pipe->batch_max) pipe->work[n++] = back_pop(pipe);
+    assert(pipe->work_n == 0);
+    while (pipe->back && pipe->work_n < pipe->batch_max) move(pipe, pipe->back, ONCE_AT_WORK);
     if (ONCE_PLANTED(no_extension)) pipe->flight.extend_at_ms = ONCE_NEVER;
     pipe->keeping_n = once_flight_extends(&pipe->flight, now_ms, pipe->keeping, pipe->batch_max);
     pipe->cautious_look = pipe->cautious_left > 0 && !only_accepts(pipe);
-    const bool alone = pipe->cautious_look && (n || pipe->keeping_n); /* nothing that may kill us is mixed with what came back */
+    const bool alone = pipe->cautious_look && (pipe->work_n || pipe->keeping_n); /* nothing that may kill us is mixed with what came back */
     const bool from_ready = pipe->stopping ? pipe->o.gives_once : !pipe->take_again; /* of a take that is not repeated nothing is known here */
-    if (!alone && from_ready) n = work_from_ready(pipe, n, now_ms);
+    if (!alone && from_ready) work_from_ready(pipe, now_ms);
     pipe->took_last = false;
-    if (n == 0 && pipe->keeping_n == 0) return;
-    start_work(pipe, bound_locks(pipe, n));
-    const bool one = pipe->cautious_look && !alone && n == 1 && !once_hash_is_zero(pipe->work[0]->request.id);
+    if (pipe->work_n == 0 && pipe->keeping_n == 0) return;
+    const bool single = pipe->work_n == 1;
+    bound_locks(pipe);
+    start_work(pipe);
+    const bool one = pipe->cautious_look && !alone && single && !once_hash_is_zero(pipe->work[0]->request.id);
     if (one && !is_external(pipe->work[0]) && !through_store(pipe, pipe->work[0])) pipe->next = NEXT_PRECLAIM;
 }
 
@@ -1045,7 +980,7 @@ static void begin_find_due(once_pipe *pipe)
     pipe->find_due = true;
     pipe->cautious_look = false;
     pipe->keeping_n = 0;
-    start_work(pipe, 0);
+    start_work(pipe);
 }
 
 /* Not in a transaction that finds out about a message, or about a commit. */
@@ -1097,24 +1032,14 @@ static once_action *begin_take(once_pipe *pipe, size_t max, int64_t now_ms)
     return take;
 }
 
-static void come_back(once_pipe *pipe, once_item *item)
-{
-    item->returned = true;
-    item->next_flying = NULL;
-    if (pipe->back) pipe->back_last->next_flying = item;
-    else pipe->back = item;
-    pipe->back_last = item;
-}
-
 /* It was claimed and has not begun: it goes back to the store without blame. */
 static void recall_one(once_pipe *pipe, once_item *item)
 {
     assert(!item->given);
-    once_flight_back(&pipe->flight, item);
     item->outcome = ONCE_RELEASE;
     item->failure = ONCE_BYTES("put back at shutdown");
     item->delay_ms = 0;
-    come_back(pipe, item);
+    move(pipe, item, ONCE_AT_RETURNED);
 }
 
 static void recall(once_pipe *pipe)
@@ -1130,13 +1055,16 @@ static void recall(once_pipe *pipe)
  * came is asked for, if its effect is the store's own: it may be done, and is counted then. */
 static void put_back_held(once_pipe *pipe)
 {
-    size_t n = 0;
     for (size_t left = pipe->ready_n; left; left--) {
-        once_item *item = ready_pop(pipe);
-        if (item->held || (item->unsure && !is_external(item))) pipe->work[n++] = item;
-        else ready_push(pipe, item);
+        once_item *item = pipe->ready[pipe->ready_first];
+        if (item->held || (item->unsure && !is_external(item))) {
+            move(pipe, item, ONCE_AT_WORK);
+        } else { /* once around */
+            ready_take(pipe, item);
+            ready_put(pipe, item, true);
+        }
     }
-    if (n) start_work(pipe, n);
+    if (pipe->work_n) start_work(pipe);
 }
 
 static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
@@ -1145,7 +1073,7 @@ static once_action *choose_last(once_pipe *pipe, int64_t now_ms)
     if (!pipe->store_gone) put_back_held(pipe);
     if (pipe->next != NEXT_CHOOSE) return NULL;
     if (pipe->store_gone)
-        while (pipe->back) leave_unsettled(pipe, back_pop(pipe));
+        while (pipe->back) leave_unsettled(pipe, pipe->back);
     const bool rest = pipe->o.gives_once && pipe->ready_n;
     if (!pipe->store_gone && (pipe->back || rest || now_ms >= pipe->flight.extend_at_ms)) begin_work(pipe, now_ms);
     else if (!pipe->store_gone && pipe->flight.n && now_ms >= pipe->renew_at_ms) return emit(pipe, ONCE_ACT_RENEW, 0);
@@ -1249,7 +1177,7 @@ static once_action *begin(once_pipe *pipe)
 
 static void renewed(once_pipe *pipe, int64_t now_ms) { pipe->renew_at_ms = now_ms + pipe->o.renew_ms; }
 
-once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
+static once_action *store_action(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->store_out || pipe->ended) return NULL;
     if (now_ms < pipe->store_at_ms && pipe->next != NEXT_ROLLBACK) return NULL; /* nobody waits with an open transaction */
@@ -1277,7 +1205,7 @@ once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
             return begin(pipe);
         case NEXT_KEEP:
             for (size_t i = 0; i < pipe->keeping_n; i++)
-                if (pipe->keeping[i]->flying && !pipe->keeping[i]->lost) pipe->keeping[n++] = pipe->keeping[i];
+                if (pipe->keeping[i]->place == ONCE_AT_FLIGHT && !pipe->keeping[i]->lost) pipe->keeping[n++] = pipe->keeping[i];
             pipe->keeping_n = n;
             if (n) memcpy(pipe->list, pipe->keeping, n * sizeof *pipe->list); /* the executor has it while effects come back */
             if (n) {
@@ -1410,9 +1338,7 @@ static void set_apart(once_pipe *pipe)
     pipe->work[at]->suspect = false;
     pipe->work[at]->apart = true;
     unreserve_work(pipe); /* before some of it leaves the work */
-    const size_t keep = at ? at : 1;
-    for (size_t i = pipe->work_n; i > keep; i--) ready_push_back(pipe, pipe->work[i - 1]);
-    pipe->work_n = keep;
+    shorten_work(pipe, at ? at : 1);
 }
 
 /* By the database itself, and the store is there: a deadlock, a timeout. */
@@ -1593,7 +1519,6 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
     pipe->keeping_n = 0;
     pipe->cautious_look = false;
     batch->open = batch->n;
-    size_t n = 0;
     for (size_t i = 0; i < batch->n; i++) {
         once_error err;
         once_item *item = &batch->items[i];
@@ -1601,13 +1526,13 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
         item->first = item->decision;
         item->resumed = item->request.run != pipe->o.run;
         if (item->decision.answer == ONCE_ANSWER_UNKNOWN) { /* nobody said how its last attempt ended: it stays where it is, and a delivery counts it */
-            item_over(pipe, item);
+            move(pipe, item, ONCE_AT_OVER);
             continue;
         }
         if (item->decision.answer != ONCE_ANSWER_RUN) { /* its lane settled it, and the store has recorded that */
             count_origin(pipe, item, is_known_now(pipe, item));
             count_settled_by_lane(pipe, item);
-            item_over(pipe, item);
+            move(pipe, item, ONCE_AT_OVER);
             continue;
         }
         const int rc = once_intake_taken(&pipe->intake, item, &err);
@@ -1617,10 +1542,11 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
             once_flight_reserve(&pipe->flight, item);
             depart(pipe, item, pipe->take_asked_ms);
         } else {
-            pipe->work[n++] = item;
+            move(pipe, item, ONCE_AT_WORK);
         }
     }
-    if (n) start_work(pipe, bound_locks(pipe, n));
+    bound_locks(pipe);
+    if (pipe->work_n) start_work(pipe);
     if (pipe->status != ONCE_OK) drop_work(pipe);
 }
 
@@ -1628,14 +1554,15 @@ static void took(once_pipe *pipe, once_action *action, int64_t now_ms)
 static void add_found(once_pipe *pipe, once_batch *batch)
 {
     once_item **work = pipe->about;
-    size_t n = 0;
-    for (size_t i = 0; i < pipe->work_n; i++)
+    size_t n = 0, before = pipe->work_n;
+    for (size_t i = 0; i < batch->n; i++) move(pipe, &batch->items[i], ONCE_AT_WORK);
+    for (size_t i = 0; i < before; i++)
         if (pipe->work[i]->held) work[n++] = pipe->work[i];
-    for (size_t i = 0; i < batch->n; i++) work[n++] = &batch->items[i];
-    for (size_t i = 0; i < pipe->work_n; i++)
+    for (size_t i = before; i < pipe->work_n; i++) work[n++] = pipe->work[i];
+    for (size_t i = 0; i < before; i++)
         if (!pipe->work[i]->held) work[n++] = pipe->work[i];
+    assert(n == pipe->work_n);
     memcpy(pipe->work, work, n * sizeof *work);
-    pipe->work_n = n;
     arrange(pipe);
 }
 
@@ -1737,7 +1664,7 @@ static void store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
 
 /* --- external effects --- */
 
-once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms)
+static once_action *effect_action(once_pipe *pipe, int64_t now_ms)
 {
     if (pipe->effect_out || pipe->ended || pipe->flight.n == 0) return NULL;
     if (pipe->stopping && pipe->stop_at_ms == ONCE_NEVER) pipe->stop_at_ms = now_ms;
@@ -1764,12 +1691,11 @@ int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms)
     return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
 }
 
-void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms)
+static void finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms)
 {
     const once_item *troubled = NULL;
     for (size_t i = 0; i < n; i++) {
         once_item *item = items[i];
-        once_flight_back(&pipe->flight, item);
         const bool told_when = item->delay_ms >= 0 && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE);
         if (!told_when) item->delay_ms = 0;
         item->maybe |= item->outcome == ONCE_UNKNOWN;
@@ -1780,7 +1706,7 @@ void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int6
         pace_release(pipe, item, told_when);
         if (item->trouble != ONCE_OK) troubled = item;
         else pipe->effect_tries = 0;
-        come_back(pipe, item);
+        move(pipe, item, ONCE_AT_RETURNED);
     }
     if (!troubled) return;
     once_error error;
@@ -1805,6 +1731,34 @@ void once_pipe_step(once_pipe *pipe, once_action *action, int64_t now_ms)
         pipe->store_out = false;
         store_step(pipe, action, now_ms);
     }
+    once__pipe_checked(pipe);
+}
+
+once_action *once_pipe_store_action(once_pipe *pipe, int64_t now_ms)
+{
+    once_action *action = store_action(pipe, now_ms);
+    once__pipe_checked(pipe);
+    return action;
+}
+
+once_action *once_pipe_source_action(once_pipe *pipe, int64_t now_ms)
+{
+    once_action *action = source_action(pipe, now_ms);
+    once__pipe_checked(pipe);
+    return action;
+}
+
+once_action *once_pipe_effect_action(once_pipe *pipe, int64_t now_ms)
+{
+    once_action *action = effect_action(pipe, now_ms);
+    once__pipe_checked(pipe);
+    return action;
+}
+
+void once_pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms)
+{
+    finished(pipe, items, n, now_ms);
+    once__pipe_checked(pipe);
 }
 
 void once_pipe_stop(once_pipe *pipe)
@@ -1880,7 +1834,7 @@ int once_pipe_new(const once_pipe_options *options, once_pipe **out, once_error 
 
     const size_t pointer = sizeof(once_item *);
     pipe->ready = calloc(pipe->ready_size, pointer);
-    const size_t most = 2 * pipe->batch_max; /* as many as there are may be found behind them */
+    const size_t most = pipe->work_size = 2 * pipe->batch_max; /* as many as there are may be found behind them */
     pipe->work = calloc(most, pointer);
     pipe->round = calloc(most, pointer);
     pipe->next_round = calloc(most, pointer);

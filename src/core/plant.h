@@ -57,7 +57,8 @@
     X(replaced_lost, "a body whose place other content took is not kept")                                             \
     X(living_robbed, "a worker that lives is taken for gone, and its claims end")                             \
     X(children_ignored, "claims of a worker that is gone end, although commands that it started may live on") \
-    X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")
+    X(resolve_spent, "an unknown that a person has tried again dies of the failures it had")                  \
+    X(parked_kept, "a message that stood behind an effect still counts as parked when it goes on")
 
 enum once_plant {
 #define ONCE_PLANT_ENUM(name, text) ONCE_PLANT_##name,

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/pipe.h"
+#include "core/plant.h"
 #include "sim.h"
 
 #define RENEW_MS 2000
@@ -303,6 +305,8 @@ bool sim_worker_carried_out(sim_worker *w, const once_action *action)
 
 void sim_worker_watch(sim_worker *w)
 {
+    const char *broken = ONCE_PLANTED(parked_kept) ? once__pipe_check(w->pipe) : NULL; /* otherwise the machine asks by itself */
+    if (broken) sim_violation(w->world, "worker %d: invariant %s", w->index, broken);
     if (once_pipe_ended(w->pipe)) {
         ended(w);
     } else if (!w->failing && once_pipe_status(w->pipe, NULL) != ONCE_OK) {

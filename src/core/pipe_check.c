@@ -1,0 +1,152 @@
+/* The invariants of core/pipeline.h, by their numbers. Only test builds check them; it costs a walk over all items. */
+#include "core/pipe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+/* How many, and which, in any order: equal sums of mixed addresses are equal sets. Nothing is written or allocated, so that a check
+ * disturbs neither the threads that carry out actions nor tests that count allocations. */
+typedef struct crowd {
+    size_t n;
+    uint64_t sum;
+} crowd;
+
+static void crowd_add(crowd *to, const once_item *item)
+{
+    uint64_t x = (uint64_t)(uintptr_t)item;
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    to->n++;
+    to->sum += x ^ (x >> 31);
+}
+
+static bool crowd_equal(const crowd *a, const crowd *b) { return a->n == b->n && a->sum == b->sum; }
+
+/* What the items of all open batches say. */
+typedef struct tally {
+    crowd by_place[ONCE_AT_PLACES];
+    size_t not_given, ready_bytes, held_bytes;
+} tally;
+
+#define SAY(number, words) return #number ": " words
+
+static const char *check_item(const once_pipe *pipe, const once_item *item)
+{
+    const once_item_place place = item->place;
+    const once_watermark *source = &pipe->watermark;
+    const bool over = item->ticket && (item->ticket <= source->upto || source->over[item->ticket % source->size]);
+    if (item->ticket >= pipe->next_ticket) SAY(3, "an item has a ticket that was not given out");
+    if (over && place != ONCE_AT_OVER) SAY(3, "a ticket is over, and its item is not");
+    if (item->joined && (place == ONCE_AT_NEW || place == ONCE_AT_OVER)) SAY(5, "an item that is over or new stands in a queue");
+    if ((place == ONCE_AT_PARKED) != (item->joined && item->waits_for > 0))
+        SAY(5, "an item is parked and waits for nobody, or waits and is not parked");
+    if (item->returned && place != ONCE_AT_RETURNED && place != ONCE_AT_WORK && place != ONCE_AT_OVER)
+        SAY(8, "an item has an outcome from outside, and is neither back nor in a transaction");
+    if (place == ONCE_AT_RETURNED && !item->returned) SAY(8, "an item is back without having been away");
+    return NULL;
+}
+
+static const char *check_batch(const once_pipe *pipe, const once_batch *batch, tally *all)
+{
+    size_t open = pipe->farthest && pipe->farthest->batch == batch;
+    for (size_t i = 0; i < batch->n; i++) {
+        const once_item *item = &batch->items[i];
+        const char *wrong = check_item(pipe, item);
+        if (wrong) return wrong;
+        crowd_add(&all->by_place[item->place], item);
+        open += item->place != ONCE_AT_OVER;
+        all->not_given += item->place == ONCE_AT_FLIGHT && !item->given;
+        if (item->place == ONCE_AT_READY) all->ready_bytes += item->message.body.len;
+    }
+    all->held_bytes += batch->bytes;
+    if (open != batch->open) SAY(2, "a batch is not open for as many items as are not over");
+    return NULL;
+}
+
+static const char *check_places(const once_pipe *pipe, const tally *all)
+{
+    crowd lists[ONCE_AT_PLACES] = {0};
+    for (size_t i = 0; i < pipe->ready_n; i++)
+        crowd_add(&lists[ONCE_AT_READY], pipe->ready[(pipe->ready_first + i) % pipe->ready_size]);
+    for (size_t i = 0; i < pipe->work_n; i++) crowd_add(&lists[ONCE_AT_WORK], pipe->work[i]);
+    for (const once_item *item = pipe->flight.first; item; item = item->next_flying) crowd_add(&lists[ONCE_AT_FLIGHT], item);
+    for (const once_item *item = pipe->back; item; item = item->next_flying) crowd_add(&lists[ONCE_AT_RETURNED], item);
+    lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* has no list */
+    if (all->by_place[ONCE_AT_NEW].n) SAY(1, "an item of an open batch is nowhere");
+    for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++) {
+        if (!crowd_equal(&lists[place], &all->by_place[place])) SAY(1, "a list is not made of the items whose place it is");
+        if (pipe->at[place] != lists[place].n) SAY(1, "a place has another count than items");
+    }
+    if (pipe->flight.n != lists[ONCE_AT_FLIGHT].n || pipe->flight.waiting != all->not_given)
+        SAY(8, "the count of effects that are under way, or have not begun, is wrong");
+    return NULL;
+}
+
+static const char *check_slots(const once_pipe *pipe)
+{
+    for (size_t h = 0; pipe->flight.slots && h < pipe->spec->n_handlers; h++) {
+        const once_handler_spec *handler = &pipe->spec->handlers[h];
+        size_t used = 0;
+        for (const once_item *item = pipe->flight.first; item; item = item->next_flying) used += item->handler == handler;
+        for (const once_item *item = pipe->back; item; item = item->next_flying) used += item->handler == handler;
+        for (size_t i = 0; i < pipe->work_n; i++) used += pipe->work[i]->handler == handler && pipe->work[i]->stage == ONCE_STAGE_FLY;
+        if (used != pipe->flight.used[h]) SAY(4, "slots are used that no item has, or the other way round");
+        if (used > handler->slots) SAY(4, "a handler has more claims than slots");
+    }
+    return NULL;
+}
+
+static const char *check_transaction(const once_pipe *pipe)
+{
+    if (pipe->next == NEXT_CHOOSE && (pipe->work_n || pipe->in_tx)) SAY(6, "there is work, and nobody is about to do it");
+    for (size_t i = 0; pipe->next != NEXT_CHOOSE && i < pipe->keeping_n; i++) {
+        const once_item_place place = pipe->keeping[i]->place;
+        if (place != ONCE_AT_FLIGHT && place != ONCE_AT_RETURNED) SAY(6, "a lease is to be extended of an item that is not away");
+    }
+    return NULL;
+}
+
+static const char *check_source(const once_pipe *pipe, const tally *all)
+{
+    if (pipe->acked > pipe->watermark.upto || pipe->watermark.upto >= pipe->next_ticket) SAY(3, "acks have passed what is over");
+    if (pipe->next_ticket - 1 - pipe->watermark.upto > OUTSTANDING * pipe->batch_max) SAY(9, "too much is on its way");
+    if (pipe->ready_bytes != all->ready_bytes || pipe->held_bytes != all->held_bytes) SAY(7, "the bytes that are held are counted wrong");
+    return NULL;
+}
+
+static const char *check_end(const once_pipe *pipe)
+{
+    if (!pipe->ended) return NULL;
+    if (pipe->at[ONCE_AT_WORK] || pipe->at[ONCE_AT_FLIGHT] || pipe->at[ONCE_AT_RETURNED])
+        SAY(10, "it has ended, and something is not settled");
+    if (pipe->store_out || pipe->source_out) SAY(10, "it has ended, and an action is out");
+    return NULL;
+}
+
+const char *once__pipe_check(const once_pipe *pipe)
+{
+    tally all = {0};
+    const char *wrong = NULL;
+    for (const once_batch *batch = pipe->batches; batch && !wrong; batch = batch->all)
+        if (batch->open) wrong = check_batch(pipe, batch, &all); /* another one is nobody's, or an executor's */
+    if (!wrong) wrong = check_places(pipe, &all);
+    if (!wrong) wrong = check_slots(pipe);
+    if (!wrong) wrong = check_transaction(pipe);
+    if (!wrong) wrong = check_source(pipe, &all);
+    return wrong ? wrong : check_end(pipe);
+}
+
+#ifdef ONCE_TEST_BUILD
+/* A planted bug may break one; whether something else finds it is what is tested then. */
+void once__pipe_checked(const once_pipe *pipe)
+{
+    const char *wrong = once_planted ? NULL : once__pipe_check(pipe);
+    if (!wrong) return;
+    (void)fprintf(stderr, "invariant of the pipeline %s\n", wrong);
+    abort();
+}
+#endif

@@ -10,7 +10,7 @@
 typedef struct once_item once_item;
 typedef struct once_batch once_batch;
 
-/* Where an item is. It is in one place at a time, move (core/pipeline.c) is the one function that changes it, and says what may
+/* Where an item is. It is in one place at a time, once__pipe_move (core/pipe_place.c) is the one function that changes it, and says what may
  * follow what. */
 typedef enum once_item_place {
     ONCE_AT_NEW,      /* in a batch that an executor fills, or has just filled */

@@ -8,15 +8,21 @@
 #include "core/waits.h"
 #include "core/watermark.h"
 
-#define OUTSTANDING 64           /* batches that may be on their way behind one that takes long */
+#define OUTSTANDING 64    /* batches that may be on their way behind one that takes long */
+#define PARKED 2          /* batches that may wait behind equal keys and lanes */
+#define CAUTIOUS_LEAST 64 /* after an unclean end, so many effects run one by one, or a whole batch if that is more */
+#define BLAME_AFTER 3     /* a work that was rolled back so often by the database itself looks for whose fault it is */
+#define CLOCK_SLACK_MS 2  /* the store's clock and ours need not tick together */
+
+/* --- state --- */
 
 /* What the store executor should do next. */
 typedef enum next_step {
-    NEXT_CHOOSE, /* no work */
+    NEXT_CHOOSE,   /* no work */
     NEXT_PRECLAIM, /* the one message of the work, durably */
-    NEXT_BEGIN,  /* the work, from the start */
-    NEXT_KEEP,   /* the leases of effects on their way */
-    NEXT_FIND,   /* what waits in its lanes */
+    NEXT_BEGIN,    /* the work, from the start */
+    NEXT_KEEP,     /* the leases of effects on their way */
+    NEXT_FIND,     /* what waits in its lanes */
     NEXT_ROUND,
     NEXT_CLAIM,
     NEXT_EXTEND,
@@ -28,97 +34,246 @@ typedef enum next_step {
     NEXT_ROLLBACK
 } next_step;
 
-/* Last item of the work with this key or lane. */
-typedef struct mark {
-    once_hash id;
-    once_item *last;
-} mark;
+/* The batches that there are. */
+typedef struct pipe_batches {
+    once_batch *spare, *all;
+    size_t held_bytes; /* of the bodies of all that were fetched */
+} pipe_batches;
 
-struct once_pipe {
-    once_pipe_options o;
-    const once_spec *spec;
-    once_intake intake;       /* for what is taken from the store; used in steps */
-    once_intake fetch_intake; /* for what is fetched; the source executor uses it while a FETCH is out */
-    once_counts counts;
-    once_id_set unknown; /* the keys that are counted as such */
-    size_t batch_max;
-    size_t at[ONCE_AT_PLACES]; /* how many items are in each place; those of NEW and OVER are not counted */
+/* The queue: a ring of items that are READY. */
+typedef struct pipe_queue {
+    once_item **items;
+    size_t first, n, size;
+    size_t bytes; /* of their bodies */
+} pipe_queue;
 
-    /* source side */
-    once_action source;
-    bool source_out, at_end;
+/* The source executor's action, and which tickets are over. */
+typedef struct pipe_source {
+    once_action action;
+    bool out, at_end;
     bool rested; /* told to stop, it has handed out all that it had read */
     uint64_t next_ticket, acked;
     uint64_t over, dropped; /* tickets that are over, in any order; messages that got none */
     once_watermark watermark;
-    int64_t source_at_ms;
-    unsigned source_tries;
-    int64_t source_failing_since_ms; /* the first of them */
-    once_batch *spare, *batches;
-    once_item **ready; /* ring */
-    size_t ready_first, ready_n, ready_size;
-    size_t ready_bytes, held_bytes; /* of bodies: of those in it, of all batches that were fetched */
-    once_waits waits;
     once_item *farthest; /* with a cursor: of those that are over, the last one; its batch is kept for it */
+    int64_t at_ms;
+    unsigned tries;
+    int64_t failing_since_ms; /* the first of them */
+} pipe_source;
 
-    /* store side */
-    once_action store;
-    bool store_out;
+/* Last item of the work with this key or lane. */
+typedef struct pipe_mark {
+    once_hash id;
+    once_item *last;
+} pipe_mark;
+
+/* The messages of one transaction. */
+typedef struct pipe_work {
     next_step next;
     bool in_tx;
-    once_item **work, **round, **next_round, **list, **about;
-    size_t work_n, work_size, round_n, next_round_n;
-    mark *marks;
+    once_item **items, **round, **next_round;
+    size_t n, size, round_n, next_round_n;
+    once_item **list, **about; /* what an action is given; the executor has it while the others change */
+    pipe_mark *marks;
     size_t marks_size;
+    uint32_t *admitted; /* by handler, in the round that is being made */
     bool had_lanes;
-    unsigned careful_left;
-    size_t cautious_left, cautious_window;
-    bool cautious_look; /* in this work nothing may run that was not claimed durably */
-    bool preclaim;      /* the claim that is out is such a durable one */
-    bool claim_first;   /* after the rollback, such a claim */
-    once_item *runs_alone; /* the one effect of the open transaction; NULL: none, or more than one */
-    bool ran;              /* there were some */
+    bool ran;              /* effects */
+    once_item *runs_alone; /* the one of them; NULL: none, or more than one */
+    once_item **keeping;   /* whose leases it extends */
+    size_t keeping_n;
+    int64_t asked_at_ms; /* when the transaction began */
+} pipe_work;
+
+/* How carefully effects run in the store's database, after they failed, or killed us or the server. */
+typedef struct pipe_caution {
+    unsigned careful_left; /* so many batches more have a savepoint around each message */
+    size_t left, window;   /* so many effects more run few at a time, and how many that is */
+    bool look;             /* in this work nothing may run that was not claimed durably */
+    bool preclaim;         /* the claim that is out is such a durable one */
+    bool claim_first;      /* after the rollback, such a claim */
     unsigned hung_up;      /* so often in a row the server has, on a work whose effects ran */
     bool accused;          /* somebody was found before: it need not happen twice again */
-    unsigned tries;
-    unsigned rolled_back; /* of these in a row: by the database itself */
-    int64_t failing_since_ms; /* the first of them */
-    int64_t store_at_ms, take_at_ms, stats_at_ms, sweep_at_ms, renew_at_ms;
-    once_token take_token;
-    bool take_again, took_last;
+    unsigned rolled_back;  /* so often in a row a work was, by the database itself */
+} pipe_caution;
+
+/* What waits in the store, for us to take or to find. */
+typedef struct pipe_due {
+    int64_t at_ms, asked_ms; /* when to look, and when the take was asked for */
+    once_token token;
+    bool again, took_last;
     unsigned takes_left; /* so many more may come before what the source has brought */
-    size_t take_most; /* of the take that is asked for again */
-    once_batch *take_batch;
-    bool finds;         /* what waits may be run by the transaction that finds it */
-    bool find_due;      /* the work was begun to find what is due */
-    bool sought;        /* in this transaction it was looked for ... */
-    size_t found_n;     /* ... and so many were found */
-    bool take_next;     /* something is due that must be taken */
-    int64_t asked_at_ms, take_asked_ms; /* when the transaction began, and the take */
+    size_t most;         /* of the take that is asked for again */
+    once_batch *batch;
+    bool finds;     /* what waits may be run by the transaction that finds it */
+    bool finding;   /* the work was begun to find what is due */
+    bool sought;    /* in this transaction it was looked for ... */
+    size_t found_n; /* ... and so many were found */
+    bool take_next; /* something is due that must be taken */
+} pipe_due;
 
-    /* external effects */
+/* Effects outside of the store. */
+typedef struct pipe_outside {
     once_flight flight;
-    once_action effect;
-    bool effect_out;
-    once_item **effect_list;
-    once_item *back, *back_last; /* returned, to be settled */
-    once_item **keeping;         /* whose leases the work extends */
-    size_t keeping_n;
-    uint32_t *admitted;          /* by handler, in the round that is being made */
-    unsigned effect_tries;
-    int64_t effect_failing_since_ms; /* the first of them */
-    int64_t effect_at_ms; /* nothing external starts before */
-    int64_t stop_at_ms;   /* when the stop was seen; ONCE_NEVER: it was not */
+    once_action action;
+    bool out;
+    once_item **list;
+    once_item *back, *back_last; /* RETURNED */
+    unsigned tries;
+    int64_t failing_since_ms; /* the first of them */
+    int64_t at_ms;            /* nothing external starts before */
+} pipe_outside;
 
+/* The store executor's action, and what it does besides the work. */
+typedef struct pipe_store {
+    once_action action;
+    bool out;
+    bool gone; /* given up: nothing can be settled any more */
+    int64_t at_ms, stats_at_ms, sweep_at_ms, renew_at_ms;
+    unsigned tries;
+    int64_t failing_since_ms; /* the first of them */
+} pipe_store;
+
+typedef struct pipe_end {
     bool stopping, ended;
-    bool store_gone; /* given up on it: nothing can be settled any more */
+    int64_t stop_at_ms; /* when the stop was seen; ONCE_NEVER: it was not */
     uint64_t unsettled; /* once_pipe_unsettled */
     int status;
     once_error error;
+} pipe_end;
+
+struct once_pipe {
+    once_pipe_options o;
+    const once_spec *spec;
+    size_t batch_max;
+    once_intake intake;       /* for what is taken from the store; used in steps */
+    once_intake fetch_intake; /* for what is fetched; the source executor uses it while a FETCH is out */
+    once_counts counts;
+    once_id_set unknown; /* the keys that are counted as such */
+
+    size_t at[ONCE_AT_PLACES]; /* how many items are in each place; those of NEW and OVER are not counted */
+    pipe_batches batches;
+    pipe_queue ready;
+    once_waits waits; /* who is PARKED, and behind whom */
+    pipe_source source;
+    pipe_work work;
+    pipe_caution caution;
+    pipe_due due;
+    pipe_outside outside;
+    pipe_store store;
+    pipe_end end;
 };
 
-/* Which invariant (core/pipeline.h) does not hold, in words that begin with its number; NULL: all hold. In test builds every function that
- * changes the machine asks, and the process ends when there is one. */
+/* --- what the files share --- */
+
+static inline bool once__item_is_external(const once_item *item)
+{
+    return item->handler && once_handler_external(item->handler);
+}
+
+/* The transaction did not come to it: no slot was free, or it stands behind one that flies now. */
+static inline bool once__item_is_left(const once_item *item)
+{
+    return item->stage == ONCE_STAGE_CLAIM || item->stage == ONCE_STAGE_ACCEPT;
+}
+
+static inline bool once__pipe_has_work(const once_pipe *pipe) { return pipe->work.n || pipe->work.keeping_n; }
+
+/* pipe_place.c: where items are */
+once_batch *once__pipe_batch_get(once_pipe *pipe);
+void once__pipe_batch_put(once_pipe *pipe, once_batch *batch);
+void once__pipe_batch_let_go(once_pipe *pipe, once_batch *batch);
+void once__item_forget_output(once_item *item);
+void once__pipe_ready_put(once_pipe *pipe, once_item *item, bool last);
+void once__pipe_ready_take(once_pipe *pipe, const once_item *item);
+void once__pipe_move(once_pipe *pipe, once_item *item, once_item_place to);
+void once__pipe_leave_waits(once_pipe *pipe, once_item *item);
+void once__batch_free(once_batch *batch);
+
+/* pipe_source.c: what is fetched and acked */
+uint64_t once__pipe_may_ack(const once_pipe *pipe);
+bool once__pipe_rest_to_fetch(const once_pipe *pipe);
+once_action *once__pipe_source_action(once_pipe *pipe, int64_t now_ms);
+void once__pipe_fetched(once_pipe *pipe, once_action *action, int64_t now_ms);
+void once__pipe_acked(once_pipe *pipe, once_action *action, int64_t now_ms);
+void once__pipe_ack_work(once_pipe *pipe);
+void once__pipe_remember_farthest(once_pipe *pipe, once_item *item);
+const once_item *once__pipe_last_without_gap(once_pipe *pipe);
+
+/* pipe_work.c: the messages of one transaction */
+once_action *once__pipe_emit(once_pipe *pipe, once_action_kind kind, size_t n);
+size_t once__pipe_gather(once_pipe *pipe, once_stage stage, int held);
+void once__pipe_arrange(once_pipe *pipe);
+void once__pipe_shorten_work(once_pipe *pipe, size_t keep);
+void once__pipe_bound_locks(once_pipe *pipe);
+void once__pipe_start_work(once_pipe *pipe);
+void once__pipe_unreserve_work(once_pipe *pipe);
+void once__pipe_leave_unsettled(once_pipe *pipe, once_item *item);
+void once__pipe_drop_work(once_pipe *pipe);
+void once__pipe_drop_found(once_pipe *pipe);
+bool once__pipe_ready_can_go(const once_pipe *pipe, int64_t now_ms);
+void once__pipe_begin_work(once_pipe *pipe, int64_t now_ms);
+void once__pipe_put_back_held(once_pipe *pipe);
+void once__pipe_next_round(once_pipe *pipe);
+once_action *once__pipe_begin(once_pipe *pipe);
+
+/* pipe_decide.c: what becomes of one message */
+void once__pipe_judge_failure(once_pipe *pipe, once_item *item, bool told_when);
+void once__pipe_pace_release(once_pipe *pipe, once_item *item, bool told_when);
+void once__item_refused_or_over(once_item *item);
+void once__pipe_note_replaced(const once_pipe *pipe, once_item *item);
+void once__pipe_decide(once_pipe *pipe, once_item *item);
+void once__pipe_preclaimed(once_pipe *pipe, once_item *item);
+void once__pipe_extended(once_pipe *pipe, once_action *action);
+void once__pipe_have_run(once_pipe *pipe, once_action *action, int64_t now_ms);
+void once__pipe_settled(once_pipe *pipe, once_action *action);
+void once__pipe_buried(once_pipe *pipe, once_action *action);
+
+/* pipe_count.c: after the commit */
+void once__pipe_count_settled_by_lane(once_pipe *pipe, const once_item *item);
+bool once__pipe_is_known_now(once_pipe *pipe, const once_item *item);
+void once__pipe_count_origin(once_pipe *pipe, const once_item *item, bool known_now);
+int once__item_repeats(const once_item *item);
+int once__item_new_repeats(const once_item *item);
+int64_t once__item_given_up(const once_item *item);
+void once__count_replaced(once_counts *counts, bool ours);
+void once__pipe_conclude(once_pipe *pipe, int64_t now_ms);
+
+/* pipe_due.c: what waits in the store */
+void once__pipe_looked_for_due(once_pipe *pipe, size_t n, int64_t now_ms);
+size_t once__pipe_take_max(const once_pipe *pipe, int64_t now_ms);
+bool once__pipe_may_find(const once_pipe *pipe);
+void once__pipe_begin_find_due(once_pipe *pipe);
+bool once__pipe_wants_find(const once_pipe *pipe);
+once_action *once__pipe_begin_find(once_pipe *pipe);
+once_action *once__pipe_begin_take(once_pipe *pipe, size_t max, int64_t now_ms);
+void once__pipe_took(once_pipe *pipe, once_action *action, int64_t now_ms);
+void once__pipe_found(once_pipe *pipe, once_action *action);
+void once__pipe_told_stats(once_pipe *pipe, const once_action *action, int64_t now_ms);
+
+/* pipe_outside.c: effects outside of the store */
+void once__pipe_depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms);
+void once__pipe_recall(once_pipe *pipe);
+void once__pipe_lose_flying(once_pipe *pipe, once_item *item);
+once_action *once__pipe_effect_action(once_pipe *pipe, int64_t now_ms);
+void once__pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms);
+
+/* pipe_trouble.c: what failed */
+void once__pipe_give_up(once_pipe *pipe, int status, const once_error *error);
+bool once__pipe_worth_another_try(once_pipe *pipe, int status, const once_error *error, unsigned *tries, int64_t *at_ms,
+                                  int64_t since_ms, int64_t now_ms, int64_t longest_ms);
+bool once__pipe_cautious_leaves(once_pipe *pipe);
+void once__pipe_be_cautious(once_pipe *pipe);
+void once__pipe_store_failed(once_pipe *pipe, once_action *action, int64_t now_ms);
+void once__pipe_run_carefully(once_pipe *pipe);
+bool once__pipe_disproved(const once_pipe *pipe, const once_action *action);
+
+/* pipe_store.c: what the store executor does next */
+once_action *once__pipe_store_action(once_pipe *pipe, int64_t now_ms);
+void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms);
+
+/* pipe_check.c: which invariant (core/pipeline.h) does not hold, in words that begin with its number; NULL: all hold.
+ * In test builds every function that changes the machine asks, and the process ends when there is one. */
 const char *once__pipe_check(const once_pipe *pipe);
 #ifdef ONCE_TEST_BUILD
 void once__pipe_checked(const once_pipe *pipe);

@@ -8,8 +8,8 @@
 
 #include "base/banned.h"
 
-/* How many, and which, in any order: equal sums of mixed addresses are equal sets. Nothing is written or allocated, so that a check
- * disturbs neither the threads that carry out actions nor tests that count allocations. */
+/* How many, and which, in any order: equal sums of mixed addresses are equal sets. Nothing is written or allocated, so
+ * that a check disturbs neither the threads that carry out actions nor tests that count allocations. */
 typedef struct crowd {
     size_t n;
     uint64_t sum;
@@ -37,11 +37,12 @@ typedef struct tally {
 static const char *check_item(const once_pipe *pipe, const once_item *item)
 {
     const once_item_place place = item->place;
-    const once_watermark *source = &pipe->watermark;
+    const once_watermark *source = &pipe->source.watermark;
     const bool over = item->ticket && (item->ticket <= source->upto || source->over[item->ticket % source->size]);
-    if (item->ticket >= pipe->next_ticket) SAY(3, "an item has a ticket that was not given out");
+    if (item->ticket >= pipe->source.next_ticket) SAY(3, "an item has a ticket that was not given out");
     if (over && place != ONCE_AT_OVER) SAY(3, "a ticket is over, and its item is not");
-    if (item->joined && (place == ONCE_AT_NEW || place == ONCE_AT_OVER)) SAY(5, "an item that is over or new stands in a queue");
+    if (item->joined && (place == ONCE_AT_NEW || place == ONCE_AT_OVER))
+        SAY(5, "an item that is over or new stands in a queue");
     if ((place == ONCE_AT_PARKED) != (item->joined && item->waits_for > 0))
         SAY(5, "an item is parked and waits for nobody, or waits and is not parked");
     if (item->returned && place != ONCE_AT_RETURNED && place != ONCE_AT_WORK && place != ONCE_AT_OVER)
@@ -52,7 +53,7 @@ static const char *check_item(const once_pipe *pipe, const once_item *item)
 
 static const char *check_batch(const once_pipe *pipe, const once_batch *batch, tally *all)
 {
-    size_t open = pipe->farthest && pipe->farthest->batch == batch;
+    size_t open = pipe->source.farthest && pipe->source.farthest->batch == batch;
     for (size_t i = 0; i < batch->n; i++) {
         const once_item *item = &batch->items[i];
         const char *wrong = check_item(pipe, item);
@@ -70,31 +71,37 @@ static const char *check_batch(const once_pipe *pipe, const once_batch *batch, t
 static const char *check_places(const once_pipe *pipe, const tally *all)
 {
     crowd lists[ONCE_AT_PLACES] = {0};
-    for (size_t i = 0; i < pipe->ready_n; i++)
-        crowd_add(&lists[ONCE_AT_READY], pipe->ready[(pipe->ready_first + i) % pipe->ready_size]);
-    for (size_t i = 0; i < pipe->work_n; i++) crowd_add(&lists[ONCE_AT_WORK], pipe->work[i]);
-    for (const once_item *item = pipe->flight.first; item; item = item->next_flying) crowd_add(&lists[ONCE_AT_FLIGHT], item);
-    for (const once_item *item = pipe->back; item; item = item->next_flying) crowd_add(&lists[ONCE_AT_RETURNED], item);
+    for (size_t i = 0; i < pipe->ready.n; i++)
+        crowd_add(&lists[ONCE_AT_READY], pipe->ready.items[(pipe->ready.first + i) % pipe->ready.size]);
+    for (size_t i = 0; i < pipe->work.n; i++) crowd_add(&lists[ONCE_AT_WORK], pipe->work.items[i]);
+    for (const once_item *item = pipe->outside.flight.first; item; item = item->next_flying)
+        crowd_add(&lists[ONCE_AT_FLIGHT], item);
+    for (const once_item *item = pipe->outside.back; item; item = item->next_flying)
+        crowd_add(&lists[ONCE_AT_RETURNED], item);
     lists[ONCE_AT_PARKED] = all->by_place[ONCE_AT_PARKED]; /* has no list */
     if (all->by_place[ONCE_AT_NEW].n) SAY(1, "an item of an open batch is nowhere");
     for (once_item_place place = ONCE_AT_READY; place < ONCE_AT_OVER; place++) {
-        if (!crowd_equal(&lists[place], &all->by_place[place])) SAY(1, "a list is not made of the items whose place it is");
+        if (!crowd_equal(&lists[place], &all->by_place[place]))
+            SAY(1, "a list is not made of the items whose place it is");
         if (pipe->at[place] != lists[place].n) SAY(1, "a place has another count than items");
     }
-    if (pipe->flight.n != lists[ONCE_AT_FLIGHT].n || pipe->flight.waiting != all->not_given)
+    if (pipe->outside.flight.n != lists[ONCE_AT_FLIGHT].n || pipe->outside.flight.waiting != all->not_given)
         SAY(8, "the count of effects that are under way, or have not begun, is wrong");
     return NULL;
 }
 
 static const char *check_slots(const once_pipe *pipe)
 {
-    for (size_t h = 0; pipe->flight.slots && h < pipe->spec->n_handlers; h++) {
+    for (size_t h = 0; pipe->outside.flight.slots && h < pipe->spec->n_handlers; h++) {
         const once_handler_spec *handler = &pipe->spec->handlers[h];
         size_t used = 0;
-        for (const once_item *item = pipe->flight.first; item; item = item->next_flying) used += item->handler == handler;
-        for (const once_item *item = pipe->back; item; item = item->next_flying) used += item->handler == handler;
-        for (size_t i = 0; i < pipe->work_n; i++) used += pipe->work[i]->handler == handler && pipe->work[i]->stage == ONCE_STAGE_FLY;
-        if (used != pipe->flight.used[h]) SAY(4, "slots are used that no item has, or the other way round");
+        for (const once_item *item = pipe->outside.flight.first; item; item = item->next_flying)
+            used += item->handler == handler;
+        for (const once_item *item = pipe->outside.back; item; item = item->next_flying)
+            used += item->handler == handler;
+        for (size_t i = 0; i < pipe->work.n; i++)
+            used += pipe->work.items[i]->handler == handler && pipe->work.items[i]->stage == ONCE_STAGE_FLY;
+        if (used != pipe->outside.flight.used[h]) SAY(4, "slots are used that no item has, or the other way round");
         if (used > handler->slots) SAY(4, "a handler has more claims than slots");
     }
     return NULL;
@@ -102,28 +109,33 @@ static const char *check_slots(const once_pipe *pipe)
 
 static const char *check_transaction(const once_pipe *pipe)
 {
-    if (pipe->next == NEXT_CHOOSE && (pipe->work_n || pipe->in_tx)) SAY(6, "there is work, and nobody is about to do it");
-    for (size_t i = 0; pipe->next != NEXT_CHOOSE && i < pipe->keeping_n; i++) {
-        const once_item_place place = pipe->keeping[i]->place;
-        if (place != ONCE_AT_FLIGHT && place != ONCE_AT_RETURNED) SAY(6, "a lease is to be extended of an item that is not away");
+    if (pipe->work.next == NEXT_CHOOSE && (pipe->work.n || pipe->work.in_tx))
+        SAY(6, "there is work, and nobody is about to do it");
+    for (size_t i = 0; pipe->work.next != NEXT_CHOOSE && i < pipe->work.keeping_n; i++) {
+        const once_item_place place = pipe->work.keeping[i]->place;
+        if (place != ONCE_AT_FLIGHT && place != ONCE_AT_RETURNED)
+            SAY(6, "a lease is to be extended of an item that is not away");
     }
     return NULL;
 }
 
 static const char *check_source(const once_pipe *pipe, const tally *all)
 {
-    if (pipe->acked > pipe->watermark.upto || pipe->watermark.upto >= pipe->next_ticket) SAY(3, "acks have passed what is over");
-    if (pipe->next_ticket - 1 - pipe->watermark.upto > OUTSTANDING * pipe->batch_max) SAY(9, "too much is on its way");
-    if (pipe->ready_bytes != all->ready_bytes || pipe->held_bytes != all->held_bytes) SAY(7, "the bytes that are held are counted wrong");
+    if (pipe->source.acked > pipe->source.watermark.upto || pipe->source.watermark.upto >= pipe->source.next_ticket)
+        SAY(3, "acks have passed what is over");
+    if (pipe->source.next_ticket - 1 - pipe->source.watermark.upto > OUTSTANDING * pipe->batch_max)
+        SAY(9, "too much is on its way");
+    if (pipe->ready.bytes != all->ready_bytes || pipe->batches.held_bytes != all->held_bytes)
+        SAY(7, "the bytes that are held are counted wrong");
     return NULL;
 }
 
 static const char *check_end(const once_pipe *pipe)
 {
-    if (!pipe->ended) return NULL;
+    if (!pipe->end.ended) return NULL;
     if (pipe->at[ONCE_AT_WORK] || pipe->at[ONCE_AT_FLIGHT] || pipe->at[ONCE_AT_RETURNED])
         SAY(10, "it has ended, and something is not settled");
-    if (pipe->store_out || pipe->source_out) SAY(10, "it has ended, and an action is out");
+    if (pipe->store.out || pipe->source.out) SAY(10, "it has ended, and an action is out");
     return NULL;
 }
 
@@ -131,7 +143,7 @@ const char *once__pipe_check(const once_pipe *pipe)
 {
     tally all = {0};
     const char *wrong = NULL;
-    for (const once_batch *batch = pipe->batches; batch && !wrong; batch = batch->all)
+    for (const once_batch *batch = pipe->batches.all; batch && !wrong; batch = batch->all)
         if (batch->open) wrong = check_batch(pipe, batch, &all); /* another one is nobody's, or an executor's */
     if (!wrong) wrong = check_places(pipe, &all);
     if (!wrong) wrong = check_slots(pipe);

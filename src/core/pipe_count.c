@@ -1,0 +1,214 @@
+/* After the commit: each message of the work is counted where it stands now, and leaves: it is over, it flies, or it
+ * goes back to the queue because the transaction did not come to it. */
+#include "core/pipe.h"
+
+#include <assert.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+static uint64_t *count_of_outcome(once_counts *counts, once_outcome outcome)
+{
+    switch (outcome) {
+    case ONCE_DONE: return &counts->done;
+    case ONCE_ALREADY: return &counts->already;
+    case ONCE_REJECTED: return &counts->rejected;
+    case ONCE_STALE: return &counts->stale;
+    case ONCE_RETRY:
+    case ONCE_RELEASE: return &counts->waiting;
+    case ONCE_UNKNOWN: return &counts->unknown;
+    default: return &counts->dead;
+    }
+}
+
+void once__pipe_count_settled_by_lane(once_pipe *pipe, const once_item *item)
+{
+    const once_answer answer = item->decision.answer;
+    assert(answer == ONCE_ANSWER_STALE || answer == ONCE_ANSWER_DUPLICATE || answer == ONCE_ANSWER_CONFLICT);
+    pipe->counts.stale += answer == ONCE_ANSWER_STALE;
+    pipe->counts.duplicates += answer == ONCE_ANSWER_DUPLICATE;
+    pipe->counts.dead += answer == ONCE_ANSWER_CONFLICT;
+    pipe->counts.conflicts += answer == ONCE_ANSWER_CONFLICT;
+}
+
+/* Where a message stands after its transaction. */
+static uint64_t *count_of(once_pipe *pipe, once_item *item, bool buried, bool settled)
+{
+    once_counts *counts = &pipe->counts;
+    if (buried) {
+        if (!item->letter) return &counts->duplicates; /* its letter was there already, or was discarded */
+        counts->conflicts += item->decision.answer == ONCE_ANSWER_CONFLICT;
+        counts->too_old += item->decision.answer == ONCE_ANSWER_TOO_OLD;
+        return &counts->dead;
+    }
+    if (settled && item->outcome == ONCE_UNKNOWN) (void)once_id_set_add(&pipe->unknown, item->request.id);
+    if (settled) return count_of_outcome(counts, item->outcome);
+    switch (item->decision.answer) {
+    case ONCE_ANSWER_DUPLICATE:
+        return item->decision.own ? count_of_outcome(counts, item->decision.outcome) : &counts->duplicates;
+    case ONCE_ANSWER_STALE: return &counts->stale;
+    case ONCE_ANSWER_WAITING: return &counts->waiting;
+    /* A key is unknown once. */
+    case ONCE_ANSWER_UNKNOWN:
+        return once_id_set_add(&pipe->unknown, item->request.id) ? &counts->unknown : &counts->duplicates;
+    case ONCE_ANSWER_DEAD: return item->decision.own ? &counts->dead : &counts->duplicates;
+    default: return &counts->duplicates;
+    }
+}
+
+static void sooner(int64_t *at_ms, int64_t now_ms, int64_t wait_ms)
+{
+    if (wait_ms != ONCE_NEVER && now_ms + wait_ms + CLOCK_SLACK_MS < *at_ms) *at_ms = now_ms + wait_ms + CLOCK_SLACK_MS;
+}
+
+/* A key that was counted as unknown is so no longer: a person had it tried again. */
+bool once__pipe_is_known_now(once_pipe *pipe, const once_item *item)
+{
+    /* What was only delivered again changes nothing. */
+    const bool goes_on = !item->ticket || item->stage == ONCE_STAGE_SETTLE;
+    if (!goes_on || !once_id_set_remove(&pipe->unknown, item->request.id)) return false;
+    pipe->counts.unknown--;
+    return true;
+}
+
+/* Where the message comes from: the source, or the store, where it was waiting for us or for an earlier run. */
+void once__pipe_count_origin(once_pipe *pipe, const once_item *item, bool known_now)
+{
+    if (item->ticket) pipe->counts.received++;
+    else if (known_now) return;
+    else if (!item->resumed && pipe->counts.waiting) pipe->counts.waiting--;
+    else pipe->counts.resumed++;
+}
+
+/* An effect that is claimed after one that may have happened, or gives that claim back and has had no effect. */
+int once__item_repeats(const once_item *item)
+{
+    if (!item->decision.silent || !once__item_is_external(item)) return 0;
+    if (item->stage == ONCE_STAGE_FLY) return 1;
+    return item->returned && item->outcome == ONCE_RELEASE ? -1 : 0;
+}
+
+/* The same, where a commit whose fate is not known may have counted it before: rather twice than not at all. */
+int once__item_new_repeats(const once_item *item)
+{
+    const int n = ONCE_PLANTED(repeats_hidden) ? 0 : once__item_repeats(item);
+    return (n > 0 && item->decision.own) || (n < 0 && item->unsure) ? 0 : n;
+}
+
+/* Versions that were given up for it; counted with its first settlement, so that a run that is killed hides none. */
+int64_t once__item_given_up(const once_item *item)
+{
+    return item->stage == ONCE_STAGE_SETTLE && !item->lost ? item->decision.given_up : 0;
+}
+
+static void count_over(once_pipe *pipe, once_item *item, int64_t now_ms)
+{
+    once_counts *counts = &pipe->counts;
+    const bool settled = item->stage == ONCE_STAGE_SETTLE, known_now = once__pipe_is_known_now(pipe, item);
+    once__pipe_count_origin(pipe, item, known_now);
+    /* The one before stands no longer where it was counted: it is the duplicate now. */
+    if (known_now && item->ticket) {
+        counts->duplicates++;
+    } else if (item->overtakes && counts->waiting) {
+        counts->waiting--;
+        counts->duplicates++;
+    }
+    ++*count_of(pipe, item, item->stage == ONCE_STAGE_BURY, settled);
+    counts->given_up += (uint64_t)once__item_given_up(item);
+    /* In a commit whose reply was lost. */
+    const bool ran_before = item->decision.own && item->decision.answer != ONCE_ANSWER_RUN;
+    counts->attempts += item->started || ran_before;
+    if (settled && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE))
+        sooner(&pipe->due.at_ms, now_ms, item->delay_ms);
+    if (!settled && item->decision.answer == ONCE_ANSWER_WAITING)
+        sooner(&pipe->due.at_ms, now_ms, item->decision.wait_ms);
+    counts->retries += settled && item->outcome == ONCE_RETRY;
+    if (pipe->caution.left && item->started) pipe->caution.left--;
+}
+
+/* What was found in the store and is there as it was is no business of ours. */
+static bool is_untouched(const once_item *item)
+{
+    const once_decision *d = &item->decision;
+    if (!item->found || item->stage == ONCE_STAGE_SETTLE || d->answer == ONCE_ANSWER_STALE) return false;
+    return !(d->answer == ONCE_ANSWER_DUPLICATE && (d->own || d->lane)) && !(d->answer == ONCE_ANSWER_DEAD && d->own);
+}
+
+/* Its effect ended, and its claim was somebody else's by then. */
+static void give_away(once_pipe *pipe, once_item *item)
+{
+    pipe->counts.fenced++;
+    pipe->counts.attempts += item->started;
+    if (item->ticket) { /* still the source's: asked again as if it had just come */
+        item->held = item->lost = item->returned = item->unsure = item->maybe = false;
+        once__item_forget_output(item);
+        once__pipe_move(pipe, item, ONCE_AT_READY);
+    } else {
+        once__pipe_leave_waits(pipe, item);
+        once__pipe_move(pipe, item, ONCE_AT_OVER);
+    }
+}
+
+/* A message that was waiting is the letter of a conflict now. */
+void once__count_replaced(once_counts *counts, bool ours)
+{
+    if (ours && counts->waiting) counts->waiting--;
+    else counts->resumed++;
+    counts->dead++;
+    counts->conflicts++;
+}
+
+/* How many were replaced with this commit: of ours, and of others. */
+static void gather_replaced(once_pipe *pipe, size_t out[2])
+{
+    for (size_t i = 0; i < pipe->work.n; i++) {
+        once_item *item = pipe->work.items[i];
+        if (!item->replaces || once__item_is_left(item)) continue;
+        out[!item->replaces_ours]++;
+        item->replaces = false;
+    }
+}
+
+void once__pipe_conclude(once_pipe *pipe, int64_t now_ms)
+{
+    size_t replaced[2] = {0};
+    gather_replaced(pipe, replaced);
+    once__pipe_ack_work(pipe);
+    for (size_t i = 0; i < pipe->work.keeping_n; i++)
+        if (pipe->work.keeping[i]->place == ONCE_AT_FLIGHT)
+            once_flight_extended(&pipe->outside.flight, pipe->work.keeping[i], pipe->work.asked_at_ms);
+    for (size_t i = 0; i < pipe->work.n; i++)
+        if (pipe->work.items[i]->stage == ONCE_STAGE_FLY)
+            once__pipe_depart(pipe, pipe->work.items[i], pipe->work.asked_at_ms);
+    while (pipe->work.n) { /* from the last on: what goes back to the queue keeps its order */
+        once_item *item = pipe->work.items[--pipe->work.n];
+        if (item->stage == ONCE_STAGE_FLY) continue;
+        if (once__item_is_left(item)) {
+            once__pipe_move(pipe, item, ONCE_AT_READY);
+            continue;
+        }
+        pipe->counts.repeats -= once__item_repeats(item) < 0;
+        if (item->lost) {
+            give_away(pipe, item);
+        } else if (is_untouched(item)) {
+            once__pipe_move(pipe, item, ONCE_AT_OVER);
+        } else {
+            count_over(pipe, item, now_ms);
+            once__pipe_leave_waits(pipe, item);
+            once__pipe_remember_farthest(pipe, item);
+            once__pipe_move(pipe, item, ONCE_AT_OVER);
+        }
+    }
+    /* After all others: whom it replaced may have been left waiting in this very transaction. */
+    for (int other = 0; other < 2; other++)
+        for (; replaced[other]; replaced[other]--) once__count_replaced(&pipe->counts, !other);
+    /* A settled message of a lane may have woken the next one, and that one may be ours to take. */
+    if (pipe->work.had_lanes && (pipe->counts.waiting || pipe->counts.resumed)) pipe->due.at_ms = now_ms;
+    if (pipe->caution.careful_left) pipe->caution.careful_left--;
+    if (pipe->work.ran) pipe->caution.hung_up = 0;
+    if (pipe->caution.left && pipe->caution.look && pipe->caution.window < pipe->batch_max) pipe->caution.window *= 2;
+    pipe->work.keeping_n = 0;
+    if (pipe->due.finding) once__pipe_looked_for_due(pipe, pipe->due.found_n, now_ms);
+    pipe->work.next = NEXT_CHOOSE;
+}

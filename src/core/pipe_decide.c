@@ -1,0 +1,220 @@
+/* What becomes of one message in its transaction: what the answer of the store means for it, and what the outcome of
+ * its effect does. */
+#include "core/pipe.h"
+
+#include <assert.h>
+
+#include "core/plant.h"
+#include "core/retry.h"
+
+#include "base/banned.h"
+
+static void lose(once_pipe *pipe, once_item *lost) /* its claim is somebody else's now */
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < pipe->work.n; i++)
+        if (pipe->work.items[i] != lost) pipe->work.items[kept++] = pipe->work.items[i];
+    assert(kept + 1 == pipe->work.n);
+    pipe->work.n = kept;
+    pipe->counts.fenced++;
+    if (lost->ticket) { /* still the source's: asked again as if it had just come */
+        lost->held = false;
+        once__pipe_move(pipe, lost, ONCE_AT_READY);
+    } else {
+        once__pipe_leave_waits(pipe, lost);
+        once__pipe_move(pipe, lost, ONCE_AT_OVER);
+    }
+}
+
+static void die(once_item *item, once_bytes reason)
+{
+    item->outcome = ONCE_DEAD;
+    item->failure = reason;
+    /* What is known of the attempt before stays known. */
+    item->maybe = once__item_is_external(item) && item->decision.silent;
+    item->stage = ONCE_STAGE_SETTLE;
+}
+
+/* What a failure means: another try after the backoff (or when the other side said), or the end of the budget. */
+void once__pipe_judge_failure(once_pipe *pipe, once_item *item, bool told_when)
+{
+    if (item->outcome != ONCE_RETRY) return;
+    const once_retry *retry = &item->handler->retry;
+    const uint32_t failures = item->decision.failures + 1;
+    if (once_retry_is_spent(retry, failures, item->decision.failing_for_ms) && !ONCE_PLANTED(no_budget))
+        item->outcome = ONCE_DEAD;
+    else if (!told_when)
+        item->delay_ms = once_retry_pause_ms(retry, failures, item->decision.failing_for_ms, pipe->o.env);
+}
+
+/* An effect that began and asks to be put back found the other side away. That is no failure, but it must not be asked
+ * again at once: the pauses grow with the attempts. One that was told to end, or never began, has not found out
+ * anything. */
+void once__pipe_pace_release(once_pipe *pipe, once_item *item, bool told_when)
+{
+    if (item->outcome != ONCE_RELEASE || !item->started || item->told_to_end || told_when ||
+        ONCE_PLANTED(release_at_once))
+        return;
+    item->delay_ms = once_retry_delay_ms(&item->handler->retry, item->decision.attempt, pipe->o.env);
+}
+
+static void ran(once_pipe *pipe, once_item *item)
+{
+    item->started = true;
+    item->stage = ONCE_STAGE_SETTLE;
+    once__pipe_judge_failure(pipe, item, false);
+}
+
+/* The item is ours. Is there a reason not to run it? */
+static void decide_run(once_pipe *pipe, once_item *item)
+{
+    const bool external = once__item_is_external(item);
+    if (pipe->end.stopping && (item->held || external) && !(item->verdict && item->outcome == ONCE_UNKNOWN)) {
+        item->outcome = ONCE_RELEASE;
+        item->failure = ONCE_BYTES("put back at shutdown");
+        item->delay_ms = 0;
+        item->stage = ONCE_STAGE_SETTLE;
+    } else if (!item->handler || !item->input) {
+        die(item, item->reason);
+    } else if (once_retry_is_spent_in_silence(&item->handler->retry, &item->decision) && !ONCE_PLANTED(no_budget)) {
+        die(item, once_retry_silence(&item->decision, &item->batch->arena));
+    } else if (item->decision.gap_over && pipe->spec->gap_dead) {
+        die(item, item->decision.reason);
+    } else if (item->verdict) {
+        item->failure = item->reason;
+        item->maybe |= item->outcome == ONCE_UNKNOWN;
+        ran(pipe, item);
+    } else if (external) {
+        item->stage = ONCE_STAGE_FLY;
+        once_flight_reserve(&pipe->outside.flight, item);
+    } else {
+        item->stage = ONCE_STAGE_RUN;
+    }
+}
+
+/* Nothing is left to do, but for a letter where the message was refused. */
+void once__item_refused_or_over(once_item *item)
+{
+    const once_answer answer = item->decision.answer;
+    item->stage = answer == ONCE_ANSWER_CONFLICT || answer == ONCE_ANSWER_TOO_OLD ? ONCE_STAGE_BURY : ONCE_STAGE_OVER;
+    if (answer == ONCE_ANSWER_CONFLICT)
+        item->reason = item->decision.lane ? item->decision.reason
+                                           : ONCE_BYTES("conflict: the key was used before with other content");
+}
+
+void once__pipe_note_replaced(const once_pipe *pipe, once_item *item)
+{
+    if (!item->decision.letter) return;
+    item->replaces = true;
+    item->replaces_ours = item->decision.left_by == pipe->o.run;
+}
+
+void once__pipe_decide(once_pipe *pipe, once_item *item)
+{
+    /* Then perhaps it has, and the entry does not show it any more. */
+    const bool before = item->overtakes && item->unsure;
+    item->overtakes = item->ticket && (item->decision.left_by == pipe->o.run || before) && !item->decision.letter;
+    once__pipe_note_replaced(pipe, item);
+    if (item->verdict && item->outcome == ONCE_UNKNOWN && item->decision.answer != ONCE_ANSWER_RUN) {
+        /* Its outcome was written ahead, and committed by whoever ended the transaction: that it is there says
+         * nothing. */
+        item->decision.answer = ONCE_ANSWER_DEAD;
+        item->stage = ONCE_STAGE_BURY;
+        return;
+    }
+    if (item->found && item->decision.answer != ONCE_ANSWER_RUN) {
+        item->stage = ONCE_STAGE_OVER; /* the store has it */
+        return;
+    }
+    switch (item->decision.answer) {
+    case ONCE_ANSWER_RUN: decide_run(pipe, item); break;
+    case ONCE_ANSWER_BUSY:
+    case ONCE_ANSWER_LATER:
+    case ONCE_ANSWER_GAP:
+    case ONCE_ANSWER_UNKNOWN: item->stage = ONCE_STAGE_ACCEPT; break;
+    default: once__item_refused_or_over(item);
+    }
+}
+
+static bool own(once_item *item, once_bytes *words)
+{
+    return words->len == 0 || once_arena_copy(&item->batch->arena, *words, words);
+}
+
+void once__pipe_preclaimed(once_pipe *pipe, once_item *item)
+{
+    pipe->caution.preclaim = false;
+    item->held = item->decision.answer == ONCE_ANSWER_RUN;
+    if (item->decision.letter) { /* a fact already */
+        once__count_replaced(&pipe->counts, item->decision.left_by == pipe->o.run);
+        item->decision.letter = false;
+        item->decision.left_by = 0;
+    }
+    item->first = item->decision;
+    /* What the executor owns ends with the next transaction. */
+    if (!own(item, &item->first.reason) || !own(item, &item->first.before))
+        item->first.reason = item->first.before = (once_bytes){0};
+    pipe->work.next = NEXT_BEGIN;
+}
+
+/* The claims of held items are checked inside the transaction that their effects will run in. */
+void once__pipe_extended(once_pipe *pipe, once_action *action)
+{
+    if (pipe->work.next == NEXT_KEEP) {
+        for (size_t i = 0; i < action->n; i++)
+            if (!action->items[i]->yes) once__pipe_lose_flying(pipe, action->items[i]);
+        pipe->work.next = NEXT_FIND;
+        return;
+    }
+    pipe->work.next = NEXT_RUN;
+    for (size_t i = 0; i < action->n; i++) {
+        once_item *item = action->items[i];
+        if (item->yes) {
+            item->decision = item->first;
+            continue;
+        }
+        if (item->unsure)
+            item->held = false; /* perhaps we settled it ourselves: a claim with its token tells */
+        else lose(pipe, item);
+        pipe->work.next = NEXT_ROLLBACK;
+    }
+}
+
+void once__pipe_have_run(once_pipe *pipe, once_action *action, int64_t now_ms)
+{
+    if (!action->failed) {
+        for (size_t i = 0; i < action->n; i++) ran(pipe, action->items[i]);
+        pipe->work.next = NEXT_SETTLE;
+        return;
+    }
+    if (ONCE_PLANTED(split_forgets)) {
+        for (size_t i = 0; i < action->n; i++) action->items[i]->outcome = ONCE_DONE, ran(pipe, action->items[i]);
+        once__pipe_conclude(pipe, now_ms);
+    }
+    once__pipe_run_carefully(pipe);
+}
+
+void once__pipe_settled(once_pipe *pipe, once_action *action)
+{
+    pipe->work.next = NEXT_ACCEPT;
+    for (size_t i = 0; i < action->n; i++) {
+        once_item *item = action->items[i];
+        if (item->returned && item->yes) item->lost = false; /* nobody had gone on with it after all */
+        if (item->yes) continue;
+        /* Its effect was outside; what it did cannot be taken back. */
+        item->lost = item->returned && !ONCE_PLANTED(fenced_acked);
+        if (item->returned) continue;
+        lose(pipe, item); /* fenced off: its effect must not be committed */
+        pipe->work.next = NEXT_ROLLBACK;
+    }
+}
+
+void once__pipe_buried(once_pipe *pipe, once_action *action)
+{
+    /* After a commit whose fate is not known, what is there may be our own letter. */
+    for (size_t i = 0; i < action->n; i++) {
+        once_item *item = action->items[i];
+        item->letter = item->yes || (item->unsure && item->letter);
+    }
+    pipe->work.next = NEXT_COMMIT;
+}

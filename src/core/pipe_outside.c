@@ -1,0 +1,103 @@
+/* Effects outside of the store: started when their claims are durable, told to end before their leases do, and back
+ * with an outcome. */
+#include "core/pipe.h"
+
+#include <assert.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+/* The claim is durable: the effect may begin. */
+void once__pipe_depart(once_pipe *pipe, once_item *item, int64_t asked_at_ms)
+{
+    if (!item->joined && !once_waits_in_use(&pipe->waits, item)) once_waits_join(&pipe->waits, item);
+    item->unsure = false; /* its fate is known */
+    item->claimed_at_ms = asked_at_ms;
+    once__pipe_move(pipe, item, ONCE_AT_FLIGHT);
+    pipe->counts.repeats += once__item_repeats(item) > 0;
+}
+
+/* It was claimed and has not begun: it goes back to the store without blame. */
+static void recall_one(once_pipe *pipe, once_item *item)
+{
+    assert(!item->given);
+    item->outcome = ONCE_RELEASE;
+    item->failure = ONCE_BYTES("put back at shutdown");
+    item->delay_ms = 0;
+    once__pipe_move(pipe, item, ONCE_AT_RETURNED);
+}
+
+void once__pipe_recall(once_pipe *pipe)
+{
+    once_item *next;
+    for (once_item *item = pipe->outside.flight.first; item; item = next) {
+        next = item->next_flying;
+        if (!item->given) recall_one(pipe, item);
+    }
+}
+
+void once__pipe_lose_flying(once_pipe *pipe, once_item *item)
+{
+    once_flight_lose(&pipe->outside.flight, item);
+    if (!item->given) recall_one(pipe, item);
+}
+
+once_action *once__pipe_effect_action(once_pipe *pipe, int64_t now_ms)
+{
+    if (pipe->outside.out || pipe->end.ended || pipe->outside.flight.n == 0) return NULL;
+    if (pipe->end.stopping && pipe->end.stop_at_ms == ONCE_NEVER) pipe->end.stop_at_ms = now_ms;
+    once_action_kind kind = ONCE_ACT_START;
+    size_t n = pipe->end.stopping
+                   ? 0
+                   : once_flight_starts(&pipe->outside.flight, now_ms, pipe->outside.list, pipe->outside.flight.slots);
+    if (n == 0) {
+        const bool drained =
+            pipe->end.stopping && (pipe->store.gone || now_ms - pipe->end.stop_at_ms >= pipe->spec->drain_ms);
+        kind = ONCE_ACT_KILL;
+        n = ONCE_PLANTED(no_kill) ? 0
+                                  : once_flight_ends(&pipe->outside.flight, drained, now_ms, pipe->outside.list,
+                                                     pipe->outside.flight.slots);
+    }
+    if (n == 0) return NULL;
+    pipe->outside.action = (once_action){.kind = kind, .items = pipe->outside.list, .n = n};
+    pipe->outside.out = true;
+    return &pipe->outside.action;
+}
+
+int64_t once_pipe_effect_wait_ms(const once_pipe *pipe, int64_t now_ms)
+{
+    int64_t at_ms = pipe->outside.flight.end_at_ms;
+    if (pipe->end.stopping && pipe->outside.flight.n) {
+        const int64_t drained_ms =
+            (pipe->end.stop_at_ms == ONCE_NEVER ? now_ms : pipe->end.stop_at_ms) + pipe->spec->drain_ms;
+        if (drained_ms > now_ms && drained_ms < at_ms) at_ms = drained_ms;
+    }
+    return at_ms == ONCE_NEVER ? ONCE_NEVER : at_ms > now_ms ? at_ms - now_ms : 0;
+}
+
+void once__pipe_finished(once_pipe *pipe, once_item *const *items, size_t n, int64_t now_ms)
+{
+    const once_item *troubled = NULL;
+    for (size_t i = 0; i < n; i++) {
+        once_item *item = items[i];
+        const bool told_when = item->delay_ms >= 0 && (item->outcome == ONCE_RETRY || item->outcome == ONCE_RELEASE);
+        if (!told_when) item->delay_ms = 0;
+        item->maybe |= item->outcome == ONCE_UNKNOWN;
+        if (ONCE_PLANTED(unknown_done) && item->outcome == ONCE_UNKNOWN) item->outcome = ONCE_DONE;
+        if (ONCE_PLANTED(hold_ignored) && item->outcome == ONCE_UNKNOWN) item->outcome = ONCE_RETRY;
+        if (item->outcome == ONCE_UNKNOWN && !item->handler->hold) item->outcome = ONCE_RETRY;
+        once__pipe_judge_failure(pipe, item, told_when);
+        once__pipe_pace_release(pipe, item, told_when);
+        if (item->trouble != ONCE_OK) troubled = item;
+        else pipe->outside.tries = 0;
+        once__pipe_move(pipe, item, ONCE_AT_RETURNED);
+    }
+    if (!troubled) return;
+    once_error error;
+    once_fail(&error, troubled->trouble, "%.*s", (int)troubled->failure.len,
+              troubled->failure.data ? troubled->failure.data : "");
+    if (pipe->outside.tries == 0) pipe->outside.failing_since_ms = now_ms;
+    once__pipe_worth_another_try(pipe, troubled->trouble, &error, &pipe->outside.tries, &pipe->outside.at_ms,
+                                 pipe->outside.failing_since_ms, now_ms, ONCE_NEVER);
+}

@@ -1,0 +1,329 @@
+/* The work: the messages of one transaction. Who may be in it, who waits for whom inside it (equal keys and lanes,
+ * round by round), and how it is begun, shortened and dropped. */
+#include "core/pipe.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "core/plant.h"
+
+#include "base/banned.h"
+
+#define LOOK_AHEAD 64 /* so many more than there are free slots are looked at: duplicates need none */
+#define LOCKS_MAX 256 /* names that a transaction locks: a server has room for a few thousand */
+
+once_action *once__pipe_emit(once_pipe *pipe, once_action_kind kind, size_t n)
+{
+    pipe->store.action = (once_action){.kind = kind, .items = pipe->work.list, .n = n};
+    pipe->store.out = true;
+    return &pipe->store.action;
+}
+
+/* Items of the round at a stage; `held` -1: whichever. */
+size_t once__pipe_gather(once_pipe *pipe, once_stage stage, int held)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < pipe->work.round_n; i++)
+        if (pipe->work.round[i]->stage == stage && (held < 0 || pipe->work.round[i]->held == held))
+            pipe->work.list[n++] = pipe->work.round[i];
+    return n;
+}
+
+/* The last item with this id becomes `item`; returns the one before. */
+static once_item *mark_last(once_pipe *pipe, once_hash id, once_item *item)
+{
+    size_t at = id.a & (pipe->work.marks_size - 1);
+    while (pipe->work.marks[at].last && !once_hash_equal(pipe->work.marks[at].id, id))
+        at = (at + 1) & (pipe->work.marks_size - 1);
+    once_item *before = pipe->work.marks[at].last;
+    pipe->work.marks[at] = (pipe_mark){id, item};
+    return before;
+}
+
+/* What comes from the source and is only accepted: the store takes it, and the work is done from there. An inbox does
+ * that with everything. A natural message of a lane, where its claim would be written, is too: nobody remembers it when
+ * it is done, so the broker need not bring it again, and a claim of it without a body that nobody brings back would
+ * hold its lane for ever. And told to stop, what was read from a source that does not give it again. */
+static bool through_store(const once_pipe *pipe, const once_item *item)
+{
+    if (!item->ticket || once_hash_is_zero(item->request.id)) return false;
+    const bool durable_claim = once__item_is_external(item) || pipe->caution.look;
+    const bool begun = item->held || item->unsure || item->verdict;
+    if (pipe->end.stopping && pipe->o.gives_once && !begun) return true;
+    return pipe->spec->inbox || (item->request.natural && durable_claim && !once_hash_is_zero(item->request.lane.id));
+}
+
+/* Everything back to the start of the transaction; who waits for whom. */
+void once__pipe_arrange(once_pipe *pipe)
+{
+    pipe->work.round_n = pipe->work.next_round_n = 0;
+    pipe->work.had_lanes = false;
+    memset(pipe->work.admitted, 0, pipe->spec->n_handlers * sizeof *pipe->work.admitted);
+    memset(pipe->work.marks, 0, pipe->work.marks_size * sizeof *pipe->work.marks);
+    for (size_t i = 0; i < pipe->work.n; i++) {
+        once_item *item = pipe->work.items[i];
+        const bool keyed = !once_hash_is_zero(item->request.id);
+        if (item->returned) { /* nobody in the work waits for it: those that do wait outside, until it is over */
+            item->stage = ONCE_STAGE_SETTLE;
+            item->next_of_key = item->next_of_lane = NULL;
+            pipe->work.had_lanes |= !once_hash_is_zero(item->request.lane.id);
+            pipe->work.next_round[pipe->work.next_round_n++] = item;
+            continue;
+        }
+        item->stage = !keyed ? ONCE_STAGE_BURY : through_store(pipe, item) ? ONCE_STAGE_ACCEPT : ONCE_STAGE_CLAIM;
+        item->decision = (once_decision){.answer = ONCE_ANSWER_DEAD};
+        if (ONCE_PLANTED(new_tokens) && item->unsure && !item->held) item->request.token.a += 2;
+        item->result = item->failure = (once_bytes){0};
+        item->started = false;
+        /* Then perhaps it has, and the entry does not show it any more. */
+        item->replaces = item->replaces && item->unsure;
+        item->blockers = 0;
+        item->next_of_key = item->next_of_lane = NULL;
+        if (!keyed) continue;
+        once_item *leader = mark_last(pipe, item->request.id, item);
+        if (leader) {
+            leader->next_of_key = item;
+            item->blockers++;
+        }
+        if (!once_hash_is_zero(item->request.lane.id)) {
+            pipe->work.had_lanes = true;
+            leader = mark_last(pipe, item->request.lane.id, item);
+            if (leader) {
+                leader->next_of_lane = item;
+                item->blockers++;
+            }
+        }
+        if (item->blockers == 0) pipe->work.next_round[pipe->work.next_round_n++] = item;
+    }
+}
+
+static void unblock(once_pipe *pipe, once_item *follower)
+{
+    if (follower && --follower->blockers == 0) pipe->work.next_round[pipe->work.next_round_n++] = follower;
+}
+
+/* Whether the set, which is twice as large as it may become, has room for the names of the item; they are put into
+ * it. */
+static bool locks_fit(uint64_t *set, size_t *n, const once_item *item)
+{
+    enum { SET = 2 * LOCKS_MAX };
+    /* Some may be there already, but a batch need not be as large as it can be. */
+    if (*n + item->n_locks > LOCKS_MAX) return false;
+    for (size_t i = 0; i < item->n_locks; i++) {
+        const uint64_t lock = item->locks[i] | 1;
+        size_t at = (lock >> 8) % SET;
+        while (set[at] && set[at] != lock) at = (at + 1) % SET;
+        *n += !set[at];
+        set[at] = lock;
+    }
+    return true;
+}
+
+/* The last ones of the work go back to the queue, in front; `keep` stay. */
+void once__pipe_shorten_work(once_pipe *pipe, size_t keep)
+{
+    while (pipe->work.n > keep) once__pipe_move(pipe, pipe->work.items[--pipe->work.n], ONCE_AT_READY);
+}
+
+/* As many as one transaction can lock the names of. */
+void once__pipe_bound_locks(once_pipe *pipe)
+{
+    uint64_t set[2 * LOCKS_MAX] = {0};
+    size_t locks = 0, fit = 0;
+    while (fit < pipe->work.n && locks_fit(set, &locks, pipe->work.items[fit])) fit++;
+    once__pipe_shorten_work(pipe, fit);
+}
+
+void once__pipe_start_work(once_pipe *pipe)
+{
+    const uint64_t random = once_env_random_u64(pipe->o.env);
+    for (size_t i = 0; i < pipe->work.n; i++) {
+        once_item *item = pipe->work.items[i];
+        if (!item->held && !item->unsure && !item->returned)
+            item->request.token = once_token_of_run(pipe->o.run, random, i);
+    }
+    pipe->work.next = NEXT_BEGIN;
+}
+
+/* The transaction was rolled back: what it had claimed for effects outside will be claimed again, or not. */
+void once__pipe_unreserve_work(once_pipe *pipe)
+{
+    for (size_t i = 0; i < pipe->work.n; i++)
+        if (pipe->work.items[i]->stage == ONCE_STAGE_FLY) {
+            once_flight_unreserve(&pipe->outside.flight, pipe->work.items[i]);
+            pipe->work.items[i]->stage = ONCE_STAGE_CLAIM;
+        }
+}
+
+/* The store is gone: its outcome cannot be kept. */
+void once__pipe_leave_unsettled(once_pipe *pipe, once_item *item)
+{
+    pipe->end.unsettled += once__item_is_external(item) && item->given;
+    pipe->counts.attempts += item->returned && item->started;
+    once__pipe_leave_waits(pipe, item);
+    once__pipe_move(pipe, item, ONCE_AT_OVER);
+}
+
+/* Nothing of the work is kept; forget it. What came from the source was not acked, what was taken comes back by its
+ * lease. */
+void once__pipe_drop_work(once_pipe *pipe)
+{
+    once__pipe_unreserve_work(pipe);
+    for (size_t i = 0; i < pipe->work.n; i++) once__pipe_leave_unsettled(pipe, pipe->work.items[i]);
+    pipe->work.n = 0;
+    pipe->work.next = NEXT_CHOOSE;
+}
+
+/* The transaction that found them did not happen: they are where they were. Should that not be known, they are asked
+ * for once more. */
+void once__pipe_drop_found(once_pipe *pipe)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < pipe->work.n; i++) {
+        once_item *item = pipe->work.items[i];
+        if (item->found && !item->unsure) once__pipe_move(pipe, item, ONCE_AT_OVER);
+        else pipe->work.items[kept++] = item;
+    }
+    pipe->work.n = kept;
+    pipe->work.runs_alone = NULL;
+}
+
+/* A message that can only be claimed when a slot of its handler is free. */
+static bool needs_slot(const once_pipe *pipe, const once_item *item)
+{
+    return !once_hash_is_zero(item->request.id) && once__item_is_external(item) && !item->held && !item->returned &&
+           !through_store(pipe, item);
+}
+
+static bool has_slot(const once_pipe *pipe, const once_item *item, int64_t now_ms)
+{
+    return now_ms >= pipe->outside.at_ms && once_flight_free(&pipe->outside.flight, item->handler) > 0;
+}
+
+static bool must_wait(const once_pipe *pipe, const once_item *item)
+{
+    if (once_hash_is_zero(item->request.id) || pipe->spec->inbox) return false;
+    return !item->joined && once_waits_in_use(&pipe->waits, item) && !ONCE_PLANTED(flight_forgotten);
+}
+
+/* Whether the first message of the queue could do anything. */
+bool once__pipe_ready_can_go(const once_pipe *pipe, int64_t now_ms)
+{
+    if (pipe->ready.n == 0 || pipe->end.stopping) return false;
+    const once_item *first = pipe->ready.items[pipe->ready.first];
+    return !needs_slot(pipe, first) || has_slot(pipe, first, now_ms) || must_wait(pipe, first);
+}
+
+/* Messages from the queue into the work, behind those that are there. Who is behind one that flies is parked there. */
+static void work_from_ready(once_pipe *pipe, int64_t now_ms)
+{
+    bool alone = false;
+    size_t limit =
+        pipe->caution.look && pipe->caution.window < pipe->batch_max ? pipe->caution.window : pipe->batch_max;
+    const size_t from = pipe->work.n, outside = pipe->outside.flight.slots
+                                                    ? pipe->outside.flight.slots - pipe->outside.flight.n + LOOK_AHEAD
+                                                    : 0;
+    size_t needing = 0;
+    while (pipe->ready.n && pipe->work.n - from < limit && pipe->work.n < pipe->batch_max && !alone) {
+        once_item *first = pipe->ready.items[pipe->ready.first];
+        if (first->apart && pipe->work.n) break;
+        if (must_wait(pipe, first)) {
+            once__pipe_move(pipe, first, ONCE_AT_PARKED);
+            continue;
+        }
+        if (needs_slot(pipe, first) && (now_ms < pipe->outside.at_ms || ++needing > outside)) break;
+        alone = first->apart;
+        once__pipe_move(pipe, first, ONCE_AT_WORK);
+    }
+}
+
+/* What only goes into the store kills nobody. In an inbox that is all but what had been found there, and waits here to
+ * be run by itself. */
+static bool only_accepts(const once_pipe *pipe)
+{
+    return pipe->spec->inbox && (pipe->ready.n == 0 || pipe->ready.items[pipe->ready.first]->ticket);
+}
+
+void once__pipe_begin_work(once_pipe *pipe, int64_t now_ms)
+{
+    assert(pipe->work.n == 0);
+    while (pipe->outside.back && pipe->work.n < pipe->batch_max)
+        once__pipe_move(pipe, pipe->outside.back, ONCE_AT_WORK);
+    if (ONCE_PLANTED(no_extension)) pipe->outside.flight.extend_at_ms = ONCE_NEVER;
+    pipe->work.keeping_n = once_flight_extends(&pipe->outside.flight, now_ms, pipe->work.keeping, pipe->batch_max);
+    pipe->caution.look = pipe->caution.left > 0 && !only_accepts(pipe);
+    /* Nothing that may kill us is mixed with what came back. */
+    const bool alone = pipe->caution.look && (pipe->work.n || pipe->work.keeping_n);
+    /* Of a take that is not repeated nothing is known here. */
+    const bool from_ready = pipe->end.stopping ? pipe->o.gives_once : !pipe->due.again;
+    if (!alone && from_ready) work_from_ready(pipe, now_ms);
+    pipe->due.took_last = false;
+    if (pipe->work.n == 0 && pipe->work.keeping_n == 0) return;
+    const bool single = pipe->work.n == 1;
+    once__pipe_bound_locks(pipe);
+    once__pipe_start_work(pipe);
+    const bool one = pipe->caution.look && !alone && single && !once_hash_is_zero(pipe->work.items[0]->request.id);
+    if (one && !once__item_is_external(pipe->work.items[0]) && !through_store(pipe, pipe->work.items[0]))
+        pipe->work.next = NEXT_PRECLAIM;
+}
+
+/* What was taken from the store and waits here for a transaction without others goes back there. What was in a commit
+ * of which no answer came is asked for, if its effect is the store's own: it may be done, and is counted then. */
+void once__pipe_put_back_held(once_pipe *pipe)
+{
+    for (size_t left = pipe->ready.n; left; left--) {
+        once_item *item = pipe->ready.items[pipe->ready.first];
+        if (item->held || (item->unsure && !once__item_is_external(item))) {
+            once__pipe_move(pipe, item, ONCE_AT_WORK);
+        } else { /* once around */
+            once__pipe_ready_take(pipe, item);
+            once__pipe_ready_put(pipe, item, true);
+        }
+    }
+    if (pipe->work.n) once__pipe_start_work(pipe);
+}
+
+static bool admit(once_pipe *pipe, const once_item *item)
+{
+    uint32_t *admitted = &pipe->work.admitted[item->handler - pipe->spec->handlers];
+    if (*admitted >= once_flight_free(&pipe->outside.flight, item->handler) && !ONCE_PLANTED(overclaim)) return false;
+    ++*admitted;
+    return true;
+}
+
+/* The items of the last round are decided; whoever waited for them is next. */
+void once__pipe_next_round(once_pipe *pipe)
+{
+    for (size_t i = 0; i < pipe->work.round_n; i++) {
+        /* Not over: they wait on, outside of this transaction. */
+        if (pipe->work.round[i]->stage == ONCE_STAGE_FLY) continue;
+        unblock(pipe, pipe->work.round[i]->next_of_key);
+        unblock(pipe, pipe->work.round[i]->next_of_lane);
+    }
+    /* Whoever needs a slot and finds none waits for the next round: duplicates of this one leave theirs. */
+    size_t left = 0;
+    pipe->work.round_n = 0;
+    for (size_t i = 0; i < pipe->work.next_round_n; i++) {
+        once_item *item = pipe->work.next_round[i];
+        const bool wait = needs_slot(pipe, item) && !admit(pipe, item);
+        if (wait) pipe->work.next_round[left++] = item;
+        else pipe->work.round[pipe->work.round_n++] = item;
+    }
+    pipe->work.next_round_n = left;
+    if (pipe->outside.flight.slots)
+        memset(pipe->work.admitted, 0, pipe->spec->n_handlers * sizeof *pipe->work.admitted);
+    pipe->work.next = pipe->work.round_n ? NEXT_CLAIM : NEXT_BURY;
+}
+
+/* The executor has the list while effects come back, so it is a copy. */
+once_action *once__pipe_begin(once_pipe *pipe)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < pipe->work.n; i++) pipe->work.about[n++] = pipe->work.items[i];
+    for (size_t i = 0; i < pipe->work.keeping_n; i++) pipe->work.about[n++] = pipe->work.keeping[i];
+    once_action *action = once__pipe_emit(pipe, ONCE_ACT_BEGIN, n);
+    action->items = pipe->work.about;
+    action->kept = pipe->work.keeping_n;
+    action->due = pipe->due.finding;
+    return action;
+}

@@ -1,0 +1,540 @@
+/* The machine step by step: the test is the executors, and there is no store. What each action must be is written down. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/pipe.h"
+#include "testenv.h"
+
+enum { BATCH = 4, SLOTS = 2, LEASE_MS = 30000, DRAIN_MS = 1000, RUN = 7 };
+
+typedef struct fixture {
+    test_env world;
+    once_handler_spec handler;
+    once_spec spec;
+    once_pipe *pipe;
+    int64_t now_ms;
+    uint64_t made; /* messages */
+} fixture;
+
+static int prepare(const once_handler_spec *handler, const once_json *body, const once_message *message,
+                   once_arena *arena, void **input, once_error *err)
+{
+    (void)handler, (void)body, (void)message, (void)err;
+    *input = arena; /* it can run */
+    return ONCE_OK;
+}
+
+/* --- the executors --- */
+
+static void answer(fixture *f, once_action *action, int status)
+{
+    action->status = status;
+    if (status != ONCE_OK) once_fail(&action->error, status, "as the test wants it");
+    once_pipe_step(f->pipe, action, f->now_ms);
+}
+
+static once_action *asks_store(fixture *f, once_action_kind kind)
+{
+    once_action *action = once_pipe_store_action(f->pipe, f->now_ms);
+    assert_non_null(action);
+    assert_string_equal(once_action_name(action->kind), once_action_name(kind));
+    return action;
+}
+
+static once_action *asks_source(fixture *f, once_action_kind kind)
+{
+    once_action *action = once_pipe_source_action(f->pipe, f->now_ms);
+    assert_non_null(action);
+    assert_string_equal(once_action_name(action->kind), once_action_name(kind));
+    return action;
+}
+
+static void store_does(fixture *f, once_action_kind kind) { answer(f, asks_store(f, kind), ONCE_OK); }
+static void asks_nothing(fixture *f) { assert_null(once_pipe_store_action(f->pipe, f->now_ms)); }
+
+/* One more item of a batch; `lane` 0: none. */
+static once_item *fill(fixture *f, once_batch *batch, uint64_t key, uint64_t lane)
+{
+    if (!batch->items) batch->items = once_arena_new(&batch->arena, once_item, BATCH);
+    once_item *item = &batch->items[batch->n++];
+    item->batch = batch;
+    item->handler = &f->handler;
+    item->input = f;
+    item->scope = (once_scope){.consumer = f->spec.consumer, .operation = f->handler.operation};
+    item->message = (once_message){.body = ONCE_BYTES("{}"), .sent_ms = ONCE_NO_TIME};
+    item->request = (once_request){.scope = &item->scope,
+                                   .id = {key, 1},
+                                   .lease_ms = LEASE_MS,
+                                   .sent_ms = ONCE_NO_TIME,
+                                   .lane.gap_ms = -1,
+                                   .run = RUN};
+    if (lane) item->request.lane.id = (once_hash){lane, 2};
+    f->made++;
+    return item;
+}
+
+/* The source has `n` messages with new keys. */
+static void fetch(fixture *f, size_t n, uint64_t lane, once_item **out)
+{
+    once_action *action = asks_source(f, ONCE_ACT_FETCH);
+    once_batch *batch = action->batch;
+    for (size_t i = 0; i < n; i++) {
+        once_item *item = fill(f, batch, f->made + 1, lane);
+        if (out) out[i] = item;
+    }
+    batch->taken_in = true;
+    answer(f, action, ONCE_OK);
+}
+
+/* The store answers all claims with RUN. */
+static void claims(fixture *f, size_t n)
+{
+    once_action *action = asks_store(f, ONCE_ACT_CLAIM);
+    assert_int_equal(action->n, n);
+    for (size_t i = 0; i < n; i++)
+        action->items[i]->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 1, .failing_for_ms = -1};
+    answer(f, action, ONCE_OK);
+}
+
+static void runs(fixture *f, size_t n, bool careful, once_outcome outcome)
+{
+    once_action *action = asks_store(f, ONCE_ACT_RUN);
+    assert_int_equal(action->n, n);
+    assert_int_equal(action->careful, careful);
+    for (size_t i = 0; i < n; i++) action->items[i]->outcome = outcome;
+    action->failed = !careful && outcome != ONCE_DONE;
+    answer(f, action, ONCE_OK);
+}
+
+static void settles(fixture *f, size_t n, once_outcome outcome)
+{
+    once_action *action = asks_store(f, ONCE_ACT_SETTLE);
+    assert_int_equal(action->n, n);
+    for (size_t i = 0; i < n; i++) {
+        assert_string_equal(once_outcome_name(action->items[i]->outcome), once_outcome_name(outcome));
+        action->items[i]->yes = true;
+    }
+    answer(f, action, ONCE_OK);
+}
+
+static void acks(fixture *f, uint64_t upto)
+{
+    once_action *action = asks_source(f, ONCE_ACT_ACK);
+    assert_int_equal(action->upto, upto);
+    answer(f, action, ONCE_OK);
+}
+
+/* All that waits to be started begins. */
+static void starts(fixture *f, size_t n)
+{
+    once_action *action = once_pipe_effect_action(f->pipe, f->now_ms);
+    assert_non_null(action);
+    assert_int_equal(action->kind, ONCE_ACT_START);
+    assert_int_equal(action->n, n);
+    answer(f, action, ONCE_OK);
+}
+
+static void finishes(fixture *f, once_item *item, once_outcome outcome)
+{
+    item->started = true;
+    item->outcome = outcome;
+    once_pipe_finished(f->pipe, &item, 1, f->now_ms);
+}
+
+static void assert_places(const fixture *f, size_t ready, size_t parked, size_t work, size_t flight, size_t returned)
+{
+    const size_t *at = f->pipe->at;
+    assert_int_equal(at[ONCE_AT_READY], ready);
+    assert_int_equal(at[ONCE_AT_PARKED], parked);
+    assert_int_equal(at[ONCE_AT_WORK], work);
+    assert_int_equal(at[ONCE_AT_FLIGHT], flight);
+    assert_int_equal(at[ONCE_AT_RETURNED], returned);
+    assert_null(once__pipe_check(f->pipe));
+}
+
+/* --- a pipeline --- */
+
+static fixture *open_pipe(void **state, bool outside)
+{
+    fixture *f = *state;
+    once_error err;
+    test_env_init(&f->world, 1);
+    f->handler = (once_handler_spec){.operation = ONCE_BYTES("op"),
+                                     .bits = ONCE_EFFECT_RUNS | (outside ? ONCE_EFFECT_OUTSIDE : 0),
+                                     .slots = outside ? SLOTS : 0,
+                                     .lease_ms = LEASE_MS,
+                                     .remember_ms = 1000000,
+                                     .retry = {.attempts = 3, .min_ms = 100, .max_ms = 100}};
+    f->spec = (once_spec){.consumer = ONCE_BYTES("c"),
+                          .handlers = &f->handler,
+                          .n_handlers = 1,
+                          .batch_max = BATCH,
+                          .gap_ms = -1,
+                          .drain_ms = DRAIN_MS,
+                          .patience_ms = 1000,
+                          .message_max = 100};
+    const once_pipe_options options = {.spec = &f->spec, .env = &f->world.env, .run = RUN, .prepare = prepare};
+    assert_int_equal(once_pipe_new(&options, &f->pipe, &err), ONCE_OK);
+    store_does(f, ONCE_ACT_TAKE); /* nothing waits */
+    store_does(f, ONCE_ACT_SWEEP);
+    asks_nothing(f);
+    return f;
+}
+
+static int set_up(void **state)
+{
+    *state = calloc(1, sizeof(fixture));
+    return *state ? 0 : 1;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    once_pipe_free(f->pipe);
+    free(f);
+    return 0;
+}
+
+/* --- the tests --- */
+
+static void a_batch_is_one_transaction_and_is_acked_after_its_commit(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    fetch(f, 3, 0, NULL);
+    assert_places(f, 3, 0, 0, 0, 0);
+    once_action *begin = asks_store(f, ONCE_ACT_BEGIN);
+    assert_int_equal(begin->n, 3);
+    assert_places(f, 0, 0, 3, 0, 0);
+    answer(f, begin, ONCE_OK);
+    claims(f, 3);
+    runs(f, 3, false, ONCE_DONE);
+    settles(f, 3, ONCE_DONE);
+    once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
+    once_action *source = asks_source(f, ONCE_ACT_FETCH); /* and no ack before that is answered */
+    answer(f, source, ONCE_OK);
+    answer(f, commit, ONCE_OK);
+    assert_places(f, 0, 0, 0, 0, 0);
+    acks(f, 3);
+    const once_counts *counts = once_pipe_counts(f->pipe);
+    assert_int_equal(counts->received, 3);
+    assert_int_equal(counts->done, 3);
+    assert_int_equal(counts->attempts, 3);
+    assert_int_equal(counts->acked, 3);
+    assert_int_equal(once_pipe_dropped(f->pipe), 0);
+}
+
+static void equal_keys_of_a_batch_are_claimed_in_rounds(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    once_action *action = asks_source(f, ONCE_ACT_FETCH);
+    fill(f, action->batch, 1, 0);
+    fill(f, action->batch, 1, 0);
+    action->batch->taken_in = true;
+    answer(f, action, ONCE_OK);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    action = asks_store(f, ONCE_ACT_CLAIM);
+    assert_int_equal(action->n, 1);
+    action->items[0]->decision = (once_decision){.answer = ONCE_ANSWER_DUPLICATE, .outcome = ONCE_DONE};
+    answer(f, action, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 2);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->duplicates, 1);
+}
+
+static void a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_store(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    fetch(f, 1, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    runs(f, 1, false, ONCE_RETRY); /* without a savepoint nothing of it can be kept */
+    store_does(f, ONCE_ACT_ROLLBACK);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    runs(f, 1, true, ONCE_RETRY);
+    const once_item *item = f->pipe->work.items[0];
+    assert_in_range(item->delay_ms, 1, 100);
+    const int64_t delay_ms = item->delay_ms;
+    settles(f, 1, ONCE_RETRY);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1); /* the store has it now */
+    assert_int_equal(once_pipe_counts(f->pipe)->waiting, 1);
+    asks_nothing(f);
+
+    f->now_ms += delay_ms + CLOCK_SLACK_MS;
+    once_action *take = asks_store(f, ONCE_ACT_TAKE);
+    once_item *taken = fill(f, take->batch, 1, 0);
+    taken->decision = (once_decision){.answer = ONCE_ANSWER_RUN, .attempt = 2, .failures = 1, .failing_for_ms = 100};
+    answer(f, take, ONCE_OK);
+    assert_places(f, 0, 0, 1, 0, 0);
+    store_does(f, ONCE_ACT_BEGIN);
+    once_action *extend = asks_store(f, ONCE_ACT_EXTEND); /* it was claimed by the take */
+    extend->items[0]->yes = true;
+    answer(f, extend, ONCE_OK);
+    runs(f, 1, true, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_places(f, 0, 0, 0, 0, 0);
+    assert_int_equal(once_pipe_counts(f->pipe)->waiting, 0);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->retries, 1);
+}
+
+static void what_is_repeated_after_a_commit_without_an_answer_has_its_token(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    once_item *item;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    const once_token token = item->request.token;
+    claims(f, 1);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    answer(f, asks_store(f, ONCE_ACT_COMMIT), ONCE_E_UNAVAILABLE);
+    assert_places(f, 0, 0, 1, 0, 0);
+    assert_null(once_pipe_source_action(f->pipe, f->now_ms)); /* nothing is acked, and nothing fetched */
+    f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+    store_does(f, ONCE_ACT_BEGIN);
+    assert_true(once_hash_equal(item->request.token, token));
+    once_action *claim = asks_store(f, ONCE_ACT_CLAIM);
+    item->decision = (once_decision){.answer = ONCE_ANSWER_DUPLICATE, .outcome = ONCE_DONE, .own = true};
+    answer(f, claim, ONCE_OK);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->attempts, 1);
+}
+
+/* Claimed, committed, started: `n` of them. */
+static void send_out(fixture *f, size_t n)
+{
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, n);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, n);
+}
+
+static void a_message_is_parked_behind_an_effect_of_its_lane(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *items[2];
+    fetch(f, 1, 9, &items[0]);
+    send_out(f, 1);
+    assert_places(f, 0, 0, 0, 1, 0);
+    fetch(f, 1, 9, &items[1]);
+    assert_places(f, 1, 0, 0, 1, 0);
+    asks_nothing(f);
+    assert_places(f, 0, 1, 0, 1, 0); /* a slot is free, but its lane is not */
+    finishes(f, items[0], ONCE_DONE);
+    assert_places(f, 0, 1, 0, 0, 1);
+    store_does(f, ONCE_ACT_BEGIN);
+    assert_places(f, 0, 1, 1, 0, 0);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_places(f, 1, 0, 0, 0, 0);
+    send_out(f, 1);
+    assert_int_equal(items[1]->place, ONCE_AT_FLIGHT);
+}
+
+static void acks_stop_at_the_first_effect_that_is_not_over(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *items[2];
+    fetch(f, 2, 0, items);
+    send_out(f, 2);
+    finishes(f, items[1], ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    once_action *source = asks_source(f, ONCE_ACT_FETCH); /* and no ack: 1 is a gap */
+    answer(f, source, ONCE_OK);
+    assert_int_equal(f->pipe->source.watermark.upto, 0);
+    finishes(f, items[0], ONCE_DONE);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 2);
+}
+
+static void a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *items[2];
+    fetch(f, 2, 9, items);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    store_does(f, ONCE_ACT_COMMIT);
+    starts(f, 1);
+    once_pipe_stop(f->pipe);
+    asks_nothing(f);
+    assert_false(once_pipe_ended(f->pipe));
+    assert_null(once_pipe_effect_action(f->pipe, f->now_ms));
+    f->now_ms += DRAIN_MS;
+    once_action *kill = once_pipe_effect_action(f->pipe, f->now_ms);
+    assert_true(kill && kill->kind == ONCE_ACT_KILL && kill->n == 1);
+    answer(f, kill, ONCE_OK);
+    items[0]->maybe = true;
+    finishes(f, items[0], ONCE_RETRY);
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 1, ONCE_RETRY);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    asks_nothing(f);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_OK);
+    assert_int_equal(once_pipe_unsettled(f->pipe), 0);
+    assert_int_equal(once_pipe_dropped(f->pipe), 1); /* never claimed, never acked: it comes again */
+}
+
+static void what_was_claimed_and_has_not_begun_is_put_back_at_a_stop(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    fetch(f, 2, 0, NULL);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 2);
+    store_does(f, ONCE_ACT_COMMIT);
+    assert_places(f, 0, 0, 0, 2, 0);
+    once_pipe_stop(f->pipe);
+    assert_null(once_pipe_effect_action(f->pipe, f->now_ms));
+    store_does(f, ONCE_ACT_BEGIN);
+    settles(f, 2, ONCE_RELEASE);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 2);
+    asks_nothing(f);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_counts(f->pipe)->attempts, 0);
+}
+
+static void a_store_that_is_gone_leaves_outcomes_unsettled(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_item *item;
+    fetch(f, 1, 0, &item);
+    send_out(f, 1);
+    once_pipe_stop(f->pipe);
+    finishes(f, item, ONCE_DONE);
+    answer(f, asks_store(f, ONCE_ACT_BEGIN), ONCE_E_UNAVAILABLE);
+    asks_nothing(f);
+    assert_true(once_pipe_ended(f->pipe));
+    assert_int_equal(once_pipe_status(f->pipe, NULL), ONCE_E_UNAVAILABLE);
+    assert_int_equal(once_pipe_unsettled(f->pipe), 1);
+    assert_int_equal(once_pipe_dropped(f->pipe), 1);
+}
+
+/* --- places and invariants --- */
+
+/* The function ends the process before it changes anything. */
+static bool is_refused(once_item_place from, once_item_place to)
+{
+    (void)fflush(stdout);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        once_item item = {.place = from};
+        (void)close(STDERR_FILENO);
+        (void)signal(SIGABRT, SIG_DFL);
+        once__pipe_move(NULL, &item, to);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void no_item_moves_where_it_may_not(void **state)
+{
+    (void)state;
+    static const once_item_place not_after[][2] = {
+        {ONCE_AT_OVER, ONCE_AT_READY},     {ONCE_AT_OVER, ONCE_AT_WORK},       {ONCE_AT_OVER, ONCE_AT_OVER},
+        {ONCE_AT_READY, ONCE_AT_OVER},     {ONCE_AT_READY, ONCE_AT_FLIGHT},    {ONCE_AT_READY, ONCE_AT_READY},
+        {ONCE_AT_PARKED, ONCE_AT_WORK},    {ONCE_AT_PARKED, ONCE_AT_OVER},     {ONCE_AT_WORK, ONCE_AT_PARKED},
+        {ONCE_AT_WORK, ONCE_AT_RETURNED},  {ONCE_AT_FLIGHT, ONCE_AT_OVER},     {ONCE_AT_FLIGHT, ONCE_AT_WORK},
+        {ONCE_AT_RETURNED, ONCE_AT_READY}, {ONCE_AT_RETURNED, ONCE_AT_FLIGHT}, {ONCE_AT_WORK, ONCE_AT_NEW},
+        {ONCE_AT_NEW, ONCE_AT_PARKED},
+    };
+    for (size_t i = 0; i < sizeof not_after / sizeof *not_after; i++)
+        assert_true(is_refused(not_after[i][0], not_after[i][1]));
+}
+
+static void assert_broken(const fixture *f, const char *number)
+{
+    const char *wrong = once__pipe_check(f->pipe);
+    assert_non_null(wrong);
+    char begin[8];
+    (void)snprintf(begin, sizeof begin, "%s: ", number);
+    assert_memory_equal(wrong, begin, strlen(begin));
+}
+
+/* Something is changed, an invariant with that number is broken, and it is changed back. */
+#define BREAK(number, field, value)                                                                                    \
+    do {                                                                                                               \
+        __typeof__(field) kept = (field);                                                                              \
+        (field) = (value);                                                                                             \
+        assert_broken(f, number);                                                                                      \
+        (field) = kept;                                                                                                \
+        assert_null(once__pipe_check(f->pipe));                                                                        \
+    } while (0)
+
+static void each_invariant_is_found_broken(void **state)
+{
+    fixture *f = open_pipe(state, true);
+    once_pipe *pipe = f->pipe;
+    once_item *items[4];
+    fetch(f, 4, 9, items);
+    send_out(f, 1); /* the others wait for their lane */
+    asks_nothing(f);
+    assert_places(f, 0, 3, 0, 1, 0);
+    BREAK("1", pipe->at[ONCE_AT_PARKED], (size_t)2);
+    BREAK("1", items[0]->place, ONCE_AT_WORK);
+    BREAK("2", items[0]->batch->open, (size_t)3);
+    BREAK("3", items[1]->ticket, UINT64_C(99));
+    BREAK("3", pipe->source.watermark.upto, UINT64_C(1));
+    BREAK("3", pipe->source.acked, UINT64_C(1));
+    BREAK("4", pipe->outside.flight.used[0], (uint32_t)0);
+    BREAK("4", f->handler.slots, (uint32_t)0);
+    BREAK("5", items[1]->waits_for, 0u);
+    BREAK("6", pipe->work.in_tx, true);
+    BREAK("7", pipe->ready.bytes, (size_t)1);
+    BREAK("7", pipe->batches.held_bytes, (size_t)1);
+    BREAK("8", items[0]->returned, true);
+    BREAK("8", items[0]->given, false);
+    BREAK("9", pipe->source.next_ticket, (uint64_t)(OUTSTANDING * BATCH + 2));
+    BREAK("10", pipe->end.ended, true);
+    finishes(f, items[0], ONCE_DONE);
+    BREAK("8", items[0]->returned, false);
+    BREAK("1", pipe->outside.back, NULL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_batch_is_one_transaction_and_is_acked_after_its_commit),
+        TEST(equal_keys_of_a_batch_are_claimed_in_rounds),
+        TEST(a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_store),
+        TEST(what_is_repeated_after_a_commit_without_an_answer_has_its_token),
+        TEST(a_message_is_parked_behind_an_effect_of_its_lane),
+        TEST(acks_stop_at_the_first_effect_that_is_not_over),
+        TEST(a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source),
+        TEST(what_was_claimed_and_has_not_begun_is_put_back_at_a_stop),
+        TEST(a_store_that_is_gone_leaves_outcomes_unsettled),
+        cmocka_unit_test(no_item_moves_where_it_may_not),
+        TEST(each_invariant_is_found_broken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

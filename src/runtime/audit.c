@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/no_memory.h"
 #include "runtime/audit.h"
+#include "runtime/known.h"
 
 #include "base/banned.h"
 
@@ -68,4 +69,38 @@ int once__audit_read(const once_audit *a, once_json *json, once_arena *arena, on
         return once_no_memory(err, "for an audit record");
     out->note.len = words && a->note.data[words - 1] == ' ' ? words - 1 : words;
     return ONCE_OK;
+}
+
+typedef struct auditing {
+    once_audited_visit *visit;
+    void *user;
+    once_arena arena;
+    once_json json;
+    int rc;
+    once_error *err;
+} auditing;
+
+static bool list_audit(void *user, const once_audit *a)
+{
+    auditing *l = user;
+    once_audited record;
+    once_arena_reset(&l->arena);
+    l->rc = once__audit_read(a, &l->json, &l->arena, &record, l->err);
+    return l->rc == ONCE_OK && l->visit(l->user, &record);
+}
+
+int once_pipeline_audits(once_pipeline *pipeline, once_audited_visit *visit, void *user, once_error *err)
+{
+    if (!pipeline || !visit) return once_fail(err, ONCE_E_USAGE, "once_pipeline_audits needs a pipeline and a function for its records");
+    once_store *store;
+    int rc = once__known_open_store(pipeline, &store, err);
+    if (rc != ONCE_OK) return rc;
+    auditing l = {.visit = visit, .user = user, .err = err};
+    once_json_init(&l.json);
+    rc = store->ops->audits(store, pipeline->spec->consumer, list_audit, &l, err);
+    if (rc == ONCE_OK) rc = l.rc;
+    once_json_release(&l.json);
+    once_arena_release(&l.arena);
+    once__store_close(store);
+    return rc;
 }

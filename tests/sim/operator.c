@@ -1,4 +1,4 @@
-/* A person with the verbs of `once`: each act is one transaction with its audit record, as in runtime/operate.c. */
+/* A person with the verbs of `once`: each act is one transaction with its audit record, as in runtime/replay.c and those beside it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

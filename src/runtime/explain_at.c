@@ -1,0 +1,254 @@
+/* What became of the message at a place of the source: it is read again, judged as a delivery, and compared with what the store has. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/duration.h"
+#include "base/no_memory.h"
+#include "base/usage.h"
+#include "core/intake.h"
+#include "runtime/operate.h"
+#include "source/place.h"
+#include "store/engine.h"
+
+#include "base/banned.h"
+
+/* Of coordinates: the number of the file under the path; 0: they are of another source. */
+static uint64_t number_of(once_bytes path, once_bytes place)
+{
+    uint64_t number = 0;
+    if (once_bytes_equal(path, ONCE_BYTES("-"))) return 0;
+    if (once_bytes_equal(place, path)) return 1;
+    if (place.len <= path.len + 1 || place.len > path.len + 16 || memcmp(place.data, path.data, path.len) != 0 || place.data[path.len] != '/') return 0;
+    for (size_t i = path.len + 1; i < place.len; i++) {
+        if (place.data[i] < '0' || place.data[i] > '9') return 0;
+        number = number * 10 + (uint64_t)(place.data[i] - '0');
+    }
+    return number;
+}
+
+/* Has the source begin with that file, where it is still known. */
+static int go_to_file(once_source *source, uint64_t number, once_bytes files, once_error *err)
+{
+    once_places known, only = {0};
+    once_buf text;
+    once_buf_init(&text, ONCE_PLACES_TEXT);
+    if (files.len && once_places_read(files, &known))
+        for (size_t i = 0; i < known.n; i++)
+            if (known.at[i].number == number) only.at[only.n++] = known.at[i];
+    for (size_t i = 0; i < only.n; i++) once_place_rewind(&only.at[i]);
+    if (only.n) once_places_write(&only, &text);
+    const once_kept_places kept = {.files = files, .cursor = once_buf_bytes(&text)};
+    const int rc = text.failed ? once_no_memory(err, "for the source") : source->ops->seek(source, &kept, err);
+    once_buf_release(&text);
+    return rc;
+}
+
+/* Reads the source until the message is found; the batch then holds it. */
+static int read_until(once_source *source, once_bytes place, once_bytes point, once_batch *batch, once_item **out, once_error *err)
+{
+    bool at_end = false;
+    int rc = ONCE_OK;
+    while (rc == ONCE_OK && !at_end && !*out) {
+        once_arena_reset(&batch->arena);
+        rc = source->ops->fetch(source, 1024, batch, &at_end, err);
+        for (size_t i = 0; rc == ONCE_OK && i < batch->n && !*out; i++)
+            if (once_bytes_equal(batch->items[i].message.at.point, point) && once_bytes_equal(batch->items[i].message.at.place, place)) *out = &batch->items[i];
+        if (batch->n == 0) break; /* a followed file has no end */
+    }
+    if (rc == ONCE_OK && !*out)
+        rc = once_fail(err, ONCE_E_USAGE, "'%.*s' has no message at '%.*s'", once__shown_len(place), place.data, once__shown_len(point), point.data);
+    return rc;
+}
+
+static int read_again(once_pipeline *pipeline, once_store *store, once_bytes place, once_bytes point, once_batch *batch, once_item **out, once_error *err)
+{
+    once_source *source;
+    once_arena arena = {0};
+    once_bytes files;
+    *out = NULL;
+    int rc = once_source_file.open(pipeline->spec, pipeline->env, &source, err);
+    if (rc != ONCE_OK) return rc;
+    rc = once__memory_files(pipeline, store, &files, &arena, err);
+    if (rc == ONCE_OK) rc = go_to_file(source, number_of(pipeline->spec->source.path, place), files, err);
+    if (rc == ONCE_OK) rc = read_until(source, place, point, batch, out, err);
+    source->ops->close(source);
+    once_arena_release(&arena);
+    return rc;
+}
+
+typedef struct letter_search {
+    once_bytes place, point;
+    const once_item *item;
+    once_arena *arena;
+    once_bytes reason;
+    uint64_t id, count;
+    bool failed;
+} letter_search;
+
+static bool at_these_coordinates(const letter_search *s, const once_letter *letter)
+{
+    return once_bytes_equal(letter->message.at.place, s->place) && once_bytes_equal(letter->message.at.point, s->point);
+}
+
+/* Of conflicts that are one letter only the last one is where the letter says. */
+static bool in_that_conflict(const letter_search *s, const once_letter *letter)
+{
+    return letter->kind == ONCE_ANSWER_CONFLICT && letter->count > 1 && once_bytes_equal(letter->key, s->item->request.key) &&
+           once_bytes_equal(letter->scope.tenant, s->item->scope.tenant) && once_bytes_equal(letter->scope.operation, s->item->scope.operation) &&
+           once_bytes_equal(letter->message.body, s->item->message.body);
+}
+
+static bool find_its_letter(void *user, const once_letter *letter)
+{
+    letter_search *s = user;
+    if (!at_these_coordinates(s, letter) && !in_that_conflict(s, letter)) return true;
+    s->id = letter->id;
+    s->count = letter->count;
+    s->failed = !once_arena_copy(s->arena, letter->reason, &s->reason);
+    return false;
+}
+
+static void prepare_look(once_item *item)
+{
+    item->request.scope = &item->scope;
+    item->request.token = (once_token){1, 1};
+    item->request.lease_ms = 1;
+}
+
+/* What a message whose key is not known would get, also in words; empty: it would run. */
+static int would_get(once_store *store, once_item *item, once_arena *arena, once_answer *answer, once_bytes *out, once_error *err)
+{
+    once_decision decision;
+    prepare_look(item);
+    const int rc = store->ops->look(store, &item->request, &decision, arena, err);
+    if (rc != ONCE_OK) return rc;
+    *answer = decision.answer;
+    const char *would = NULL;
+    if (decision.answer == ONCE_ANSWER_TOO_OLD &&
+        !once_sent_too_old(item->message.sent_ms, item->sent_text, item->sent_unit, item->request.remember_ms, arena, &decision.reason))
+        return once_no_memory(err, "for words");
+    switch (decision.answer) {
+    case ONCE_ANSWER_DUPLICATE: would = "would be a duplicate: "; break;
+    case ONCE_ANSWER_CONFLICT: would = "would be a conflict: "; break;
+    case ONCE_ANSWER_STALE: would = "would be stale: "; break;
+    case ONCE_ANSWER_TOO_OLD: would = "would be "; break;
+    case ONCE_ANSWER_GAP: would = "would wait: a version before it is missing"; break;
+    case ONCE_ANSWER_LATER: would = "would wait behind another message of its lane"; break;
+    default: return ONCE_OK;
+    }
+    char *text = once_arena_alloc(arena, strlen(would) + decision.reason.len + 1);
+    if (!text) return once_no_memory(err, "for words");
+    memcpy(text, would, strlen(would));
+    if (decision.reason.len) memcpy(text + strlen(would), decision.reason.data, decision.reason.len);
+    *out = (once_bytes){text, strlen(would) + decision.reason.len};
+    return ONCE_OK;
+}
+
+static bool has_other_content(const once_item *item, const once_entry *entry)
+{
+    return !once_hash_is_zero(entry->fingerprint) && !once_hash_is_zero(item->request.fingerprint) &&
+           !once_hash_equal(entry->fingerprint, item->request.fingerprint);
+}
+
+/* Whether a message with other content would take the place of the one that is known. */
+static int would_replace(once_store *store, once_item *item, once_arena *arena, bool *out, once_error *err)
+{
+    once_decision decision;
+    prepare_look(item);
+    const int rc = store->ops->look(store, &item->request, &decision, arena, err);
+    *out = rc == ONCE_OK && decision.answer != ONCE_ANSWER_CONFLICT;
+    return rc;
+}
+
+/* Whether an operator has discarded the letter that it would become, and when. `answer`: what it would get. */
+static int was_discarded(once_store *store, const once_item *item, once_answer answer, once_arena *arena, once_bytes *reason, once_error *err)
+{
+    if (answer != ONCE_ANSWER_DEAD && answer != ONCE_ANSWER_CONFLICT && answer != ONCE_ANSWER_TOO_OLD) return ONCE_OK;
+    const once_letter letter = {
+        .scope = {item->scope.tenant, item->scope.consumer, item->scope.operation},
+        .key = item->request.key,
+        .message = item->message,
+        .kind = item->message.cut_from ? ONCE_ANSWER_CUT : answer,
+        .key_id = item->request.id,
+        .fingerprint = item->request.fingerprint,
+    };
+    once_entry mark;
+    const int rc = store->ops->get(store, once__letter_identity(store, &letter), &mark, arena, err);
+    if (rc != ONCE_OK || mark.state != ONCE_STATE_REJECTED) return rc;
+    enum { ROOM = 120 };
+    char *text = once_arena_alloc(arena, ROOM), time[ONCE_TIME_TEXT];
+    if (!text) return once_no_memory(err, "for words");
+    const int len = snprintf(text, ROOM, "its letter was discarded %s%s%.*s", once_time_format(mark.changed_ms, time), mark.who.len ? " by " : "",
+                             mark.who.len < 60 ? (int)mark.who.len : 60, mark.who.data ? mark.who.data : "");
+    *reason = (once_bytes){text, (size_t)len};
+    return ONCE_OK;
+}
+
+static const char *fate_of(const once_item *item, const once_entry *entry, const letter_search *letter, bool replaces, bool discarded)
+{
+    if (letter->id) return "letter";
+    if (discarded) return "discarded";
+    if (once_hash_is_zero(item->request.id)) return "malformed";
+    if (entry->state == ONCE_STATE_ABSENT) return "unseen";
+    if (has_other_content(item, entry)) return replaces ? "replaces" : "conflict";
+    return once_bytes_equal(entry->at.place, item->message.at.place) && once_bytes_equal(entry->at.point, item->message.at.point) ? "first" : "duplicate";
+}
+
+int once_pipeline_explain_message(once_pipeline *pipeline, once_bytes place, once_bytes point, once_fate_visit *fate,
+                                  once_explain_visit *visit, void *user, once_error *err)
+{
+    if (!pipeline || !fate || !visit || once_bytes_lie(place) || once_bytes_lie(point)) return once_fail(err, ONCE_E_USAGE, "once_pipeline_explain_message needs a pipeline, a place and functions for what is known");
+    once_batch batch = {0};
+    once_item *item = NULL;
+    once_entry entry = {0};
+    once_store *store = NULL;
+    uint64_t column = 0;
+    letter_search letter = {.place = place, .point = point, .arena = &batch.arena};
+    const once_bytes path = pipeline->spec->source.path;
+    if (!number_of(path, place))
+        return once_fail(err, ONCE_E_USAGE, "'%.*s' is not the file that this pipeline reads ('%.*s')", once__shown_len(place), place.data, once__shown_len(path), path.data);
+    int rc = once__open_keyed(pipeline, &store, err);
+    if (rc == ONCE_OK) rc = read_again(pipeline, store, place, point, &batch, &item, err);
+    if (rc == ONCE_OK) {
+        once_intake intake;
+        once_intake_init(&intake, pipeline->spec, store->secret, 0, once_effect_prepare);
+        rc = once_intake_fetched(&intake, item, err);
+        if (rc == ONCE_OK && once_hash_is_zero(item->request.id) && !item->message.cut_from) column = once__json_column(&intake.body, item->message.body);
+        once_intake_release(&intake);
+    }
+    letter.item = item;
+    if (rc == ONCE_OK) rc = store->ops->letters(store, pipeline->spec->consumer, 0, find_its_letter, &letter, err);
+    if (rc == ONCE_OK && letter.failed) rc = once_no_memory(err, "for a letter");
+    const bool has_key = rc == ONCE_OK && !once_hash_is_zero(item->request.id);
+    if (has_key) rc = store->ops->get(store, item->request.id, &entry, &batch.arena, err);
+    once_bytes would = {0};
+    bool replaces = false;
+    once_answer answer = has_key ? ONCE_ANSWER_DUPLICATE : ONCE_ANSWER_DEAD;
+    if (rc == ONCE_OK && has_key && !letter.id && entry.state == ONCE_STATE_ABSENT) {
+        rc = would_get(store, item, &batch.arena, &answer, &would, err);
+    } else if (rc == ONCE_OK && has_key && !letter.id && has_other_content(item, &entry)) {
+        rc = would_replace(store, item, &batch.arena, &replaces, err);
+        if (!replaces) answer = ONCE_ANSWER_CONFLICT;
+    }
+    once_bytes discarded = {0};
+    if (rc == ONCE_OK && !letter.id && !item->scope.consumer.data) item->scope.consumer = pipeline->spec->consumer; /* it has no key */
+    if (rc == ONCE_OK && !letter.id) rc = was_discarded(store, item, answer, &batch.arena, &discarded, err);
+    once__store_close(store);
+    if (rc == ONCE_OK) {
+        const once_fate told = {
+            .fate = fate_of(item, &entry, &letter, replaces, discarded.len > 0),
+            .scope = item->scope,
+            .key = item->request.key,
+            .reason = letter.id ? letter.reason : discarded.len ? discarded : would.len ? would : item->reason,
+            .letter = letter.id,
+            .count = letter.count,
+            .line = has_key || item->no_handler ? (once_bytes){0} : item->message.body,
+            .column = column,
+        };
+        fate(user, &told);
+        if (has_key && !item->scope.tenant.data) item->scope.tenant = ONCE_BYTES("");
+        if (has_key) rc = once_pipeline_explain(pipeline, item->scope.tenant, item->request.key, visit, user, err);
+    }
+    once_arena_release(&batch.arena);
+    return rc;
+}

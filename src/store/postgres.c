@@ -16,6 +16,7 @@
 #include "base/no_memory.h"
 #include "store/postgres_schema.h"
 #include "store/postgres_store.h"
+#include "store/states.h"
 
 #include "base/banned.h"
 

@@ -9,17 +9,16 @@
 #include "core/fields.h"
 #include "store/lane_record.h"
 #include "store/postgres_store.h"
+#include "store/states.h"
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128, FIXED = 256 };
 enum { VANISHED_TRIES = 8 };
 
 /* A remember that is longer cannot be added to the time by the server without care. */
 #define AHEAD_KEPT_MAX (INT64_C(1) << 62)
 
-_Static_assert(offsetof(once_pg_slot, entry) == 0 && offsetof(once_entry, id) == 0, "a slot begins with its id");
-_Static_assert(offsetof(once_pg_lane, id) == 0, "a lane begins with its id");
+_Static_assert(offsetof(once_pg_slot, entry) == 0, "load gives out the entry of a slot, and save gets the slot back");
 
 static int damaged(const once_postgres *q, const char *table, once_error *err)
 {
@@ -154,15 +153,15 @@ int once__pg_read_live(once_postgres *q, const PGresult *r, int row, once_arena 
         .expires_ms = once__pg_int(r, row, 11),
         .attempt = (uint32_t)once__pg_int(r, row, 12),
         .failures = (uint32_t)once__pg_int(r, row, 13),
-        .versioned = flags & VERSIONED,
-        .gap = flags & GAP,
-        .hold = flags & HOLD,
-        .silent = flags & SILENT,
-        .maybe = flags & (MAYBE | SILENT), /* older tables have only the last attempt's */
-        .natural = flags & NATURAL,
-        .old_key = !(flags & NEW_KEY),
-        .block = flags & BLOCK,
-        .fixed = flags & FIXED,
+        .versioned = flags & ONCE_FLAG_VERSIONED,
+        .gap = flags & ONCE_FLAG_GAP,
+        .hold = flags & ONCE_FLAG_HOLD,
+        .silent = flags & ONCE_FLAG_SILENT,
+        .maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_SILENT), /* older tables have only the last attempt's */
+        .natural = flags & ONCE_FLAG_NATURAL,
+        .old_key = !(flags & ONCE_FLAG_NEW_KEY),
+        .block = flags & ONCE_FLAG_BLOCK,
+        .fixed = flags & ONCE_FLAG_FIXED,
         .has_message = once__pg_int(r, row, 16) != 0,
     };
     once_bytes *const texts[] = {&e->scope.tenant, &e->scope.consumer, &e->scope.operation, &e->key,    &e->at.place,
@@ -1125,8 +1124,8 @@ static void put_live(once_postgres *q, const once_entry *e)
                                e->changed_ms, e->due_ms, e->expires_ms,  e->attempt,      e->failures};
     for (size_t i = 0; i < 10; i++) once__pg_put_int8(&c[4 + i], numbers[i]);
     once__pg_put_int2(&c[14], (int16_t)e->state);
-    once__pg_put_int2(&c[15], (int16_t)((e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) | (e->silent ? SILENT : 0) |
-                                        (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) | (e->old_key ? 0 : NEW_KEY) | (e->block ? BLOCK : 0) | (e->fixed ? FIXED : 0)));
+    once__pg_put_int2(&c[15], (int16_t)((e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) | (e->hold ? ONCE_FLAG_HOLD : 0) | (e->silent ? ONCE_FLAG_SILENT : 0) |
+                                        (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) | (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) | (e->fixed ? ONCE_FLAG_FIXED : 0)));
     once__pg_put_bool(&c[16], e->has_message);
     const once_bytes texts[] = {e->scope.tenant, e->scope.consumer, e->scope.operation, e->key,    e->at.place,
                                 e->at.point,     e->reason,         e->who,             e->worker, e->history};

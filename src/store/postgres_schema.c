@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/no_memory.h"
+#include "store/states.h"
 
 #include "base/banned.h"
 

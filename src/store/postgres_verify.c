@@ -9,6 +9,7 @@
 #include "store/engine.h"
 #include "store/lane_record.h"
 #include "store/postgres_store.h"
+#include "store/states.h"
 
 #include "base/banned.h"
 

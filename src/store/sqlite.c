@@ -23,6 +23,7 @@
 #include "store/sqlite_columns.h"
 #include "store/sqlite_schema.h"
 #include "store/sqlite_store.h"
+#include "store/states.h"
 
 #include "base/banned.h"
 

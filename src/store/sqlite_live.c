@@ -13,10 +13,10 @@
 #include "core/fields.h"
 #include "store/lane_record.h"
 #include "store/sqlite_store.h"
+#include "store/states.h"
 
 #include "base/banned.h"
 
-enum { VERSIONED = 1, GAP = 2, HOLD = 4, SILENT = 8, NATURAL = 16, MAYBE = 32, NEW_KEY = 64, BLOCK = 128, FIXED = 256 };
 enum { LIVE_KNOWN_MAX = 4096 };
 
 static int damaged(once_sqlite *q, const char *what, once_error *err)
@@ -65,8 +65,7 @@ static bool column_print(sqlite3_stmt *stmt, int at, bool old_key, once_entry *e
     return once_fields_read((once_bytes){(const char *)data + fixed, (size_t)(len - fixed)}, &e->fields);
 }
 
-_Static_assert(offsetof(once_slot, entry) == 0 && offsetof(once_entry, id) == 0, "a slot begins with its id");
-_Static_assert(offsetof(once_lane_slot, id) == 0, "a lane begins with its id");
+_Static_assert(offsetof(once_slot, entry) == 0, "load gives out the entry of a slot, and save gets the slot back");
 
 void once__live_clear(once_sqlite *q)
 {
@@ -258,7 +257,7 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     *row = sqlite3_column_int64(stmt, 0);
     const int state = sqlite3_column_int(stmt, 2), flags = sqlite3_column_int(stmt, 12);
     if (!sqlite3_column_int(stmt, 31)) return damaged(q, "table once_entry", err);
-    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !column_print(stmt, 7, !(flags & NEW_KEY), e) ||
+    if (!once__column_id(stmt, 1, &e->id) || !once__column_id(stmt, 4, &e->token) || !column_print(stmt, 7, !(flags & ONCE_FLAG_NEW_KEY), e) ||
         !once__column_id(stmt, 8, &e->lane) || state <= ONCE_STATE_ABSENT || state >= ONCE_STATES)
         return damaged(q, "table once_entry", err);
     e->state = (once_state)state;
@@ -268,15 +267,15 @@ int once__live_read_row(once_sqlite *q, sqlite3_stmt *stmt, once_arena *arena, o
     e->order = sqlite3_column_int64(stmt, 9);
     e->gap_ms = sqlite3_column_int64(stmt, 10);
     e->remember_ms = sqlite3_column_int64(stmt, 11);
-    e->versioned = flags & VERSIONED;
-    e->gap = flags & GAP;
-    e->hold = flags & HOLD;
-    e->silent = flags & SILENT;
-    e->maybe = flags & (MAYBE | SILENT); /* older tables have only the last attempt's */
-    e->natural = flags & NATURAL;
-    e->old_key = !(flags & NEW_KEY);
-    e->block = flags & BLOCK;
-    e->fixed = flags & FIXED;
+    e->versioned = flags & ONCE_FLAG_VERSIONED;
+    e->gap = flags & ONCE_FLAG_GAP;
+    e->hold = flags & ONCE_FLAG_HOLD;
+    e->silent = flags & ONCE_FLAG_SILENT;
+    e->maybe = flags & (ONCE_FLAG_MAYBE | ONCE_FLAG_SILENT); /* older tables have only the last attempt's */
+    e->natural = flags & ONCE_FLAG_NATURAL;
+    e->old_key = !(flags & ONCE_FLAG_NEW_KEY);
+    e->block = flags & ONCE_FLAG_BLOCK;
+    e->fixed = flags & ONCE_FLAG_FIXED;
     e->run = (uint64_t)sqlite3_column_int64(stmt, 13);
     e->seen_ms = sqlite3_column_int64(stmt, 14);
     e->changed_ms = sqlite3_column_int64(stmt, 15);
@@ -578,9 +577,9 @@ static int write_row(once_sqlite *q, once_slot *slot, once_error *err)
     sqlite3_bind_int64(stmt, 10, e->order);
     sqlite3_bind_int64(stmt, 11, e->gap_ms);
     sqlite3_bind_int64(stmt, 12, e->remember_ms);
-    sqlite3_bind_int(stmt, 13, (e->versioned ? VERSIONED : 0) | (e->gap ? GAP : 0) | (e->hold ? HOLD : 0) |
-                                 (e->silent ? SILENT : 0) | (e->natural ? NATURAL : 0) | (e->maybe ? MAYBE : 0) |
-                                 (e->old_key ? 0 : NEW_KEY) | (e->block ? BLOCK : 0) | (e->fixed ? FIXED : 0));
+    sqlite3_bind_int(stmt, 13, (e->versioned ? ONCE_FLAG_VERSIONED : 0) | (e->gap ? ONCE_FLAG_GAP : 0) | (e->hold ? ONCE_FLAG_HOLD : 0) |
+                                 (e->silent ? ONCE_FLAG_SILENT : 0) | (e->natural ? ONCE_FLAG_NATURAL : 0) | (e->maybe ? ONCE_FLAG_MAYBE : 0) |
+                                 (e->old_key ? 0 : ONCE_FLAG_NEW_KEY) | (e->block ? ONCE_FLAG_BLOCK : 0) | (e->fixed ? ONCE_FLAG_FIXED : 0));
     sqlite3_bind_int64(stmt, 14, (int64_t)e->run);
     sqlite3_bind_int64(stmt, 15, e->seen_ms);
     sqlite3_bind_int64(stmt, 16, e->changed_ms);

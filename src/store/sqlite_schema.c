@@ -25,6 +25,7 @@
 #include "base/failpoint.h"
 #include "store/sqlite_columns.h"
 #include "store/sqlite_sum.h"
+#include "store/states.h"
 
 #include "base/banned.h"
 

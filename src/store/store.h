@@ -73,6 +73,7 @@ typedef struct once_letter {
 } once_letter;
 
 enum { ONCE_LETTER_NEW_KEY = 64, ONCE_LETTER_MAYBE = 128 };
+_Static_assert((int)ONCE_ANSWERS <= (int)ONCE_LETTER_NEW_KEY, "kinds are below their marks");
 
 static inline unsigned once__letter_kind_write(const once_letter *l)
 {

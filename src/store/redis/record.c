@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/fields.h"
+#include "store/states.h"
 
 #include "base/banned.h"
 

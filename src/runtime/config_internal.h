@@ -1,5 +1,5 @@
-/* Between config.c (loading, rules of the pipeline), config_handler.c (handlers, rules of each) and config_tables.c (the tables, readers of single
- * fields). What belongs to one effect is in its own file (effect/effect.h). */
+/* Between config.c (loading, rules of the pipeline), config_handler.c (handlers, rules of each) and config_tables.c (the tables), with the readers of
+ * single fields beside it. What belongs to one effect is in its own file (effect/effect.h). */
 #ifndef ONCE_RUNTIME_CONFIG_INTERNAL_H
 #define ONCE_RUNTIME_CONFIG_INTERNAL_H
 
@@ -27,6 +27,13 @@ enum { ONCE__UNKNOWN_HOLD, ONCE__UNKNOWN_RETRY };
 
 extern const once_config_scope once__pipeline_scope;
 extern const once_config_scope once__handler_scope;
+
+/* Readers of fields, as once_config_field has them: config_store.c, config_fingerprint.c. */
+bool once__read_store(once_config *config, const once_config_field *field, const once_node *node, void *out);
+bool once__read_salt(once_config *config, const once_config_field *field, const once_node *node, void *out);
+bool once__read_store_id(once_config *config, const once_config_field *field, const once_node *node, void *out);
+bool once__read_fingerprint(once_config *config, const once_config_field *field, const once_node *node, void *out);
+bool once__read_locks(once_config *config, const once_config_field *field, const once_node *node, void *out);
 
 /* Fills spec.handlers from `handler` or `handlers`. */
 void once__config_handlers(once_config *config, const once_node *root, once__pipeline *pipeline);

@@ -59,173 +59,6 @@ static bool read_node(once_config *config, const once_config_field *field, const
     return true;
 }
 
-/* --- store -------------------------------------------------------------------------------------------------------- */
-
-/* All that are documented; which of them are here, the list of stores knows. */
-static const char *const schemes[] = {"memory", "sqlite", "ledger", "postgres", "postgresql", "redis", "rediss", "dynamodb"};
-
-static const char *scheme_name(void *user, size_t i)
-{
-    (void)user;
-    return i < COUNT(schemes) ? schemes[i] : NULL;
-}
-
-static bool check_store(once_config *config, int line, once_bytes url, size_t colon)
-{
-    once_bytes name = {url.data, colon}, rest = {url.data + colon + 1, url.len - colon - 1};
-    size_t i = 0;
-    while (i < COUNT(schemes) && !once__is_text(name, schemes[i])) i++;
-    if (i == COUNT(schemes)) {
-        const char *near = once_config_nearest(name, scheme_name, NULL);
-        if (near)
-            once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; did you mean '%s:'?", once_config_show(name).text,
-                              near);
-        else
-            once_config_wrong(config, ONCE_E_CONFIG, line, "unknown store '%s:'; write %s", once_config_show(name).text, once__store_kinds());
-        return false;
-    }
-    if (!once__store_find(name.data, name.len)) {
-        once_config_wrong(config, ONCE_E_UNSUPPORTED, line, "'%s:' stores are not in this build; write %s", schemes[i], once__store_kinds());
-        return false;
-    }
-    if (once__is_text(name, "memory") && rest.len > 0) {
-        once_config_wrong(config, ONCE_E_CONFIG, line, "'memory:' takes nothing behind the colon; write 'store: memory'");
-        return false;
-    }
-    if (once__is_text(name, "sqlite") && (rest.len == 0 || rest.data[0] == ':')) {
-        once_config_wrong(config, ONCE_E_CONFIG, line, "'%s' names no file; write 'store: sqlite:payments.db', or memory",
-                          once_config_show(url).text);
-        return false;
-    }
-    return true;
-}
-
-static bool read_store(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    once_bytes url;
-    if (!once_config_scalar(config, field, node, &url)) return false;
-    if (once__is_text(url, "memory")) url = ONCE_BYTES("memory:"); /* whose colon YAML takes only in quotes */
-    const char *colon = url.len > 0 ? memchr(url.data, ':', url.len) : NULL;
-    if (!colon && (memchr(url.data, '@', url.len) || memchr(url.data, '=', url.len))) { /* a password may be in it */
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store' must be a URL; write 'store: postgres://USER@HOST:PORT/DATABASE'");
-        return false;
-    }
-    if (!colon) {
-        once_config_shown shown = once_config_show(url);
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store' must be a URL, not '%s'; write 'store: sqlite:%s'", shown.text,
-                          url.len > 0 && !once__is_text(url, "sqlite") ? shown.text : "payments.db");
-        return false;
-    }
-    if (!check_store(config, node->line, url, (size_t)(colon - url.data))) return false;
-    once__config_put(field, out, &url, sizeof url);
-    return true;
-}
-
-/* Where the salt is to be read from. What stands there instead may be a salt, so that no mistake shows it. */
-static bool read_salt(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    once__pipeline *pipeline = out;
-    once_bytes text;
-    if (!once_config_scalar(config, field, node, &text)) return false;
-    pipeline->spec.salt = text;
-    pipeline->spec.salt_line = node->line;
-    if (once_is_reference(text)) return once__config_reference(config, "'idempotency_salt'", node);
-    once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                      "'idempotency_salt' must not stand in the file itself; write env:NAME or file:PATH, and keep it where secrets are kept");
-    return false;
-}
-
-/* As `once check` prints it. */
-static bool read_store_id(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    once__pipeline *pipeline = out;
-    once_bytes text;
-    if (!once_config_scalar(config, field, node, &text)) return false;
-    size_t digits = 0;
-    while (digits < text.len && memchr("0123456789abcdef", text.data[digits], 16)) digits++;
-    pipeline->spec.store_id = text;
-    if (text.len == ONCE_STORE_ID - 1 && digits == text.len) return true;
-    once_config_wrong(config, ONCE_E_CONFIG, node->line, "'store_id' is %d hex digits, as 'once check' prints them", ONCE_STORE_ID - 1);
-    return false;
-}
-
-/* --- fingerprint -------------------------------------------------------------------------------------------------- */
-
-static const once_config_field fingerprint_item = {
-    .name = "fingerprint", .type = ONCE_CONFIG_POINTER, .offset = 0, .size = sizeof(once_pointer), .example = "[/amount, /order_id]",
-};
-
-static bool read_fingerprint_fields(once_config *config, const once_node *list, once_fingerprint_spec *spec)
-{
-    once_pointer *fields = once_arena_new(config->arena, once_pointer, list->count);
-    if (!fields) {
-        config->nomem = true;
-        return false;
-    }
-    bool ok = true;
-    size_t n = 0;
-    for (const once_node *item = list->first; item; item = item->next) {
-        if (!once_config_read_field(config, &fingerprint_item, item, &fields[n])) {
-            ok = false;
-            continue;
-        }
-        for (size_t i = 0; i < n; i++) {
-            if (!once_bytes_equal(fields[i].text, item->text)) continue;
-            once_config_wrong(config, ONCE_E_CONFIG, item->line, "'fingerprint' names '%s' twice; remove one",
-                              once_config_show(item->text).text);
-            ok = false;
-            break;
-        }
-        n++;
-    }
-    *spec = (once_fingerprint_spec){.kind = ONCE_FINGERPRINT_FIELDS, .fields = fields, .n = n};
-    return ok;
-}
-
-static bool read_fingerprint(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    once_fingerprint_spec spec = {.kind = ONCE_FINGERPRINT_BODY};
-    bool ok = false;
-    if (node->kind == ONCE_NODE_LIST && node->count > 0 && node->count <= 100) {
-        ok = read_fingerprint_fields(config, node, &spec);
-    } else if (node->kind == ONCE_NODE_SCALAR && once__is_text(node->text, "body")) {
-        ok = true;
-    } else if (node->kind == ONCE_NODE_SCALAR && once__is_text(node->text, "none")) {
-        spec.kind = ONCE_FINGERPRINT_NONE;
-        ok = true;
-    } else if (node->kind == ONCE_NODE_LIST) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'fingerprint' has %s; write body, none, or a list of up to 100 pointers",
-                          node->count == 0 ? "an empty list" : "too many fields");
-    } else if (node->kind == ONCE_NODE_SCALAR && !node->none && node->text.len > 0) {
-        once_config_shown shown = once_config_show(node->text);
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'fingerprint' cannot be '%s'; write body, none, or a list as in [%s%s]",
-                          shown.text, shown.text[0] == '/' ? "" : "/", shown.text);
-    } else {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line,
-                          "'fingerprint' must be body, none or a list of pointers, not %s; write 'fingerprint: body'",
-                          once_node_kind_text(node));
-    }
-    if (ok) once__config_put(field, out, &spec, sizeof spec);
-    return ok;
-}
-
-static bool read_locks(once_config *config, const once_config_field *field, const once_node *node, void *out)
-{
-    if (node->kind != ONCE_NODE_LIST || node->count == 0 || node->count > ONCE_LOCKS_MAX) {
-        once_config_wrong(config, ONCE_E_CONFIG, node->line, "'locks' must be a list of 1 to %d templates; write 'locks: %s'", ONCE_LOCKS_MAX,
-                          field->example);
-        return false;
-    }
-    const once_template **names = once_arena_alloc(config->arena, node->count * sizeof *names);
-    once_locks_spec spec = {.names = names, .n = node->count};
-    bool ok = names != NULL;
-    size_t n = 0;
-    config->nomem |= !names;
-    for (const once_node *item = node->first; item && names; item = item->next) ok &= (names[n++] = once__config_template(config, field, item)) != NULL;
-    if (ok) once__config_put(field, out, &spec, sizeof spec);
-    return ok;
-}
-
 /* --- small scopes ------------------------------------------------------------------------------------------------- */
 
 #define LATER_FIELD(field, what) {.name = field, .type = ONCE_CONFIG_LATER, .instead = what}
@@ -451,9 +284,9 @@ static const once_config_field handler_fields[] = {
      .text = "The name under which its keys are remembered. Handlers that all say the same one share their keys."},
     {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, INHERITED(once__handler, spec.key), .shape = "template",
      .example = "\"${/payment_id}\"", .text = "What makes two messages the same."},
-    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, INHERITED(once__handler, spec.fingerprint),
+    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = once__read_fingerprint, INHERITED(once__handler, spec.fingerprint),
      .shape = "`body`, `none` or list of pointers", .example = "body", .text = "What must not change under one key."},
-    {.name = "locks", .type = ONCE_CONFIG_CUSTOM, .read = read_locks, INHERITED(once__handler, spec.locks), .shape = "list of templates",
+    {.name = "locks", .type = ONCE_CONFIG_CUSTOM, .read = once__read_locks, INHERITED(once__handler, spec.locks), .shape = "list of templates",
      .example = "[\"account/${/from}\", \"account/${/to}\"]", .text = "Of `sql` in the store's database: names for what a message will touch."},
     {.name = "remember", .type = ONCE_CONFIG_DURATION, INHERITED(once__handler, spec.remember_ms), .min = 1, .max = ONCE_FOREVER,
      .example = "7d", .text = "How long a handled message is remembered."},
@@ -532,13 +365,13 @@ static const once_config_field pipeline_fields[] = {
      .text = "Who consumes. Every key is remembered under this name; consumers do not see each other's, and may read one source into one store."},
     {.name = "tenant", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.tenant), .shape = "template",
      .example = "\"${header:tenant}\"", .standard_text = "none", .text = "Separates keys further: tenants do not see each other's."},
-    {.name = "store", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = read_store, ONCE_CONFIG_AT(once__pipeline, spec.store_url),
+    {.name = "store", .type = ONCE_CONFIG_CUSTOM, .required = true, .read = once__read_store, ONCE_CONFIG_AT(once__pipeline, spec.store_url),
      .shape = "`sqlite:PATH`, `postgres://...`, `redis://...` or `memory`", .example = "sqlite:payments.db",
      .text = "Where handled messages are remembered. The path is relative to the current directory. `postgres://host/database` is a "
              "URL as libpq knows it; the tables are in the schema that `?schema=NAME` names, else in the first one of search_path that has them, else they are made in its "
              "first. `redis://HOST:PORT/DB?password=env:NAME` "
              "must be durable (`appendonly yes`, `appendfsync always`), see redis.md. `memory` keeps nothing."},
-    {.name = "store_id", .type = ONCE_CONFIG_CUSTOM, .read = read_store_id, .shape = "16 hex digits, as `once check` prints them", .example = "\"0123456789abcdef\"",
+    {.name = "store_id", .type = ONCE_CONFIG_CUSTOM, .read = once__read_store_id, .shape = "16 hex digits, as `once check` prints them", .example = "\"0123456789abcdef\"",
      .standard_text = "remembered in a state folder",
      .text = "Which store this must be. An empty or another one where one was known is refused (exit status 4): every message would be new there. "
              "What a pipeline has met is remembered in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/once` or `~/.local/state/once`, by its consumer with the name of "
@@ -549,14 +382,14 @@ static const once_config_field pipeline_fields[] = {
     {.name = "key", .type = ONCE_CONFIG_CUSTOM, .read = read_varying, ONCE_CONFIG_AT(once__pipeline, common.spec.key), .shape = "template",
      .example = "\"${/payment_id}\"", .standard_text = "said here or in every handler",
      .text = "What makes two messages the same. A missing field makes a dead letter."},
-    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = read_fingerprint, ONCE_CONFIG_AT(once__pipeline, common.spec.fingerprint),
+    {.name = "fingerprint", .type = ONCE_CONFIG_CUSTOM, .read = once__read_fingerprint, ONCE_CONFIG_AT(once__pipeline, common.spec.fingerprint),
      .shape = "`body`, `none` or list of pointers", .standard = "body",
      .text = "What must not change under one key: the same key with another fingerprint is a conflict and becomes a dead letter, "
              "which names the fields that differ (of up to 16). "
              "Only while every attempt at the key was released or retried, so that nothing was done, a corrected message takes its place, once, and "
              "the one before is the dead letter. "
              "White space, the order of members and the spelling of numbers do not matter."},
-    {.name = "idempotency_salt", .type = ONCE_CONFIG_CUSTOM, .read = read_salt, .shape = "`env:NAME` or `file:PATH`", .example = "env:ONCE_SALT",
+    {.name = "idempotency_salt", .type = ONCE_CONFIG_CUSTOM, .read = once__read_salt, .shape = "`env:NAME` or `file:PATH`", .example = "env:ONCE_SALT",
      .standard_text = "none",
      .text = "Where idempotency keys must not be guessable: at least 16 bytes that nobody else knows, read at the start and never shown. "
              "Another salt makes other keys for everything, so a change is refused until it is confirmed; see idempotency-keys.md."},
@@ -608,7 +441,7 @@ static const once_config_field pipeline_fields[] = {
     {.name = "order", .type = ONCE_CONFIG_CUSTOM, .read = read_template, ONCE_CONFIG_AT(once__pipeline, spec.order), .shape = "template",
      .example = "\"${/order_id}\"", .standard_text = "none",
      .text = "A lane: messages with the same value run one at a time, and wait behind one that failed."},
-    {.name = "locks", .type = ONCE_CONFIG_CUSTOM, .read = read_locks, ONCE_CONFIG_AT(once__pipeline, common.spec.locks), .shape = "list of templates",
+    {.name = "locks", .type = ONCE_CONFIG_CUSTOM, .read = once__read_locks, ONCE_CONFIG_AT(once__pipeline, common.spec.locks), .shape = "list of templates",
      .example = "[\"account/${/from}\", \"account/${/to}\"]", .standard_text = "none",
      .text = "Names for the rows that a message will update, where many workers update the same ones. A batch locks all names of its messages first, in"
              " one order, so that workers wait for each other and do not deadlock; effects stay in their order. For `sql` in a `postgres:` store; in"
@@ -661,58 +494,3 @@ const once_config_scope once__pipeline_scope = {
     .fields = pipeline_fields,
     .n = COUNT(pipeline_fields),
 };
-
-/* --- the reference page ------------------------------------------------------------------------------------------- */
-
-static const char introduction[] =
-    "<!-- Printed by once_config_reference() from the tables in src/runtime/config_tables.c. Change those, not this file. -->\n"
-    "\n"
-    "# Configuration\n"
-    "\n"
-    "A pipeline is one YAML file. It is read and checked completely before anything runs; every mistake is reported as\n"
-    "`file:line: what; what to do`, up to ten at a time. Paths in it are relative to the current directory of the command,\n"
-    "not to the file.\n"
-    "\n"
-    "YAML is taken in a plain subset: maps, lists, texts. Anchors, aliases, tags and several documents are refused, and so\n"
-    "are unknown and doubled fields, files larger than 1 MiB and anything that is not UTF-8. What this build does not contain\n"
-    "is known by name and refused as such.\n"
-    "\n"
-    "## Values\n"
-    "\n"
-    "| value | how it is written |\n"
-    "|---|---|\n"
-    "| duration | a whole number and a unit: `200ms`, `30s`, `5m`, `1h`, `7d`. A number without a unit is refused |\n"
-    "| two durations | the shortest and the longest: `200ms..1m` |\n"
-    "| size | a whole number and a unit: `512B`, `64KiB`, `1MiB`, `1GiB`; also `KB`, `MB`, `GB` in powers of 1000 |\n"
-    "| JSON pointer | `/order/id`, as in RFC 6901: `~1` is a `/` and `~0` a `~` inside a name |\n"
-    "| template | text with placeholders, see below; put it in quotes |\n"
-    "\n"
-    "## Templates\n"
-    "\n"
-    "| placeholder | becomes |\n"
-    "|---|---|\n"
-    "| `${/a/b}` | the field of the body at this JSON pointer: a string as it is, a number in one canonical spelling, true or false |\n"
-    "| `${header:NAME}` | a header of the message |\n"
-    "| `${coordinates}` | where the source had the message: the same on every redelivery |\n"
-    "| `${hash}` | a hash of the whole body, whatever its white space and order of members |\n"
-    "| `${time:/ts:5m}` | the time at `/ts`, cut down to windows of 5 minutes |\n"
-    "| `$${` | a literal `${` |\n"
-    "\n"
-    "Everything else is literal. A field that is missing, null, an object or an array is the message's fault: it becomes a dead\n"
-    "letter. A template of one placeholder gives the value as it is. In every other template values cannot be confused with\n"
-    "each other: in a value, `%` and each byte that occurs in the template's literals is written `%XX`, a literal `%` is written\n"
-    "`%%`, and a `,` stands between placeholders that touch. So `a:${/x}:${/y}` never gives one key for two different pairs.\n"
-    "Values are compared as text: the number 1 and the string \"1\" make the same key.\n";
-
-bool once_config_reference(once_buf *out)
-{
-    once_buf_puts(out, introduction);
-    size_t n;
-    const once_effect_ops *const *effects = once_effect_list(&n);
-    once_config_scope_reference(&once__pipeline_scope, 2, out);
-    for (size_t i = 0; i < n; i++)
-        if (effects[i]->section) once_buf_puts(out, effects[i]->section);
-    return !out->failed;
-}
-
-bool once_config_help(once_buf *out) { return once_config_scope_help(&once__pipeline_scope, out); }

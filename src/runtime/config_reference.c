@@ -1,0 +1,59 @@
+/* The page of the reference, and the help: printed from the tables. */
+#include "effect/effect.h"
+#include "runtime/config.h"
+#include "runtime/config_internal.h"
+
+#include "base/banned.h"
+
+static const char introduction[] =
+    "<!-- Printed by once_config_reference() from the tables in src/runtime/config_tables.c. Change those, not this file. -->\n"
+    "\n"
+    "# Configuration\n"
+    "\n"
+    "A pipeline is one YAML file. It is read and checked completely before anything runs; every mistake is reported as\n"
+    "`file:line: what; what to do`, up to ten at a time. Paths in it are relative to the current directory of the command,\n"
+    "not to the file.\n"
+    "\n"
+    "YAML is taken in a plain subset: maps, lists, texts. Anchors, aliases, tags and several documents are refused, and so\n"
+    "are unknown and doubled fields, files larger than 1 MiB and anything that is not UTF-8. What this build does not contain\n"
+    "is known by name and refused as such.\n"
+    "\n"
+    "## Values\n"
+    "\n"
+    "| value | how it is written |\n"
+    "|---|---|\n"
+    "| duration | a whole number and a unit: `200ms`, `30s`, `5m`, `1h`, `7d`. A number without a unit is refused |\n"
+    "| two durations | the shortest and the longest: `200ms..1m` |\n"
+    "| size | a whole number and a unit: `512B`, `64KiB`, `1MiB`, `1GiB`; also `KB`, `MB`, `GB` in powers of 1000 |\n"
+    "| JSON pointer | `/order/id`, as in RFC 6901: `~1` is a `/` and `~0` a `~` inside a name |\n"
+    "| template | text with placeholders, see below; put it in quotes |\n"
+    "\n"
+    "## Templates\n"
+    "\n"
+    "| placeholder | becomes |\n"
+    "|---|---|\n"
+    "| `${/a/b}` | the field of the body at this JSON pointer: a string as it is, a number in one canonical spelling, true or false |\n"
+    "| `${header:NAME}` | a header of the message |\n"
+    "| `${coordinates}` | where the source had the message: the same on every redelivery |\n"
+    "| `${hash}` | a hash of the whole body, whatever its white space and order of members |\n"
+    "| `${time:/ts:5m}` | the time at `/ts`, cut down to windows of 5 minutes |\n"
+    "| `$${` | a literal `${` |\n"
+    "\n"
+    "Everything else is literal. A field that is missing, null, an object or an array is the message's fault: it becomes a dead\n"
+    "letter. A template of one placeholder gives the value as it is. In every other template values cannot be confused with\n"
+    "each other: in a value, `%` and each byte that occurs in the template's literals is written `%XX`, a literal `%` is written\n"
+    "`%%`, and a `,` stands between placeholders that touch. So `a:${/x}:${/y}` never gives one key for two different pairs.\n"
+    "Values are compared as text: the number 1 and the string \"1\" make the same key.\n";
+
+bool once_config_reference(once_buf *out)
+{
+    once_buf_puts(out, introduction);
+    size_t n;
+    const once_effect_ops *const *effects = once_effect_list(&n);
+    once_config_scope_reference(&once__pipeline_scope, 2, out);
+    for (size_t i = 0; i < n; i++)
+        if (effects[i]->section) once_buf_puts(out, effects[i]->section);
+    return !out->failed;
+}
+
+bool once_config_help(once_buf *out) { return once_config_scope_help(&once__pipeline_scope, out); }

@@ -210,10 +210,12 @@ static void swept(once_pipe *pipe, const once_action *action, int64_t now_ms)
 
 void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
 {
-    if (action->kind == ONCE_ACT_COMMIT || action->kind == ONCE_ACT_ROLLBACK) pipe->work.in_tx = false;
-    if (ONCE_PLANTED(commit_assumed) && action->kind == ONCE_ACT_COMMIT) action->status = ONCE_OK;
-    if (ONCE_PLANTED(presumption_kept) && action->kind == ONCE_ACT_COMMIT && once__pipe_disproved(pipe, action))
-        action->status = ONCE_OK;
+    if (action->kind == ONCE_ACT_BEGIN) pipe->work.in_tx = action->status == ONCE_OK || action->open;
+    if (action->kind == ONCE_ACT_COMMIT) pipe->work.in_tx = action->status != ONCE_OK && action->open;
+    if (action->kind == ONCE_ACT_ROLLBACK) pipe->work.in_tx = false;
+    const bool tried = action->kind == ONCE_ACT_COMMIT && !action->open;
+    if (ONCE_PLANTED(commit_assumed) && tried) action->status = ONCE_OK;
+    if (ONCE_PLANTED(presumption_kept) && tried && once__pipe_disproved(pipe, action)) action->status = ONCE_OK;
     if (action->kind == ONCE_ACT_FIND && action->status != ONCE_OK) once__pipe_batch_put(pipe, action->batch);
     if (once__pipe_disproved(pipe, action)) {
         once__pipe_run_carefully(pipe);
@@ -227,10 +229,7 @@ void once__pipe_store_step(once_pipe *pipe, once_action *action, int64_t now_ms)
     if (!pipe->work.in_tx && action->kind != ONCE_ACT_BEGIN && action->kind != ONCE_ACT_ROLLBACK)
         pipe->store.tries = pipe->caution.rolled_back = 0;
     switch (action->kind) {
-    case ONCE_ACT_BEGIN:
-        pipe->work.in_tx = true;
-        pipe->work.next = NEXT_KEEP;
-        break;
+    case ONCE_ACT_BEGIN: pipe->work.next = NEXT_KEEP; break;
     case ONCE_ACT_FIND: once__pipe_found(pipe, action); break;
     case ONCE_ACT_CLAIM:
         if (pipe->caution.preclaim) once__pipe_preclaimed(pipe, action->items[0]);

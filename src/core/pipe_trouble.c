@@ -214,13 +214,13 @@ void once__pipe_store_failed(once_pipe *pipe, once_action *action, int64_t now_m
         pipe->store.gone = true;
     const bool preclaim = pipe->caution.preclaim; /* repeated with the same token: it may have happened */
     pipe->caution.preclaim = false;
-    if (action->kind == ONCE_ACT_COMMIT && is_rollback(action->status)) once__pipe_drop_found(pipe);
-    for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work.n; i++) pipe->work.items[i]->unsure = true;
     if (action->kind == ONCE_ACT_TAKE) pipe->due.again = true;
     if (pipe->work.in_tx) {
         pipe->work.next = NEXT_ROLLBACK;
         return;
     }
+    if (action->kind == ONCE_ACT_COMMIT && is_rollback(action->status)) once__pipe_drop_found(pipe);
+    for (size_t i = 0; action->kind == ONCE_ACT_COMMIT && i < pipe->work.n; i++) pipe->work.items[i]->unsure = true;
     for (size_t i = pipe->work.n; ONCE_PLANTED(start_first) && action->kind == ONCE_ACT_COMMIT && i > 0; i--)
         if (pipe->work.items[i - 1]->stage == ONCE_STAGE_FLY)
             once__pipe_depart(pipe, pipe->work.items[i - 1], pipe->work.asked_at_ms),

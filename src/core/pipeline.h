@@ -117,6 +117,7 @@ typedef struct once_action {
 
     int status;
     once_error error;
+    bool open; /* BEGIN, COMMIT that failed: the transaction is open, nothing of it was tried to commit; the machine ends it */
     bool failed;
     bool at_end;
     bool more;

@@ -188,13 +188,11 @@ static int expect(once_executor *x, const once_action *a, once_error *err)
     return x->store->ops->expect(x->store, touched, n, a->due, locks, n_locks, err);
 }
 
-static int do_begin(once_executor *x, const once_action *a, once_error *err)
+static int do_begin(once_executor *x, once_action *a, once_error *err)
 {
-    int rc = x->store->ops->begin(x->store, err);
-    if (rc != ONCE_OK || !x->store->ops->expect) return rc;
-    rc = expect(x, a, err);
-    if (rc != ONCE_OK) x->store->ops->rollback(x->store);
-    return rc;
+    const int rc = x->store->ops->begin(x->store, err);
+    a->open = rc == ONCE_OK;
+    return rc == ONCE_OK && x->store->ops->expect ? expect(x, a, err) : rc;
 }
 
 /* Claimed one by one, durably, and no answer came. */
@@ -566,14 +564,13 @@ static void doubt_said(once_executor *x)
     x->doubted = said;
 }
 
-static int commit_batch(once_executor *x, const once_action *a, bool renews, once_error *err)
+static int commit_batch(once_executor *x, once_action *a, bool renews, once_error *err)
 {
+    a->open = true;
     int rc = keep_beside(x, a, renews, err);
-    if (rc == ONCE_OK && ONCE_FAIL_AT(commit_before)) rc = once_fail(err, ONCE_E_UNAVAILABLE, "failpoint 'commit_before'");
-    if (rc != ONCE_OK) {
-        x->store->ops->rollback(x->store);
-        return rc;
-    }
+    if (rc != ONCE_OK) return rc;
+    CHECK_POINT(commit_before, err);
+    a->open = false;
     rc = x->store->ops->commit(x->store, err);
     if (rc == ONCE_E_UNAVAILABLE || rc == ONCE_E_UNSURE) doubt_said(x);
     return rc;
@@ -625,7 +622,7 @@ void once_execute_store(once_executor *x, once_action *a)
         x->wrote = false;
         x->settled = 0;
         a->status = do_begin(x, a, err);
-        x->in_tx = a->status == ONCE_OK;
+        x->in_tx = a->open;
         break;
     case ONCE_ACT_FIND: a->status = do_find(x, a, err); break;
     case ONCE_ACT_CLAIM: a->status = do_claim(x, a, err); break;
@@ -636,7 +633,7 @@ void once_execute_store(once_executor *x, once_action *a)
     case ONCE_ACT_BURY: a->status = do_bury(x, a, err); break;
     case ONCE_ACT_COMMIT:
         a->status = do_commit(x, a, err);
-        x->in_tx = false;
+        x->in_tx = a->open;
         break;
     case ONCE_ACT_ROLLBACK:
         x->store->ops->rollback(x->store);

@@ -203,7 +203,7 @@ typedef struct once_store_ops {
     /* In a transaction, before all else: a batch of a consumer, and what it will touch. A store that others write to at the same time locks
      * it now, in one order for all (what it `finds` later without waiting for it): so batches do not deadlock on it, and wait for each other at most once. `locks` are names that the user
      * has for what its effects will touch, sorted; they come before all else. After a deadlock of effects the batches of a consumer take
-     * turns for a while. NULL: nobody else writes meanwhile. On failure the transaction is rolled back. */
+     * turns for a while. NULL: nobody else writes meanwhile. After a failure the caller rolls back. */
     int (*expect)(once_store *store, const once_touch *touched, size_t n, bool finds, const uint64_t *locks, size_t n_locks, once_error *err);
     int (*commit)(once_store *store, once_error *err);
     void (*rollback)(once_store *store);

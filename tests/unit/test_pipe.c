@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "core/pipeline.h"
 #include "runtime/executor.h"
 #include "testenv.h"
@@ -344,6 +345,25 @@ static void f46_nothing_is_fetched_while_the_store_is_away(void **state)
     f->store_status = ONCE_OK;
     work(f, 4000);
     assert_true(f->fetched > before + 10 * BATCH && f->acked > before);
+}
+
+/* The executor says that nothing was tried, and leaves it to the machine to end the transaction. */
+static void a_commit_that_was_not_tried_is_rolled_back_by_the_machine(void **state)
+{
+    fixture *f = *state;
+    f->atomic = f->bounded = true;
+    f->left = BATCH;
+    open_pipe(f, false);
+    assert_true(once_failpoints_arm("commit_before:error", NULL, 0));
+    while (f->done_last != ONCE_ACT_COMMIT) work(f, 1);
+    assert_true(f->executor.in_tx);
+    assert_true(step_store(f));
+    assert_int_equal(f->done_last, ONCE_ACT_ROLLBACK);
+    assert_false(f->executor.in_tx);
+    for (int i = 0; i < 1000 && f->acked < BATCH; i++) work(f, 1);
+    assert_int_equal(f->acked, BATCH);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, BATCH);
+    assert_true(once_failpoints_arm(NULL, NULL, 0));
 }
 
 /* A finite source, too: somebody may make room. When its patience is over, it says so. */
@@ -1072,6 +1092,7 @@ int main(void)
         TEST(f59_a_stop_does_not_accept_what_has_begun),
         TEST(f59_a_stop_counts_what_comes_once_and_could_not_be_kept),
         TEST(f76_a_take_whose_reply_was_lost_is_asked_for_as_a_whole),
+        TEST(a_commit_that_was_not_tried_is_rolled_back_by_the_machine),
         TEST(f52_a_full_store_is_waited_for),
         TEST(effects_that_cannot_be_started_end_a_finite_run_when_its_patience_is_over),
     };

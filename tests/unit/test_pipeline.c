@@ -319,6 +319,37 @@ static void what_is_repeated_after_a_commit_without_an_answer_has_its_token(void
     assert_int_equal(once_pipe_counts(f->pipe)->attempts, 1);
 }
 
+/* What goes with the batch could not be written: the executor says so and leaves the transaction to the machine. */
+static void a_commit_that_was_not_tried_is_rolled_back_and_leaves_no_doubt(void **state)
+{
+    fixture *f = open_pipe(state, false);
+    once_item *item;
+    fetch(f, 1, 0, &item);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    once_action *commit = asks_store(f, ONCE_ACT_COMMIT);
+    commit->open = true;
+    answer(f, commit, ONCE_E_UNAVAILABLE);
+    assert_false(item->unsure);
+    store_does(f, ONCE_ACT_ROLLBACK); /* at once: nobody pauses with an open transaction */
+    asks_nothing(f);
+    f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+    once_action *begin = asks_store(f, ONCE_ACT_BEGIN);
+    begin->open = true;
+    answer(f, begin, ONCE_E_UNAVAILABLE); /* begun, and what it is about could not be said */
+    store_does(f, ONCE_ACT_ROLLBACK);
+    f->now_ms += once_pipe_wait_ms(f->pipe, f->now_ms);
+    store_does(f, ONCE_ACT_BEGIN);
+    claims(f, 1);
+    runs(f, 1, false, ONCE_DONE);
+    settles(f, 1, ONCE_DONE);
+    store_does(f, ONCE_ACT_COMMIT);
+    acks(f, 1);
+    assert_int_equal(once_pipe_counts(f->pipe)->done, 1);
+}
+
 /* Claimed, committed, started: `n` of them. */
 static void send_out(fixture *f, size_t n)
 {
@@ -528,6 +559,7 @@ int main(void)
         TEST(equal_keys_of_a_batch_are_claimed_in_rounds),
         TEST(a_failure_is_run_again_carefully_and_waits_for_its_next_try_in_the_store),
         TEST(what_is_repeated_after_a_commit_without_an_answer_has_its_token),
+        TEST(a_commit_that_was_not_tried_is_rolled_back_and_leaves_no_doubt),
         TEST(a_message_is_parked_behind_an_effect_of_its_lane),
         TEST(acks_stop_at_the_first_effect_that_is_not_over),
         TEST(a_stop_settles_what_is_under_way_and_leaves_the_rest_to_the_source),

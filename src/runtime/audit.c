@@ -4,6 +4,7 @@
  *   goes back to work {"tenant":"berlin","operation":"charge","idempotency_key":"4f0c..."}
  *
  * What is empty is left out, and the object with it. Notes of before have none. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -28,6 +29,7 @@ static void put(once_buf *note, const char *name, once_bytes text, bool *first)
 
 int once__audit(const once_pipeline *pipeline, once_store *store, const once_act *act, once_error *err)
 {
+    assert(act->what && act->note);
     once_buf note;
     bool first = true;
     once_buf_init(&note, NOTE_MAX);

@@ -1,4 +1,6 @@
 /* Dead letters, for those who go through them: what they are called, how long they are remembered, and reading them ahead. */
+#include <assert.h>
+
 #include "runtime/operate.h"
 #include "store/engine.h"
 
@@ -25,6 +27,7 @@ void once__letter_outward_key(const once_keying *keying, const once_letter *lett
 
 int once__letters_ahead(once_reading *r, once_store *store, const uint64_t *ids, size_t n, once_error *err)
 {
+    assert(n > 0);
     if (!store->ops->letters_ahead || (r->left > 0 && --r->left > 0)) return ONCE_OK;
     const size_t each = r->n ? r->bytes / r->n + 1 : AHEAD_BYTES / AHEAD_FIRST;
     r->left = AHEAD_BYTES / each;

@@ -207,6 +207,7 @@ static int move(replaying *r, const once_letter *letter, once_replayed *out, boo
 
 static int replay_one(replaying *r, uint64_t id, once_error *err)
 {
+    assert(r->n < BATCH);
     once_replayed *out = &r->results[r->n];
     once_letter letter;
     bool found, ended = false;

@@ -472,6 +472,7 @@ int once__engine_claim(once_store *store, const once_request *const *requests, s
     seat at; /* for all of them: it is large */
     replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        assert(!once_hash_is_zero(requests[i]->id) && !once_hash_is_zero(requests[i]->token)); /* a message without a key is buried, not claimed */
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_claim(at.entry, at.lane, requests[i], shelf->now_ms, &out[i]);
@@ -493,6 +494,7 @@ int once__engine_accept(once_store *store, const once_request *const *requests, 
     seat at; /* for all of them: it is large */
     replacements gone = {0};
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        assert(!once_hash_is_zero(requests[i]->id) && messages[i]);
         rc = take_seat(shelf, requests[i]->id, requests[i]->lane.id, &at, err);
         if (rc == ONCE_OK) rc = stand_behind(shelf, &at, requests[i], err);
         if (rc != ONCE_OK) break;
@@ -523,6 +525,7 @@ int once__engine_settle(once_store *store, const once_settlement *settlements, s
     if (rc != ONCE_OK) return rc;
     seat at; /* for all of them: it is large */
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        assert(!once_hash_is_zero(settlements[i].request->token) && settlements[i].outcome < ONCE_OUTCOMES);
         rc = take_seat(shelf, settlements[i].request->id, settlements[i].request->lane.id, &at, err);
         if (rc != ONCE_OK) break;
         const int changed = once_entry_settle(at.entry, at.lane, &settlements[i], shelf->now_ms, &applied[i]);

@@ -30,6 +30,7 @@ static unsigned char *put_name(unsigned char *at, once_bytes name)
 
 once_bytes once__lane_write(const once_lane *lane, unsigned char out[ONCE_LANE_RECORD])
 {
+    assert(lane->n_blockers <= ONCE_LANE_BLOCKERS);
     unsigned char *at = out + 1;
     const bool settled = lane->has_version && !once_hash_is_zero(lane->by), until = lane->until_ms != lane->expires_ms;
     out[0] = (unsigned char)((settled ? SETTLED : 0) | (lane->has_next ? NEXT : 0) | (lane->has_lost ? LOST : 0) |

@@ -1,5 +1,6 @@
 #include "store/worker.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ static size_t record_write(const once_worker *worker, unsigned char out[RECORD_M
     NUMBERS(PUT)
 #undef PUT
     unsigned char *text = out + N_NUMBERS * ONCE_NUMBER_SIZE;
+    assert(worker->lease_ms >= ONCE_WORKER_LEASE_MS && worker->run != 0); /* of nobody's run there are no claims to look for */
     const size_t who = strnlen(worker->who, WHO_KEPT);
     memcpy(text, worker->who, who);
     text[who] = 0;

@@ -690,7 +690,8 @@ int once__pg_expect(once_store *store, const once_touch *touched, size_t n, bool
     }
     if (rc == ONCE_OK && q->batch) rc = wait_for_turn(q, err);
     q->turns.crowded = q->turns.tries > 1; /* then what it is about need not be sent before it is our turn */
-    return rc == ONCE_OK ? expect_news(q, touched, n, finds, err) : rc;
+    q->news.expected = false; /* to be wrong would cost our turn */
+    return rc == ONCE_OK ? expect_all(q, touched, n, finds, err) : rc;
 }
 
 static int know_lane(once_postgres *q, once_hash id, once_pg_lane **out, once_error *err)

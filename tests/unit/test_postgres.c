@@ -442,7 +442,7 @@ static void f25_a_new_key_is_locked_before_its_effect_runs(void **state)
 enum { TRIO = 3 };
 
 /* A batch as the executor makes it: it says what it is about, claims, settles what it may run, and commits. `new_ones` counts keys. */
-static void run_trio(once_store *store, const char *known, unsigned *new_ones, once_answer answers[TRIO])
+static void run_trio_with(once_store *store, const char *known, const uint64_t *locks, size_t n_locks, unsigned *new_ones, once_answer answers[TRIO])
 {
     char names[TRIO][24];
     once_request requests[TRIO];
@@ -457,7 +457,7 @@ static void run_trio(once_store *store, const char *known, unsigned *new_ones, o
         list[i] = &requests[i];
         touched[i] = (once_touch){list[i], ONCE_TOUCH_CLAIM};
     }
-    if (store->ops->begin(store, &err) != ONCE_OK || store->ops->expect(store, touched, TRIO, false, NULL, 0, &err) != ONCE_OK ||
+    if (store->ops->begin(store, &err) != ONCE_OK || store->ops->expect(store, touched, TRIO, false, locks, n_locks, &err) != ONCE_OK ||
         store->ops->claim(store, list, TRIO, decisions, &arena, &err) != ONCE_OK)
         fail_msg("%s", err.text);
     for (size_t i = 0; i < TRIO; i++) {
@@ -466,6 +466,11 @@ static void run_trio(once_store *store, const char *known, unsigned *new_ones, o
     }
     if (store->ops->commit(store, &err) != ONCE_OK) fail_msg("%s", err.text);
     once_arena_release(&arena);
+}
+
+static void run_trio(once_store *store, const char *known, unsigned *new_ones, once_answer answers[TRIO])
+{
+    run_trio_with(store, known, NULL, 0, new_ones, answers);
 }
 
 static const once_pg_news *news_of(const once_store *store) { return &((const once_postgres *)store)->news; }
@@ -571,6 +576,48 @@ static void f25_a_key_that_is_expected_to_be_new_is_waited_for(void **state)
         once__store_close(other.store);
         if (!commits) run_in_schema("DELETE FROM once_entry");
     }
+}
+
+enum { NAMED = 4711 };
+
+static void *run_named_trio(void *user)
+{
+    rival *s = user;
+    const uint64_t name = NAMED;
+    once_answer answers[TRIO];
+    unsigned new_ones = 1000;
+    run_trio_with(s->store, "done", &name, 1, &new_ones, answers);
+    s->answer = answers[1];
+    return NULL;
+}
+
+/* Who has waited for its turn, or for what it names, does not give it away for a guess: somebody else would have it then, and the run ended. */
+static void f91_who_has_waited_for_its_turn_expects_nothing(void **state)
+{
+    (void)state;
+    const char *why;
+    if (!test_postgres_url(&why)) skip();
+    rival other = {.store = open_one()};
+    const once_request done = ask(other.store, "done", 1);
+    assert_int_equal(claim(other.store, &done), ONCE_ANSWER_RUN);
+    settle(other.store, &done);
+    unsigned new_ones = 0;
+    run_until_news_are_expected(other.store, &new_ones);
+    const unsigned needed = news_of(other.store)->needed;
+    char conninfo[420], sql[100];
+    pthread_t thread;
+    snprintf(conninfo, sizeof conninfo, "postgresql%s", url + strlen("postgres"));
+    snprintf(sql, sizeof sql, "BEGIN; SELECT pg_advisory_xact_lock(%d)", NAMED);
+    PGconn *conn = PQconnectdb(conninfo);
+    PQclear(PQexec(conn, sql));
+    assert_int_equal(pthread_create(&thread, NULL, run_named_trio, &other), 0);
+    usleep(300000);
+    PQclear(PQexec(conn, "COMMIT"));
+    PQfinish(conn);
+    pthread_join(thread, NULL);
+    assert_int_equal(other.answer, ONCE_ANSWER_DUPLICATE);
+    assert_int_equal(news_of(other.store)->needed, needed); /* it was not wrong, because it did not guess */
+    once__store_close(other.store);
 }
 
 static void accept_in(once_store *store, const once_request *r)
@@ -1307,6 +1354,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(f25_a_new_key_is_locked_before_its_effect_runs, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f14_a_known_key_among_new_ones_is_found, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f25_a_key_that_is_expected_to_be_new_is_waited_for, with_schema, without_schema),
+        cmocka_unit_test_setup_teardown(f91_who_has_waited_for_its_turn_expects_nothing, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(who_looks_sees_one_moment, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_keys_are_inserted_in_one_order, with_schema, without_schema),
         cmocka_unit_test_setup_teardown(f91_new_lanes_are_inserted_in_one_order, with_schema, without_schema),

@@ -130,6 +130,20 @@ def unique_of(s):
     return s.call("HKEYS", s.key(b"U"))[0]
 
 
+ELSEWHERE = b"{once}e" + b"x" * 16
+
+
+def other_place(s, of):
+    """The place of an entry in its lane, with a byte that nobody reads changed."""
+    member = max(m for m in s.call("ZRANGE", s.lane(of), 0, -1) if m.endswith(s.entry(of)[7:]))
+    return member, member[:9] + b"\xfe" + member[10:]
+
+
+def swap(s, one, two):
+    values = [s.call("GET", key) for key in (one, two)]
+    s.call("MSET", one, values[1], two, values[0])
+
+
 DAMAGES = {
     # what happens, what is said, whether it is mended
     "index": (lambda s: s.call("ZREM", "{once}iWc", s.entry("again")[7:]), "(key 'again') is not in the index of its state", True),
@@ -157,6 +171,12 @@ DAMAGES = {
     "finished in a lane": (lambda s: s.call("ZADD", s.lane("v3"), 0, s.call("ZRANGE", s.lane("v3"), 0, 0)[0][:-16] + s.entry("done")[7:]), "which does not stand there", True),
     "nothing in a lane": (lambda s: s.call("ZADD", s.lane("v3"), 0, s.call("ZRANGE", s.lane("v3"), 0, 0)[0][:-16] + b"x" * 16), "which is gone", False),
     "odd place": (lambda s: s.call("ZADD", s.lane("v3"), 0, b"x"), "holds what cannot be read", False),
+    "another place": (lambda s: s.call("ZADD", s.lane("v3"), 0, other_place(s, "v3")[1]), "that is not as once writes it", True),
+    "only another place": (lambda s: (s.call("ZADD", s.lane("v3"), 0, other_place(s, "v3")[1]), s.call("ZREM", s.lane("v3"), other_place(s, "v3")[0])), "that is not as once writes it", True),
+    "score of a place": (lambda s: s.call("ZADD", s.lane("v3"), 9, other_place(s, "v2")[0]), "that is not as once writes it", True),
+    "copied entry": (lambda s: s.call("COPY", s.entry("again"), ELSEWHERE), "(key 'again') stands under another id than that of its key", False),
+    "renamed entry": (lambda s: s.call("RENAME", s.entry("again"), ELSEWHERE), "(key 'again') stands under another id than that of its key", False),
+    "swapped entries": (lambda s: swap(s, s.entry("again"), s.entry("v2")), "(key 'v2') stands under another id than that of its key", False),
     "entry": (lambda s: s.call("DEL", s.entry("again")), "which is gone", False),
     "cut entry": (lambda s: s.call("SET", s.entry("again"), s.call("GET", s.entry("again"))[:-3]), "holds what cannot be read", False),
     "empty entry": (lambda s: s.call("SET", s.entry("again"), ""), "is empty", False),
@@ -176,6 +196,9 @@ DAMAGES = {
     "last letter": (lambda s: s.call("HDEL", "{once}head", "letters"), "has a smaller number of the last letter than there is", True),
     "audit": (lambda s: s.call("RPUSH", "{once}ac", "x"), 'ac" holds what cannot be read', False),
     "type": (lambda s: (s.call("DEL", "{once}iWc"), s.call("SET", "{once}iWc", "x")), "iWc\" is of the type 'string'", None),
+    "index of nothing": (lambda s: s.call("ZADD", b"{once}i\0", 1, "x"), 'i\\x00" is no key of once', False),
+    "nothing at all": (lambda s: s.call("SET", b"{once}\0", "x"), '\\x00" is no key of once', False),
+    "letter with zeros": (lambda s: s.call("COPY", "{once}L1", "{once}L001"), 'L001" is no key of once', False),
     "stranger": (lambda s: s.call("SET", "{once}zz", "x"), 'zz" is no key of once', False),
 }
 
@@ -208,11 +231,20 @@ def test_f55_each_damage_is_named_and_mended(store, what):
     assert store.repair() == 0
 
 
+@pytest.mark.parametrize("what", ["copied entry", "renamed entry", "swapped entries"])
+def test_f55_a_repair_leaves_what_stands_under_another_id(store, what):
+    """Mended, its message would run a second time, or out of its order."""
+    DAMAGES[what][0](store)
+    lists = {key: store.call("ZRANGE", key, 0, -1) for kind in (b"i", b"o") for key in store.keys(kind)}
+    store.repair()
+    assert {key: store.call("ZRANGE", key, 0, -1) for key in lists} == lists
+
+
 def orders(store):
     return {key: store.call("ZRANGE", key, 0, -1) for key in store.keys(b"o")}
 
 
-@pytest.mark.parametrize("what", ["order", "one place", "both of a lane", "order of one at work"])
+@pytest.mark.parametrize("what", ["another place", "only another place", "score of a place", "order", "one place", "both of a lane", "order of one at work"])
 def test_f55_a_repair_brings_back_the_order_of_a_lane(store, what):
     before = orders(store)
     DAMAGES[what][0](store)

@@ -407,14 +407,14 @@ int once__redis_lane_follow(once_redis *r, once_redis_slot *slot, once_error *er
 
 /* --- repairs --- */
 
-int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, once_error *err)
+int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, bool lacks, once_error *err)
 {
     const once_entry *e = &slot->entry;
     const once_redis_member member = {e->order, e->seen_ms, e->id}, old = {e->order, ONCE_REDIS_SEEN_BEFORE, e->id};
     once_redis_lane *lane;
     int rc = once__redis_lane(r, e->lane, &lane, err);
     if (rc != ONCE_OK) return rc;
-    const bool there = find_member(lane, member) < lane->n_known || find_member(lane, old) < lane->n_known;
+    const bool there = !lacks && (find_member(lane, member) < lane->n_known || find_member(lane, old) < lane->n_known);
     if (!there) rc = step(r, lane, member, true, err); /* in a long lane it may be there, and is added again, which changes nothing */
     if (rc == ONCE_OK) rc = claimed_by(r, lane, e->id, once_state_occupies(e->state), err);
     lane->dirty = true;

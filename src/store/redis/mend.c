@@ -33,7 +33,8 @@ static int keep(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
     once_redis_flaw kept = *flaw;
     if (flaw->kind == FLAW_TYPE) return once__redis_damaged_key(l->r, flaw->key, err);
     if (!once__redis_is_mended(flaw->kind)) return ONCE_OK;
-    const bool fine = keep_bytes(m, &kept.key) && keep_bytes(m, &kept.in_words) && keep_bytes(m, &kept.stored) && keep_bytes(m, &kept.consumer) && keep_bytes(m, &kept.group);
+    const bool fine = keep_bytes(m, &kept.key) && keep_bytes(m, &kept.in_words) && keep_bytes(m, &kept.stored) && keep_bytes(m, &kept.consumer) && keep_bytes(m, &kept.group) &&
+                      keep_bytes(m, &kept.bytes);
     if (!fine || !ONCE_REDIS_ROOM(m->flaws)) return once__redis_nomem(err);
     m->flaws.at[m->flaws.n++] = kept;
     return ONCE_OK;
@@ -46,7 +47,7 @@ static int take(once_redis *r, once_hash id, once_bytes stored, once_redis_slot 
 {
     const int rc = once__redis_slot(r, id, out, err);
     if (rc != ONCE_OK) return rc;
-    if (!same((*out)->stored, stored)) *out = NULL;
+    if (!same((*out)->stored, stored) || !once__redis_is_own(r, &(*out)->entry)) *out = NULL;
     else (*out)->assumed = r->assumed = true;
     return ONCE_OK;
 }
@@ -81,7 +82,7 @@ static void put_into_index(once_redis *r, const once_entry *e)
 static int write_anew(once_redis *r, once_redis_slot *slot, once_error *err)
 {
     const once_entry *e = &slot->entry;
-    int rc = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane) ? once__redis_lane_mend(r, slot, err) : ONCE_OK;
+    int rc = once_state_unfinished(e->state) && !once_hash_is_zero(e->lane) ? once__redis_lane_mend(r, slot, false, err) : ONCE_OK;
     return rc == ONCE_OK ? r->shelf.shelf->save(&r->shelf, &slot->entry, err) : rc;
 }
 
@@ -105,8 +106,8 @@ static int mend_entry(once_redis *r, const once_redis_flaw *flaw, bool *done, on
     case FLAW_OTHER_TIME: put_into_index(r, &slot->entry); break;
     case FLAW_NO_CONSUMER: know_consumer(r, slot->entry.scope.consumer); break;
     case FLAW_NO_LANE:
-    case FLAW_NO_PLACE:
-    case FLAW_NOT_OCCUPIED: rc = once__redis_lane_mend(r, slot, err); break;
+    case FLAW_NOT_OCCUPIED: rc = once__redis_lane_mend(r, slot, false, err); break;
+    case FLAW_NO_PLACE: rc = once__redis_lane_mend(r, slot, true, err); break;
     default:
         fill_names(r, slot);
         rc = write_anew(r, slot, err);
@@ -137,6 +138,30 @@ static int mend_listed(once_redis *r, const once_redis_flaw *flaw, bool *done, o
     return ONCE_OK;
 }
 
+static void put_lane_command(once_redis *r, bool removes, once_hash lane, once_bytes member)
+{
+    unsigned char id[16];
+    once__redis_id_write(lane, id);
+    const once_bytes rest = {(const char *)id, sizeof id};
+    if (removes) once__redis_undo(r, "ZREM", "o", rest, 1);
+    else once__redis_do(r, "ZADD", "o", rest, 2);
+    if (!removes) once__redis_put(r, "0", 1);
+    once__redis_put(r, member.data, member.len);
+}
+
+/* One that is written otherwise than once does goes; the entry's own is there, or has come back before. */
+static int mend_place(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
+{
+    once_redis_slot *slot;
+    int rc = take(r, flaw->id, flaw->stored, &slot, err);
+    if (rc != ONCE_OK || !slot) return rc;
+    rc = once__redis_lane_renew(r, flaw->lane, err);
+    if (rc != ONCE_OK) return rc;
+    put_lane_command(r, !once__redis_member_is(flaw->member, flaw->bytes), flaw->lane, flaw->bytes);
+    *done = true;
+    return ONCE_OK;
+}
+
 static int mend_lane(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
 {
     once_redis_slot *slot;
@@ -146,6 +171,7 @@ static int mend_lane(once_redis *r, const once_redis_flaw *flaw, bool *done, onc
     case FLAW_STANDS:
         rc = take(r, flaw->id, flaw->stored, &slot, err);
         *done = rc == ONCE_OK && slot;
+        if (*done && !once__redis_member_is(flaw->member, flaw->bytes)) put_lane_command(r, true, flaw->lane, flaw->bytes);
         return *done ? once__redis_lane_drop(r, flaw->lane, flaw->member, err) : rc;
     case FLAW_OCCUPIED:
         rc = once__redis_slot(r, flaw->id, &slot, err);
@@ -164,7 +190,7 @@ static int mend_group(once_redis *r, const once_redis_flaw *flaw, bool *done, on
         once_redis_slot *slot;
         once_redis_open_head head;
         rc = once__redis_slot(r, once__redis_id_read(flaw->stored.data + at), &slot, err);
-        if (rc != ONCE_OK || slot->dirty || !once__redis_read_head(slot->stored, &head)) continue;
+        if (rc != ONCE_OK || slot->dirty || !once__redis_is_own(r, &slot->entry) || !once__redis_read_head(slot->stored, &head)) continue;
         if (head.stamp == once__redis_group_stamp(flaw->group.data) && slot->index == ONCE_REDIS_CLAIMED_BARE) rc = write_anew(r, slot, err);
     }
     if (rc != ONCE_OK) return rc;
@@ -222,6 +248,7 @@ static int mend(once_redis *r, const once_redis_flaw *flaw, bool *done, once_err
     switch (flaw->kind) {
     case FLAW_NO_NAME: mend_name(r, flaw); break;
     case FLAW_LISTED: return mend_listed(r, flaw, done, err);
+    case FLAW_PLACE: return mend_place(r, flaw, done, err);
     case FLAW_STANDS:
     case FLAW_OCCUPIED:
     case FLAW_LANE_STAYS: return mend_lane(r, flaw, done, err);

@@ -278,8 +278,8 @@ int once__redis_lane_view(once_redis *r, once_redis_lane *lane, once_hash except
 int once__redis_lane_first(once_redis *r, once_redis_lane *lane, once_hash *out, once_error *err);
 int once__redis_lane_before(once_redis *r, once_redis_lane *lane, const once_entry *entry, size_t max, once_hash *out, size_t *n, uint64_t *count, once_error *err);
 int once__redis_lane_equals(once_redis *r, once_redis_lane *lane, int64_t order, int64_t *seen_ms, once_error *err);
-/* For repairs: the lane gets what its entry says of it; it loses a member, or who occupies it; it is written anew. */
-int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, once_error *err);
+/* For repairs: the lane gets what its entry says of it (`lacks`: its place, too, whatever is read for it); it loses a member, or who occupies it; it is written anew. */
+int once__redis_lane_mend(once_redis *r, const once_redis_slot *slot, bool lacks, once_error *err);
 int once__redis_lane_drop(once_redis *r, once_hash id, once_redis_member member, once_error *err);
 int once__redis_lane_vacate(once_redis *r, once_hash id, once_hash entry, once_error *err);
 int once__redis_lane_renew(once_redis *r, once_hash id, once_error *err);

@@ -39,6 +39,15 @@ typedef struct known_key {
 
 static bool is_word(once_bytes rest, const char *word) { return rest.len == strlen(word) && memcmp(rest.data, word, rest.len) == 0; }
 
+/* strchr finds the end of a text, too. */
+static bool one_of(const char *kinds, char kind) { return kind && strchr(kinds, kind); }
+
+/* As once writes it: 'L1', never 'L01'. */
+static bool read_letter_number(once_bytes text, uint64_t *out)
+{
+    return text.len && text.data[0] != '0' && once__reply_read_number(text, out);
+}
+
 static known_key read_key(const once_redis *r, once_bytes whole)
 {
     const size_t prefix = strlen(r->prefix);
@@ -48,21 +57,21 @@ static known_key read_key(const once_redis *r, once_bytes whole)
     const char kind = rest.data[0];
     if (is_word(rest, "head")) key.kind = 'h';
     else if (is_word(rest, "turn") || is_word(rest, "trial") || is_word(rest, "testclock")) key.kind = 't';
-    else if (strchr("elo", kind) && rest.len == 17) key.kind = kind;
-    else if (strchr("nfUw", kind) && rest.len == 1) key.kind = kind;
-    else if (kind == 'L' && once__reply_read_number((once_bytes){rest.data + 1, rest.len - 1}, &key.number)) key.kind = kind;
-    else if (kind == 'i' && rest.len > 1 && strchr("WwCux", rest.data[1])) key.kind = kind;
-    else if (strchr("cgda", kind)) key.kind = kind;
-    if (strchr("elo", kind) && key.kind == kind) key.id = once__redis_id_read(rest.data + 1);
+    else if (one_of("elo", kind) && rest.len == 17) key.kind = kind;
+    else if (one_of("nfUw", kind) && rest.len == 1) key.kind = kind;
+    else if (kind == 'L' && read_letter_number((once_bytes){rest.data + 1, rest.len - 1}, &key.number)) key.kind = kind;
+    else if (kind == 'i' && rest.len > 1 && one_of("WwCux", rest.data[1])) key.kind = kind;
+    else if (one_of("cgda", kind)) key.kind = kind;
+    if (one_of("elo", kind) && key.kind == kind) key.id = once__redis_id_read(rest.data + 1);
     const size_t before = kind == 'i' ? 2 : 1;
-    if (strchr("icgda", kind) && key.kind == kind) key.consumer = (once_bytes){rest.data + before, rest.len - before};
+    if (one_of("icgda", kind) && key.kind == kind) key.consumer = (once_bytes){rest.data + before, rest.len - before};
     return key;
 }
 
 static const char *type_of(char kind)
 {
-    if (strchr("hnfUg", kind)) return "hash";
-    if (strchr("iocd", kind)) return "zset";
+    if (one_of("hnfUg", kind)) return "hash";
+    if (one_of("iocd", kind)) return "zset";
     return kind == 'w' ? "set" : kind == 'a' ? "list" : "string";
 }
 
@@ -224,6 +233,21 @@ typedef struct seen {
     bool skip;  /* nothing to compare */
 } seen;
 
+/* Whoever knows its key stands under the id of that. What was copied or renamed is none of ours: mended, its message would run twice. */
+bool once__redis_is_own(const once_redis *r, const once_entry *e)
+{
+    const once_secret secret = r->shelf.store.secret;
+    if (e->state == ONCE_STATE_ABSENT || once_state_finished(e->state) || once_hash_equal(e->id, once_key_id(secret, &e->scope, e->key))) return true;
+    return once_key_looks_long(e->key) && once_hash_equal(e->id, once_long_key_id(secret, &e->scope, e->key));
+}
+
+/* Otherwise that is told of the entry, and nothing of what names it. */
+static bool read_own(const once_redis_looking *l, once_bytes value, once_hash id, once_entry *out)
+{
+    once_redis_finished names;
+    return once__redis_read_entry(value, id, out, &names) && once__redis_is_own(l->r, out);
+}
+
 static once_bytes shown(const seen *s) { return once_state_finished(s->entry.state) ? (once_bytes){0} : s->entry.key; }
 
 static once_redis_flaw flaw_of(once_redis_looking *l, const seen *s, once_redis_flaw_kind kind)
@@ -352,10 +376,10 @@ static int judge_lane(once_redis_looking *l, const seen *s, once_error *err)
     const once_bytes value = first_of(l, s->at + 3);
     once_redis_lane_record lane = {0};
     if (value.len && !once__redis_read_lane(value, &lane)) return ONCE_OK; /* that is told of the lane */
-    if (!value.len) return found(l, flaw_of(l, s, FLAW_NO_LANE), err);
-    int rc = reply(l, s->at + 4).len || reply(l, s->at + 5).len ? ONCE_OK : found(l, flaw_of(l, s, FLAW_NO_PLACE), err);
+    int rc = value.len ? ONCE_OK : found(l, flaw_of(l, s, FLAW_NO_LANE), err);
+    if (rc == ONCE_OK) rc = reply(l, s->at + 4).len || reply(l, s->at + 5).len ? ONCE_OK : found(l, flaw_of(l, s, FLAW_NO_PLACE), err);
     const bool occupies = names_id((once_bytes){(const char *)lane.claimed, 16 * lane.n_claimed}, s->id);
-    if (rc == ONCE_OK && once_state_occupies(s->entry.state) && !occupies) rc = found(l, flaw_of(l, s, FLAW_NOT_OCCUPIED), err);
+    if (rc == ONCE_OK && value.len && once_state_occupies(s->entry.state) && !occupies) rc = found(l, flaw_of(l, s, FLAW_NOT_OCCUPIED), err);
     return rc;
 }
 
@@ -376,6 +400,14 @@ static int judge(once_redis_looking *l, const seen *s, int64_t now_ms, once_erro
     return once_hash_is_zero(e->lane) ? ONCE_OK : judge_lane(l, s, err);
 }
 
+static int found_elsewhere(once_redis_looking *l, const seen *s, once_error *err)
+{
+    once_redis_flaw flaw = flaw_of(l, s, FLAW_OTHER_KEY);
+    const once_entry *e = &s->entry;
+    flaw.place = id_key(l, "e", (once_key_looks_long(e->key) ? once_long_key_id : once_key_id)(l->r->shelf.store.secret, &e->scope, e->key));
+    return found(l, flaw, err);
+}
+
 /* Reads them; what cannot be used is told, and not compared. */
 static int read_entries(once_redis_looking *l, const once_hash *ids, size_t n, seen *out, once_error *err)
 {
@@ -390,6 +422,7 @@ static int read_entries(once_redis_looking *l, const once_hash *ids, size_t n, s
         const char *flaw = readable ? once_entry_flaw(&s->entry) : NULL;
         if (!readable) rc = found_at(l, FLAW_UNREADABLE, id_key(l, "e", ids[i]), (once_bytes){0}, err);
         else if (flaw) rc = found_at(l, FLAW_UNUSABLE, id_key(l, "e", ids[i]), (once_bytes){flaw, strlen(flaw)}, err);
+        else if (!once__redis_is_own(l->r, &s->entry)) rc = found_elsewhere(l, s, err);
         else s->skip = false;
     }
     return rc;
@@ -504,12 +537,11 @@ static int ids_of(once_redis_looking *l, const known_key *key, const once_bytes 
 }
 
 /* What the index says of it is so: it is there; or has ended by itself, and its place waits for a sweep. */
-static bool belongs(once_bytes value, once_hash id, char index, once_bytes consumer, double at, int64_t now_ms)
+static bool belongs(const once_redis_looking *l, once_bytes value, once_hash id, char index, once_bytes consumer, double at, int64_t now_ms)
 {
     once_entry entry;
-    once_redis_finished names;
     if (!value.len) return index == ONCE_REDIS_WAITING_BARE && at <= (double)now_ms;
-    return !once__redis_read_entry(value, id, &entry, &names) || (once__redis_index_of(&entry) == index && same(entry.scope.consumer, consumer));
+    return !read_own(l, value, id, &entry) || (once__redis_index_of(&entry) == index && same(entry.scope.consumer, consumer));
 }
 
 /* The index still has it, and the entry is the same before and behind that. */
@@ -530,7 +562,7 @@ static int confirm_listed(once_redis_looking *l, const known_key *key, once_hash
         if (rc != ONCE_OK) return rc;
         const int64_t now_ms = once__reply_time_ms(pipe_of(l)->replies[0]);
         const once_bytes before = first_of(l, 1), score = reply(l, 2), behind = first_of(l, 3);
-        if (!score.len || (once__reply_read_score(score, &at) && belongs(behind, id, index, key->consumer, at, now_ms))) return ONCE_OK;
+        if (!score.len || (once__reply_read_score(score, &at) && belongs(l, behind, id, index, key->consumer, at, now_ms))) return ONCE_OK;
         if (!same(before, behind) || (!before.len && i == 0)) continue;
         const once_bytes value = copy(l, behind, &fine);
         if (!fine) return once__redis_nomem(err);
@@ -549,18 +581,17 @@ static int look_at_index(once_redis_looking *l, const known_key *key, const once
     int rc = ids_of(l, key, pairs, n, ids, err);
     if (rc == ONCE_OK) rc = read_ids(l, "e", ids, n, values, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
-        if (pairs[2 * i].len == 16 && !belongs(values[i], ids[i], index, key->consumer, INFINITY, 0)) rc = confirm_listed(l, key, ids[i], err);
+        if (pairs[2 * i].len == 16 && !belongs(l, values[i], ids[i], index, key->consumer, INFINITY, 0)) rc = confirm_listed(l, key, ids[i], err);
     return rc;
 }
 
 /* --- lanes --- */
 
-static bool stands(once_bytes value, const once_redis_member *member, once_hash lane)
+static bool stands(const once_redis_looking *l, once_bytes value, const once_redis_member *member, once_hash lane)
 {
     once_entry entry;
-    once_redis_finished names;
     if (!value.len) return false;
-    if (!once__redis_read_entry(value, member->id, &entry, &names)) return true; /* that is told of the entry */
+    if (!read_own(l, value, member->id, &entry)) return true;
     if (!once_state_unfinished(entry.state) || !once_hash_equal(entry.lane, lane) || entry.order != member->order) return false;
     return member->seen_ms == ONCE_REDIS_SEEN_BEFORE || member->seen_ms == entry.seen_ms;
 }
@@ -579,14 +610,30 @@ static int confirm_stands(once_redis_looking *l, const known_key *key, const onc
         const int rc = ask(l, err);
         if (rc != ONCE_OK) return rc;
         const once_bytes value = first_of(l, 3);
-        if (!reply(l, 2).len || stands(value, member, key->id)) return ONCE_OK;
+        if (!reply(l, 2).len || stands(l, value, member, key->id)) return ONCE_OK;
         if (!same(first_of(l, 0), first_of(l, 4)) || !same(first_of(l, 1), value)) continue;
         const once_bytes stored = copy(l, value, &fine);
         if (!fine) return once__redis_nomem(err);
         return found(l, (once_redis_flaw){.kind = stored.len ? FLAW_STANDS : FLAW_STANDS_GONE, .key = key->whole, .in_words = id_key(l, "e", member->id), .id = member->id,
-                                          .stored = stored, .lane = key->id, .member = *member}, err);
+                                          .stored = stored, .lane = key->id, .member = *member, .bytes = bytes}, err);
     }
     return ONCE_OK;
+}
+
+bool once__redis_member_is(once_redis_member member, once_bytes bytes)
+{
+    unsigned char now[ONCE_REDIS_MEMBER], old[ONCE_REDIS_OLD_MEMBER];
+    once__redis_member_write(member, now, old);
+    return same(bytes, bytes.len == sizeof old ? (once_bytes){(const char *)old, sizeof old} : (once_bytes){(const char *)now, sizeof now});
+}
+
+/* Of an entry that stands there: its place is written as once writes it, and by its bytes alone it is in order. */
+static int judge_place(once_redis_looking *l, const known_key *key, const once_redis_member *member, const once_bytes pair[2], once_bytes value, once_error *err)
+{
+    once_entry entry;
+    if ((once__redis_member_is(*member, pair[0]) && is_word(pair[1], "0")) || !read_own(l, value, member->id, &entry)) return ONCE_OK;
+    return found(l, (once_redis_flaw){.kind = FLAW_PLACE, .key = key->whole, .in_words = id_key(l, "e", member->id), .id = member->id, .stored = value, .lane = key->id,
+                                      .member = *member, .bytes = pair[0]}, err);
 }
 
 static int look_at_members(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
@@ -604,7 +651,8 @@ static int look_at_members(once_redis_looking *l, const known_key *key, const on
     }
     if (rc == ONCE_OK) rc = read_ids(l, "e", ids, n, values, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
-        if (readable[i] && !stands(values[i], &members[i], key->id)) rc = confirm_stands(l, key, &members[i], pairs[2 * i], err);
+        if (readable[i] && stands(l, values[i], &members[i], key->id)) rc = judge_place(l, key, &members[i], &pairs[2 * i], values[i], err);
+        else if (readable[i]) rc = confirm_stands(l, key, &members[i], pairs[2 * i], err);
     return rc;
 }
 
@@ -617,9 +665,8 @@ static int judge_lane_record(once_redis_looking *l, once_hash id, once_bytes val
     for (size_t i = 0; i < lane->n_claimed && rc == ONCE_OK; i++) {
         const once_hash who = once__redis_id_read(lane->claimed + 16 * i);
         once_entry entry = {.state = ONCE_STATE_ABSENT};
-        once_redis_finished names;
         const once_bytes there = once__reply_at(pipe_of(l)->replies[at + 2], i);
-        if (there.len && !once__redis_read_entry(there, who, &entry, &names)) continue; /* that is told of the entry */
+        if (there.len && !read_own(l, there, who, &entry)) continue;
         if (once_state_occupies(entry.state) && once_hash_equal(entry.lane, id)) continue;
         rc = found(l, (once_redis_flaw){.kind = there.len ? FLAW_OCCUPIED : FLAW_OCCUPIED_GONE, .key = id_key(l, "l", id), .in_words = id_key(l, "e", who), .id = who, .lane = id,
                                         .stored = value}, err);
@@ -975,6 +1022,8 @@ static const struct {
     [FLAW_EMPTY] = {"is empty", false},
     [FLAW_UNREADABLE] = {"holds what cannot be read", false},
     [FLAW_UNUSABLE] = {"cannot be used: %s", false},
+    [FLAW_OTHER_KEY] = {"(key '%s') stands under another id than that of its key: somebody copied or renamed it. Stop all workers; then delete it (DEL) if \"%.290s\" is there,"
+                        " or else rename it (RENAME) to that, and check again", false},
     [FLAW_NO_INDEX] = {"(key '%s') is not in the index of its state, so nobody finds it", true},
     [FLAW_OTHER_TIME] = {"(key '%s') is in the index of its state under another time", true},
     [FLAW_NO_GROUP] = {"(key '%s') is claimed, and in no group of claims, so nobody sees the end of its lease", true},
@@ -989,6 +1038,7 @@ static const struct {
     [FLAW_LISTED_GONE] = {"names the entry \"%s\", which is gone", false},
     [FLAW_STANDS] = {"names the entry \"%s\", which does not stand there", true},
     [FLAW_STANDS_GONE] = {"names the entry \"%s\", which is gone", false},
+    [FLAW_PLACE] = {"has a place of the entry \"%s\" that is not as once writes it: the lane would stop, or go out of its order", true},
     [FLAW_OCCUPIED] = {"is occupied by the entry \"%s\", which is not at work there", true},
     [FLAW_OCCUPIED_GONE] = {"is occupied by the entry \"%s\", which is gone", false},
     [FLAW_LANE_STAYS] = {"is a lane in which somebody stands, and who that is is gone", true},
@@ -1027,14 +1077,14 @@ static bool is_new(telling *t, const char *text, once_secret secret)
 static int tell(once_redis_looking *l, const once_redis_flaw *flaw, once_error *err)
 {
     telling *t = l->user;
-    char key[ONCE_REDIS_QUOTED], about[ONCE_REDIS_QUOTED], shown_key[ONCE_SHOWN_KEY], said[500], text[1000];
+    char key[ONCE_REDIS_QUOTED], about[ONCE_REDIS_QUOTED], place[ONCE_REDIS_QUOTED], shown_key[ONCE_SHOWN_KEY], said[900], text[1400];
     const bool in_words = strncmp(words[flaw->kind].text, "(key", 4) == 0;
     (void)err;
     if (t->n[flaw->kind] >= SAID_MAX) return ONCE_OK;
     const char *what = in_words ? once__shown_key(flaw->in_words, shown_key) : once__redis_quote(flaw->in_words, about);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    (void)snprintf(said, sizeof said, words[flaw->kind].text, what);
+    (void)snprintf(said, sizeof said, words[flaw->kind].text, what, once__redis_quote(flaw->place, place));
 #pragma GCC diagnostic pop
     (void)snprintf(text, sizeof text, "\"%.290s\" %s%s", once__redis_quote(flaw->key, key), said, words[flaw->kind].mended ? "; 'once check --repair' mends that" : "");
     if (!is_new(t, text, l->r->shelf.store.secret)) return ONCE_OK;

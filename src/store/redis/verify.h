@@ -12,6 +12,7 @@ typedef enum once_redis_flaw_kind {
     FLAW_UNREADABLE,
     FLAW_UNUSABLE,
     /* of an entry */
+    FLAW_OTHER_KEY,
     FLAW_NO_INDEX,
     FLAW_OTHER_TIME,
     FLAW_NO_GROUP,
@@ -27,6 +28,7 @@ typedef enum once_redis_flaw_kind {
     FLAW_LISTED_GONE,
     FLAW_STANDS,
     FLAW_STANDS_GONE,
+    FLAW_PLACE,
     FLAW_OCCUPIED,
     FLAW_OCCUPIED_GONE,
     FLAW_LANE_STAYS,
@@ -53,6 +55,8 @@ typedef struct once_redis_flaw {
     once_bytes consumer;
     once_hash lane;
     once_redis_member member;
+    once_bytes bytes;    /* the member as it is there */
+    once_bytes place;    /* a key of the server, where it belongs */
     once_bytes group;    /* of claims */
     uint64_t number;     /* of a letter */
     once_hash unique;
@@ -89,6 +93,9 @@ void once__redis_look_release(once_redis_looking *l);
 
 /* Whether a repair can derive what belongs there; whoever is told of it is told that. */
 bool once__redis_is_mended(once_redis_flaw_kind kind);
+
+bool once__redis_is_own(const once_redis *r, const once_entry *entry); /* it stands under the id of its key, or does not know that */
+bool once__redis_member_is(once_redis_member member, once_bytes bytes); /* they are what is written for it, now or by an older once */
 
 /* What is shown instead of a name that is lost. */
 extern const once_bytes once__redis_lost;

@@ -144,6 +144,10 @@ def swap(s, one, two):
     s.call("MSET", one, values[1], two, values[0])
 
 
+def empty_lane(s):
+    return min(key for key in s.keys(b"l") if s.ends(key))
+
+
 DAMAGES = {
     # what happens, what is said, whether it is mended
     "index": (lambda s: s.call("ZREM", "{once}iWc", s.entry("again")[7:]), "(key 'again') is not in the index of its state", True),
@@ -167,6 +171,7 @@ DAMAGES = {
     "who is at work": (lambda s: s.call("SET", s.lane("lane-busy").replace(b"}o", b"}l"), s.call("GET", s.lane("lane-busy").replace(b"}o", b"}l"))[:-16]),
                        "(key 'lane-busy') is at work or unknown, and its lane does not know that", True),
     "finished at work": (lambda s: s.call("APPEND", s.lane("v3").replace(b"}o", b"}l"), s.entry("done")[7:]), "which is not at work there", True),
+    "twice at work": (lambda s: s.call("APPEND", s.lane("lane-busy").replace(b"}o", b"}l"), s.entry("lane-busy")[7:]), "twice: it would never be free", True),
     "nobody at work": (lambda s: s.call("APPEND", s.lane("v3").replace(b"}o", b"}l"), b"x" * 16), "is occupied by the entry", False),
     "finished in a lane": (lambda s: s.call("ZADD", s.lane("v3"), 0, s.call("ZRANGE", s.lane("v3"), 0, 0)[0][:-16] + s.entry("done")[7:]), "which does not stand there", True),
     "nothing in a lane": (lambda s: s.call("ZADD", s.lane("v3"), 0, s.call("ZRANGE", s.lane("v3"), 0, 0)[0][:-16] + b"x" * 16), "which is gone", False),
@@ -184,6 +189,9 @@ DAMAGES = {
     "entry that ends": (lambda s: s.call("PEXPIRE", s.entry("again"), 100000), "has another time to live than its value says", True),
     "finished without end": (lambda s: s.call("PERSIST", s.entry("done")), "has another time to live than its value says", True),
     "finished that ends early": (lambda s: s.call("PEXPIRE", s.entry("done"), 100000), "has another time to live than its value says", True),
+    "lane that ends": (lambda s: s.call("EXPIRE", s.lane("v3").replace(b"}o", b"}l"), 500), "has another time to live than its lane", True),
+    "empty lane that ends early": (lambda s: s.call("EXPIRE", empty_lane(s), 500), "has another time to live than its lane", True),
+    "order that ends": (lambda s: s.call("EXPIRE", s.lane("v3"), 500), "has a time to live, and once never gives it one", True),
     "names": (lambda s: s.call("DEL", "{once}n"), "refers to a name that is not there, or is another", True),
     "names and ends": (lambda s: (s.call("DEL", "{once}n"), s.call("PERSIST", s.entry("done"))), "has another time to live than its value says", True),
     "letter": (lambda s: s.call("DEL", "{once}L1"), 'dc" names the letter 1, which is gone', False),
@@ -238,6 +246,34 @@ def test_f55_a_repair_leaves_what_stands_under_another_id(store, what):
     lists = {key: store.call("ZRANGE", key, 0, -1) for kind in (b"i", b"o") for key in store.keys(kind)}
     store.repair()
     assert {key: store.call("ZRANGE", key, 0, -1) for key in lists} == lists
+
+
+LASTS = ["L1", "dc", "U", "head", "n", "iWc", "iuc", "ixc", "cc", "gc", "f"]
+
+
+def test_f55_what_never_ends_has_no_time_to_live(store):
+    for key in LASTS:
+        assert store.call("EXPIRE", "{once}" + key, 500) == 1, key
+    ended, found = store.deep()
+    assert ended.status == 3, ended
+    said = {re.match(r'"\{once\}(\w+)" has a time to live, and once never gives it one.*--repair', text).group(1) for text in found}
+    assert said == set(LASTS), found
+    assert store.repair() == len(LASTS)
+    assert [store.call("PTTL", "{once}" + key) for key in LASTS] == [-1] * len(LASTS)
+    assert store.deep()[0].status == 0
+
+
+def test_f55_the_right_that_a_repair_needs_is_named_before_anything_is_written(store):
+    store.call("ACL", "SETUSER", "mends", "reset", "on", "nopass", "~{once}*", "+@all", "-persist")
+    p = Pipeline(store.p.folder, CONFIG, store=store.server.url(user="mends@"), name="mends.yaml")
+    store.call("EXPIRE", "{once}dc", 500)
+    store.call("ZREM", "{once}iWc", store.entry("again")[7:])
+    p.once("check", "--repair", p.name)
+    commits = store.call("HGET", "{once}head", "commits")
+    ended = p.once("check", "--repair", p.name)
+    assert ended.status == 3 and "'PERSIST'" in ended.err and "docs/redis.md" in ended.err, ended
+    assert store.call("HGET", "{once}head", "commits") == commits and store.call("PTTL", "{once}dc") > 0
+    assert store.repair() == 1 and store.deep()[0].status == 0
 
 
 def orders(store):

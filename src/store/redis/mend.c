@@ -173,6 +173,7 @@ static int mend_lane(once_redis *r, const once_redis_flaw *flaw, bool *done, onc
         *done = rc == ONCE_OK && slot;
         if (*done && !once__redis_member_is(flaw->member, flaw->bytes)) put_lane_command(r, true, flaw->lane, flaw->bytes);
         return *done ? once__redis_lane_drop(r, flaw->lane, flaw->member, err) : rc;
+    case FLAW_OCCUPIED_TWICE: return once__redis_lane_vacate(r, flaw->lane, flaw->id, err); /* one of them */
     case FLAW_OCCUPIED:
         rc = once__redis_slot(r, flaw->id, &slot, err);
         *done = rc == ONCE_OK && !(once_state_occupies(slot->entry.state) && once_hash_equal(slot->entry.lane, flaw->lane));
@@ -243,14 +244,40 @@ static void mend_letter(once_redis *r, const once_redis_flaw *flaw)
     }
 }
 
+static void mend_end(once_redis *r, const once_redis_flaw *flaw)
+{
+    const size_t prefix = strlen(r->prefix);
+    once__redis_do(r, "PERSIST", "", (once_bytes){flaw->key.data + prefix, flaw->key.len - prefix}, 0);
+}
+
+/* In the middle of a commit it is too late to be refused (commit.c), and no other commit needs this command. */
+static int may_persist(once_redis *r, const mending *m, once_error *err)
+{
+    char refused[24];
+    bool needed = false;
+    for (size_t i = 0; i < m->flaws.n; i++) needed |= m->flaws.at[i].kind == FLAW_LIMITED;
+    if (!needed) return ONCE_OK;
+    once__redis_pipe_clear(&r->pipe);
+    once__redis_command(&r->pipe, ONCE_REPLY_COUNT, 2);
+    once__redis_text(&r->pipe, "PERSIST");
+    once__redis_put_key(r, "trial", NULL, 0);
+    const int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
+    if (rc != ONCE_E_DENIED || strcmp(refused, "NOPERM") != 0) return rc;
+    once_error why = *err;
+    return once_fail(err, rc, "to take away a time to live this user of redis needs the right to 'PERSIST', see docs/redis.md: %s", why.text);
+}
+
 static int mend(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
 {
     switch (flaw->kind) {
+    case FLAW_LIMITED: mend_end(r, flaw); break;
     case FLAW_NO_NAME: mend_name(r, flaw); break;
     case FLAW_LISTED: return mend_listed(r, flaw, done, err);
     case FLAW_PLACE: return mend_place(r, flaw, done, err);
     case FLAW_STANDS:
     case FLAW_OCCUPIED:
+    case FLAW_OCCUPIED_TWICE:
+    case FLAW_LANE_ENDS:
     case FLAW_LANE_STAYS: return mend_lane(r, flaw, done, err);
     case FLAW_COUNT:
     case FLAW_GROUP_ALONE: return mend_group(r, flaw, done, err);
@@ -292,6 +319,7 @@ int once__redis_repair(once_store *store, once_hash *after, uint64_t *repaired, 
     if (!r->shelf.in_tx) return once_fail(err, ONCE_E_USAGE, "a repair is done in a transaction, together with its audit record");
     int rc = once__redis_look_begin(&l, err);
     if (rc == ONCE_OK) rc = look(&l, &m, after, more, err);
+    if (rc == ONCE_OK) rc = may_persist(r, &m, err);
     r->mends = true;
     for (size_t i = 0; i < m.flaws.n && rc == ONCE_OK; i++) {
         bool done = false;

@@ -306,12 +306,12 @@ static void ask_places(once_redis_looking *l, seen *s)
 }
 
 /* The server ends what has an end, at that time, and nothing else. */
-static bool ends_well(const once_redis_looking *l, const once_entry *e, int64_t left_ms, int64_t now_ms)
+static bool ends_well(const once_redis_looking *l, int64_t expires_ms, int64_t left_ms, int64_t now_ms)
 {
     enum { SLACK_MS = 5000 };
     if (once__redis_test_clock(l->r)) return true;
-    if (!once_entry_expires(e) || e->expires_ms >= INT64_MAX / 4) return left_ms == -1;
-    const int64_t expected_ms = e->expires_ms - now_ms;
+    if (expires_ms >= INT64_MAX / 4) return left_ms == -1;
+    const int64_t expected_ms = expires_ms - now_ms;
     return left_ms >= 0 && left_ms >= expected_ms - SLACK_MS && left_ms <= expected_ms + SLACK_MS;
 }
 
@@ -386,7 +386,7 @@ static int judge_lane(once_redis_looking *l, const seen *s, once_error *err)
 static int judge(once_redis_looking *l, const seen *s, int64_t now_ms, once_error *err)
 {
     const once_entry *e = &s->entry;
-    int rc = ends_well(l, e, once__reply_left(pipe_of(l)->replies[s->at]), now_ms) ? ONCE_OK : found(l, flaw_of(l, s, FLAW_ENDS), err);
+    int rc = ends_well(l, once_entry_expires(e) ? e->expires_ms : ONCE_NEVER, once__reply_left(pipe_of(l)->replies[s->at]), now_ms) ? ONCE_OK : found(l, flaw_of(l, s, FLAW_ENDS), err);
     if (rc != ONCE_OK) return rc;
     if (once_state_finished(e->state)) return judge_finished(l, s, err);
     rc = judge_index(l, s, err);
@@ -660,8 +660,16 @@ static int judge_lane_record(once_redis_looking *l, once_hash id, once_bytes val
 {
     int rc = ONCE_OK;
     const bool members = once__reply_count(pipe_of(l)->replies[at]) > 0;
-    if (!members && !lane->n_claimed && !once__redis_lane_is_empty(l->r, lane, once__reply_left(pipe_of(l)->replies[at + 1])))
+    const int64_t left_ms = once__reply_left(pipe_of(l)->replies[at + 1]), now_ms = once__reply_time_ms(pipe_of(l)->replies[0]);
+    if (!members && !lane->n_claimed && !once__redis_lane_is_empty(l->r, lane, left_ms))
         rc = found(l, (once_redis_flaw){.kind = FLAW_LANE_STAYS, .key = id_key(l, "l", id), .lane = id, .stored = value}, err);
+    else if (!ends_well(l, members ? ONCE_NEVER : lane->expires_ms, left_ms, now_ms))
+        rc = found(l, (once_redis_flaw){.kind = FLAW_LANE_ENDS, .key = id_key(l, "l", id), .lane = id, .stored = value}, err);
+    for (size_t i = 1; i < lane->n_claimed && rc == ONCE_OK; i++) {
+        const once_hash who = once__redis_id_read(lane->claimed + 16 * i);
+        if (names_id((once_bytes){(const char *)lane->claimed, 16 * i}, who))
+            rc = found(l, (once_redis_flaw){.kind = FLAW_OCCUPIED_TWICE, .key = id_key(l, "l", id), .in_words = id_key(l, "e", who), .id = who, .lane = id, .stored = value}, err);
+    }
     for (size_t i = 0; i < lane->n_claimed && rc == ONCE_OK; i++) {
         const once_hash who = once__redis_id_read(lane->claimed + 16 * i);
         once_entry entry = {.state = ONCE_STATE_ABSENT};
@@ -682,6 +690,7 @@ static int look_at_lane(once_redis_looking *l, once_hash id, once_bytes value, b
     if (!once__redis_read_lane(value, &lane) || !once__lane_read(lane.has_version ? lane.version : ONCE_LANE_NO_VERSION, lane.expires_ms, lane.kept, 0, &view))
         return found_at(l, FLAW_UNREADABLE, id_key(l, "l", id), (once_bytes){0}, err);
     once__redis_pipe_clear(pipe_of(l));
+    once__redis_words(pipe_of(l), ONCE_REPLY_TIME, "TIME");
     ask_key(l, ONCE_REPLY_COUNT, "ZCARD", id_key(l, "o", id));
     ask_key(l, ONCE_REPLY_LEFT, "PTTL", id_key(l, "l", id));
     if (lane.n_claimed) begin_values(l, lane.n_claimed);
@@ -690,7 +699,7 @@ static int look_at_lane(once_redis_looking *l, once_hash id, once_bytes value, b
     const int rc = ask(l, err);
     if (rc != ONCE_OK) return rc;
     *changed = !same(first_of(l, pipe_of(l)->n - 1), value);
-    return *changed ? ONCE_OK : judge_lane_record(l, id, value, &lane, 0, err);
+    return *changed ? ONCE_OK : judge_lane_record(l, id, value, &lane, 1, err);
 }
 
 static int look_at_lanes(once_redis_looking *l, const once_hash *ids, size_t n, once_error *err)
@@ -927,6 +936,22 @@ static int look_at_other(once_redis_looking *l, const known_key *key, once_error
     }
 }
 
+/* Entries and lanes have their own ends, and whoever waits for its turn; nothing else has one. */
+static bool ends_never(char kind) { return kind && !one_of("elt", kind); }
+
+static int look_at_ends(once_redis_looking *l, const once_bytes *keys, size_t n, once_error *err)
+{
+    once__redis_pipe_clear(pipe_of(l));
+    for (size_t i = 0; i < n; i++)
+        if (ends_never(read_key(l->r, keys[i]).kind)) ask_key(l, ONCE_REPLY_LEFT, "PTTL", keys[i]);
+    int rc = pipe_of(l)->n ? ask(l, err) : ONCE_OK;
+    for (size_t i = 0, at = 0; i < n && rc == ONCE_OK; i++) {
+        if (!ends_never(read_key(l->r, keys[i]).kind)) continue;
+        if (once__reply_left(pipe_of(l)->replies[at++]) >= 0) rc = found_at(l, FLAW_LIMITED, keys[i], (once_bytes){0}, err);
+    }
+    return rc;
+}
+
 int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error *err)
 {
     once_bytes *keys;
@@ -935,6 +960,7 @@ int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error 
     if (rc != ONCE_OK) return rc;
     once_hash *entries = once_arena_new(&l->arena, once_hash, n + 1), *lanes = once_arena_new(&l->arena, once_hash, n + 1);
     if (!entries || !lanes) return once__redis_nomem(err);
+    if (l->what & ONCE_REDIS_LOOK_OTHERS) rc = look_at_ends(l, keys, n, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         const known_key key = read_key(l->r, keys[i]);
         if (key.kind == 'e') entries[n_entries++] = key.id;
@@ -1020,6 +1046,7 @@ static const struct {
     [FLAW_TYPE] = {"is of the type '%s', which once does not write there", false},
     [FLAW_STRANGER] = {"is no key of once: somebody else wrote it", false},
     [FLAW_EMPTY] = {"is empty", false},
+    [FLAW_LIMITED] = {"has a time to live, and once never gives it one: what is in it would be lost", true},
     [FLAW_UNREADABLE] = {"holds what cannot be read", false},
     [FLAW_UNUSABLE] = {"cannot be used: %s", false},
     [FLAW_OTHER_KEY] = {"(key '%s') stands under another id than that of its key: somebody copied or renamed it. Stop all workers; then delete it (DEL) if \"%.290s\" is there,"
@@ -1041,6 +1068,8 @@ static const struct {
     [FLAW_PLACE] = {"has a place of the entry \"%s\" that is not as once writes it: the lane would stop, or go out of its order", true},
     [FLAW_OCCUPIED] = {"is occupied by the entry \"%s\", which is not at work there", true},
     [FLAW_OCCUPIED_GONE] = {"is occupied by the entry \"%s\", which is gone", false},
+    [FLAW_OCCUPIED_TWICE] = {"is occupied by the entry \"%s\" twice: it would never be free", true},
+    [FLAW_LANE_ENDS] = {"has another time to live than its lane: it would be forgotten too early, or never", true},
     [FLAW_LANE_STAYS] = {"is a lane in which somebody stands, and who that is is gone", true},
     [FLAW_COUNT] = {"has a group of claims with another number of claims than there are", true},
     [FLAW_GROUP_ALONE] = {"has a group of claims that nobody counts", true},

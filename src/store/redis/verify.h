@@ -9,6 +9,7 @@ typedef enum once_redis_flaw_kind {
     FLAW_TYPE,
     FLAW_STRANGER,
     FLAW_EMPTY,
+    FLAW_LIMITED,
     FLAW_UNREADABLE,
     FLAW_UNUSABLE,
     /* of an entry */
@@ -31,6 +32,8 @@ typedef enum once_redis_flaw_kind {
     FLAW_PLACE,
     FLAW_OCCUPIED,
     FLAW_OCCUPIED_GONE,
+    FLAW_OCCUPIED_TWICE,
+    FLAW_LANE_ENDS,
     FLAW_LANE_STAYS,
     FLAW_COUNT,
     FLAW_GROUP_ALONE,

@@ -6,13 +6,14 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 
 import pytest
 
 import fenced
 from fenced import Fenced
-from harness import counts, until
+from harness import Pipeline, counts, until
 from herd import SOAK_S, rounds
 from rediscluster import Cluster
 from redisload import Load, Runs
@@ -305,6 +306,93 @@ def test_f90_a_move_that_is_given_up_is_noticed(tmp_path):
             worker.send(signal.SIGTERM)
             ended = worker.end()
         assert "on two nodes of the cluster" in ended.err, ended
+
+
+@pytest.mark.parametrize("moved", ["entries", "all"])
+def test_f90_a_move_that_nobody_saw_is_noticed(tmp_path, moved):
+    """It was begun and given up while the worker asked for nothing. Where the head of the store was moved, too, it is not taken for another store."""
+    with Cluster(tmp_path) as cluster:
+        source, target = cluster.owner(), cluster.others()[0]
+        work = Fenced(tmp_path, n=20, store=cluster.url())
+        work.p.configure(FOLLOWS, store=cluster.url(), source="{path: in.ndjson, follow: true}")
+        with work.p.start() as worker:
+            until(lambda: len(work.effects()) == 20, what="all effects")
+            until(lambda: work.p.once("status", "--json", work.p.name).json["busy"] == 0, what="nothing in work")
+            os.kill(worker.process.pid, signal.SIGSTOP)
+            cluster.begin_move(source, target)
+            cluster.move_keys(source, target, [key for key in cluster.keys(source) if moved == "all" or key[len(b"{once}"):][:1] == b"e"])
+            for node in (source, target):
+                node.cli("CLUSTER", "SETSLOT", cluster.slot, "STABLE")
+            time.sleep(0.1)
+            work.p.append(*[{"id": f"k{i}"} for i in range(20)])
+            os.kill(worker.process.pid, signal.SIGCONT)
+            time.sleep(1.5)
+            assert len(work.effects()) == 20, "what had been moved ran again"
+            ended = work.p.once("list", "--waiting", work.p.name)
+            assert ended.status == 3 and "on two nodes of the cluster" in ended.err, ended
+            worker.send(signal.SIGTERM)
+            ended = worker.end()
+        assert "on two nodes of the cluster" in ended.err and "no store" not in ended.err, ended
+
+
+class Holding:
+    """Between a worker and its node: holds back the first commit that has an entry, until it is let go."""
+
+    def __init__(self, port):
+        self.to, self.held, self.go = port, threading.Event(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.to))
+            threading.Thread(target=self.carry, args=(client, server, True), daemon=True).start()
+            threading.Thread(target=self.carry, args=(server, client, False), daemon=True).start()
+
+    def carry(self, one, other, there):
+        try:
+            while data := one.recv(1 << 20):
+                if there and b"EVALSHA" in data and b"{once}e" in data and not self.held.is_set():
+                    self.held.set()
+                    self.go.wait(60)
+                other.sendall(data)
+        except OSError:
+            pass
+        other.close()
+
+
+def test_f90_a_commit_is_not_sent_again_after_a_move_that_was_given_up(tmp_path):
+    """It was refused while keys moved. What was not there when it was read has come meanwhile, and is on the other node when it is sent again."""
+    with Cluster(tmp_path) as cluster:
+        source, target = cluster.owner(), cluster.others()[0]
+        work = Fenced(tmp_path, n=3, store=cluster.url(), lease="60s")
+        work.p.run(status=0)
+        proxy = Holding(source.port)
+        late = Pipeline(str(tmp_path), FOLLOWS, store=f"redis://127.0.0.1:{proxy.port}/0?name=once", name="late.yaml", source="{path: late.ndjson}")
+        with open(tmp_path / "late.ndjson", "w") as file:
+            file.write('{"id":"k0"}\n{"id":"new"}\n')
+        with late.start() as worker:
+            until(proxy.held.is_set, what="its commit is on its way")
+            work.p.append({"id": "new"})
+            work.p.run(status=0)
+            assert work.per_key()["new"] == 1
+            cluster.begin_move(source, target)
+            cluster.move_keys(source, target, [key for key in cluster.keys(source) if key[len(b"{once}"):][:1] == b"e"])
+            proxy.go.set()
+            until(lambda: source.call("INFO", "errorstats").count(b"TRYAGAIN"), what="it was refused")
+            time.sleep(0.5)
+            for node in (source, target):
+                node.cli("CLUSTER", "SETSLOT", cluster.slot, "STABLE")
+            time.sleep(2)
+            assert work.per_key()["new"] == 1, "it ran twice"
+            worker.send(signal.SIGTERM)
+            worker.end()
+        proxy.listener.close()
 
 
 def test_a_node_of_the_url_is_dead_from_the_start(tmp_path):

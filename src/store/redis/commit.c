@@ -751,14 +751,17 @@ static int is_all_here(once_redis *r, once_error *err)
     return rc == ONCE_OK && !once__redis_same(r->link, looked_at) ? once__redis_conflict(r, err) : rc;
 }
 
-/* What was decided by what one node said is not carried to another one. */
+/* What was decided by what one node said is not carried to another one. Nor is it sent again when keys have been on their way meanwhile: what was not
+ * there when it was read may have come since, and been moved, and the move been given up. It is waited for, and then decided anew. */
 static int decide(once_redis *r, char refused[24], once_error *err)
 {
     r->pipe.stays = true;
     r->pipe.guesses = r->assumed;
     const int rc = once__redis_exchange(r->link, &r->pipe, refused, err);
-    const bool elsewhere = strcmp(refused, "MOVED") == 0 || (r->assumed && (strcmp(refused, "ASK") == 0 || strcmp(refused, "TRYAGAIN") == 0));
-    return rc != ONCE_OK && elsewhere ? once__redis_conflict(r, err) : rc;
+    if (rc == ONCE_OK) return rc;
+    const bool moves = strcmp(refused, "TRYAGAIN") == 0;
+    if (moves && !r->assumed && !once__redis_move_ends(r)) return rc;
+    return moves || strcmp(refused, "MOVED") == 0 || (r->assumed && strcmp(refused, "ASK") == 0) ? once__redis_conflict(r, err) : rc;
 }
 
 static int send(once_redis *r, once_error *err)

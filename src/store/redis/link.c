@@ -598,8 +598,7 @@ static int ask_there(once_redis_link *link, once_redis_pipe *pipe, const char ho
     return rc;
 }
 
-/* Whether to try once more while our slot moves: as long as we would wait for an answer. */
-static bool wait_while_it_moves(once_redis_link *link, int64_t *waited_ms)
+bool once__redis_wait_while_it_moves(once_redis_link *link, int64_t *waited_ms)
 {
     const int64_t nap_ms = *waited_ms < MOVING_NAP_MS ? *waited_ms + 1 : MOVING_NAP_MS;
     if (*waited_ms >= link->waiting.timeout_ms || once_patience_over(&link->waiting.patience)) return false;
@@ -624,7 +623,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
         if (!error) break;
         if (says(error, "ASK") || is_moving(error)) {
             link->saw_move = true;
-            if (pipe->guesses) {
+            if (pipe->guesses || (pipe->stays && is_moving(error))) {
                 rc = refused_by(link, pipe, error, refused, err);
                 if (refused && is_moving(error)) (void)snprintf(refused, 24, "TRYAGAIN"); /* whatever it says */
                 break;
@@ -642,7 +641,7 @@ int once__redis_exchange(once_redis_link *link, once_redis_pipe *pipe, char refu
             i--;
             continue;
         }
-        if (is_moving(error) && wait_while_it_moves(link, &waited_ms)) {
+        if (is_moving(error) && once__redis_wait_while_it_moves(link, &waited_ms)) {
             rc = ensure(link, err);
             i--;
             continue;

@@ -27,7 +27,7 @@ typedef struct once_redis_pipe {
     size_t n, capacity;
     redisReply **replies; /* after an exchange: n of them, each as its command said */
     bool failed;
-    bool stays; /* it is not sent to another node that the first one names: MOVED is the answer, and the next pipe goes there */
+    bool stays; /* it is not sent to another node that the first one names, nor again: MOVED or TRYAGAIN is the answer, and the next pipe goes there */
     bool guesses; /* it assumes what was not read: keys that are on their way are the answer, too (ASK, TRYAGAIN) */
 } once_redis_pipe;
 
@@ -67,6 +67,8 @@ unsigned once__redis_port(const once_redis_link *link);
 /* The very connection of that number is open. */
 bool once__redis_same(const once_redis_link *link, unsigned connections);
 /* Keys were found to be moving, until somebody finds that they are not. */
+/* A pause, while our slot moves; false: that was as long as we would wait for an answer. *waited_ms begins with 0. */
+bool once__redis_wait_while_it_moves(once_redis_link *link, int64_t *waited_ms);
 bool once__redis_saw_move(const once_redis_link *link);
 void once__redis_move_is_over(once_redis_link *link);
 

@@ -176,6 +176,7 @@ typedef struct once_redis {
     char sha[41];                     /* of the commit script */
     unsigned connections;             /* as of the last use of names */
     unsigned looked_at;               /* the connection on which all keys were found to be on one node; in a cluster */
+    int64_t asked_ms;                 /* when the store was asked last; in a cluster */
     once_redis_waiting waiting;
     unsigned counted_on;              /* the connection on which the number of a worker was compared */
     bool durable;                     /* the server keeps what it acknowledges; told by its settings, with every commit */
@@ -311,7 +312,10 @@ void once__redis_member_write(once_redis_member member, unsigned char out[ONCE_R
 bool once__redis_member_read(once_bytes bytes, once_redis_member *out);
 
 /* In a cluster: refused when another node has some of our keys. Called when we are connected anew, or keys were moving. */
+void once__redis_was_asked(once_redis *r);           /* now, by a transaction that began or ended */
+bool once__redis_may_be_astray(const once_redis *r); /* so that it must be looked for, when a transaction begins */
 int once__redis_look_for_strays(once_redis *r, once_error *err);
+bool once__redis_move_ends(once_redis *r); /* waits for that, as long as for an answer; false: it goes on, or is not known to end */
 bool once__redis_doubt(once_store *store, char *out, size_t size); /* whether our slot moves now, or was left in the middle of it */
 
 /* --- what need not be read (kept.c) --- */

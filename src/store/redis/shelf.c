@@ -34,6 +34,7 @@ static void tx_over(once_redis *r)
 {
     r->slots.n = r->lanes.n = r->facts.n = r->puts.n = r->dropped.n = r->ahead.n = r->audits.n = 0;
     r->assumed = false;
+    once__redis_was_asked(r);
     once_table *const maps[] = {&r->slot_map, &r->lane_map, &r->dropped_map, &r->dropped_uniques};
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) once_table_clear(maps[i], ONCE_TABLE_KEPT);
     once__redis_commit_clear(r);
@@ -99,11 +100,6 @@ static int read_head(once_redis *r, const redisReply *reply, once_error *err)
     return rc == ONCE_OK ? once__redis_check_head(r, once__reply_at(reply, 0), commits, r->url.wait == 0, err) : rc;
 }
 
-static bool in_doubt(const once_redis *r)
-{
-    return once__redis_clustered(r->link) && (!once__redis_same(r->link, r->looked_at) || once__redis_saw_move(r->link));
-}
-
 static int redis_begin(once_shelf *shelf, bool write, once_error *err)
 {
     once_redis *r = once__redis_of(shelf);
@@ -125,11 +121,12 @@ static int redis_begin(once_shelf *shelf, bool write, once_error *err)
         if (write) ask_turn(r);
         rc = once__redis_ask(r, err);
         if (rc == ONCE_OK && !once__redis_test_clock(r)) r->shelf.now_ms = once__reply_time_ms(r->pipe.replies[0]);
+        if (rc == ONCE_OK && once__redis_may_be_astray(r)) rc = once__redis_look_for_strays(r, err); /* before the head is missed, too */
+        once__redis_was_asked(r);
         if (rc == ONCE_OK) rc = read_head(r, r->pipe.replies[1], err);
         if (rc == ONCE_OK && once__redis_test_clock(r)) read_clock(r, once__reply_bytes(r->pipe.replies[2]));
         if (rc == ONCE_OK && (!write || may_go_on(r, r->pipe.replies[r->pipe.n - 1]))) break;
     }
-    if (rc == ONCE_OK && in_doubt(r)) rc = once__redis_look_for_strays(r, err);
     if (once__redis_test_clock(r)) shelf->now_ms = once_clock_step(&shelf->clock, shelf->store.env);
     once_env_random(r->shelf.store.env, &r->stamp, sizeof r->stamp);
     if (rc != ONCE_OK) tx_over(r);

@@ -425,6 +425,7 @@ static int open_store(once_redis *r, bool tls, const char *rest, const once_stor
     rc = once__redis_link_open(&r->url, once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env, r->waiting, &r->link, err);
     if (rc == ONCE_OK) rc = look_at_server(r, err);
     if (rc == ONCE_OK) rc = read_head(r, &there, err);
+    if (rc == ONCE_OK && !there && once__redis_clustered(r->link)) rc = once__redis_look_for_strays(r, err);
     if (rc == ONCE_OK && !there && !create)
         rc = once_fail(err, ONCE_E_NO_STORE, "there is no store '%s' in this redis; 'once run' makes one", r->url.name);
     if (rc == ONCE_OK && !there) {

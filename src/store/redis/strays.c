@@ -2,8 +2,8 @@
  *
  * A slot is moved key by key, and only the node that gives it away knows that this is going on. When that node fails, the replica that takes its
  * place does not know it: what had been moved is not asked for where it is, but answered as if it had never been (so Redis 7.0 does, and what
- * an operator who gives up a move in its middle leaves is the same). An entry that is not found runs again. So whoever is connected anew, or
- * saw that keys were moving, asks the other primaries whether they have any: when a transaction begins, and before its commit, because the move
+ * an operator who gives up a move in its middle leaves is the same). An entry that is not found runs again. So whoever is connected anew,
+ * saw that keys were moving, or has not asked for a while, asks the other primaries whether they have any: when a transaction begins, and before its commit, because the move
  * may be given up between the two. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,15 +174,40 @@ static int find_stray(once_redis *r, const looking *about, once_redis_node *out,
     return rc;
 }
 
+/* Whoever asks all the time sees keys on their way. Who has not asked for a while has perhaps missed a whole move. */
+enum { UNSEEN_MS = 50 };
+
+static int64_t mono_ms(const once_redis *r)
+{
+    return once_env_mono_ns(once__redis_test_clock(r) ? once_env_real() : r->shelf.store.env) / 1000000;
+}
+
+void once__redis_was_asked(once_redis *r)
+{
+    if (once__redis_clustered(r->link)) r->asked_ms = mono_ms(r);
+}
+
+bool once__redis_may_be_astray(const once_redis *r)
+{
+    if (!once__redis_clustered(r->link)) return false;
+    return mono_ms(r) - r->asked_ms >= UNSEEN_MS || !once__redis_same(r->link, r->looked_at) || once__redis_saw_move(r->link);
+}
+
 int once__redis_look_for_strays(once_redis *r, once_error *err)
 {
     looking about;
     once_redis_node node;
+    const bool doubt = !once__redis_same(r->link, r->looked_at) || once__redis_saw_move(r->link);
     int rc = look(r, &about, err);
     unsigned connections = once__redis_connections(r->link);
+    r->looked_at = connections - 1; /* until it is known, it is looked for */
     if (rc != ONCE_OK) return rc;
     if (about.allowed && about.ours && !about.moving) {
         rc = find_stray(r, &about, &node, err);
+        if (rc != ONCE_OK && !doubt) { /* a node is away that has nothing to do with us, most likely */
+            rc = ONCE_OK;
+            node.port = 0;
+        }
         if (rc == ONCE_OK && node.port) { /* unless a move has begun since, or ended */
             rc = look(r, &about, err);
             if (rc == ONCE_OK && about.ours && !about.moving && connections == once__redis_connections(r->link))
@@ -195,6 +220,36 @@ int once__redis_look_for_strays(once_redis *r, once_error *err)
     r->looked_at = connections;
     if (!about.moving) once__redis_move_is_over(r->link);
     return ONCE_OK;
+}
+
+/* ---- while keys move ---- */
+
+/* Who may not ask the cluster tries it: a key that is there and one that is not, in one command. */
+static bool is_refused(once_redis *r)
+{
+    char refused[24], key[ONCE_REDIS_KEY];
+    once_error why;
+    once_redis_pipe pipe;
+    once__redis_pipe_init(&pipe);
+    once__redis_command(&pipe, ONCE_REPLY_COUNT, 3);
+    once__redis_text(&pipe, "EXISTS");
+    once__redis_arg(&pipe, key, once__redis_key(r, "head", NULL, 0, key));
+    once__redis_arg(&pipe, key, once__redis_key(r, "none", NULL, 0, key));
+    const int rc = once__redis_exchange(r->link, &pipe, refused, &why);
+    once__redis_pipe_release(&pipe);
+    return rc != ONCE_OK && strcmp(refused, "TRYAGAIN") == 0;
+}
+
+bool once__redis_move_ends(once_redis *r)
+{
+    looking about;
+    once_error why;
+    int64_t waited_ms = 0;
+    while (once__redis_wait_while_it_moves(r->link, &waited_ms)) {
+        if (look(r, &about, &why) != ONCE_OK) return false;
+        if (about.allowed ? !about.moving : !is_refused(r)) return true;
+    }
+    return false;
 }
 
 /* ---- for `once check` ---- */
@@ -218,22 +273,6 @@ static bool gets_slot(const looking *about, once_redis_node *out, const char *ow
     for (line l; id.len && next_line(&rest, &l);)
         if (l.all.len > id.len && memcmp(l.all.data, id.data, id.len) == 0) return read_address(l.address, own_host, out);
     return false;
-}
-
-/* Who may not ask the cluster tries it: a key that is there and one that is not, in one command. */
-static bool is_refused(once_redis *r)
-{
-    char refused[24], key[ONCE_REDIS_KEY];
-    once_error why;
-    once_redis_pipe pipe;
-    once__redis_pipe_init(&pipe);
-    once__redis_command(&pipe, ONCE_REPLY_COUNT, 3);
-    once__redis_text(&pipe, "EXISTS");
-    once__redis_arg(&pipe, key, once__redis_key(r, "head", NULL, 0, key));
-    once__redis_arg(&pipe, key, once__redis_key(r, "none", NULL, 0, key));
-    const int rc = once__redis_exchange(r->link, &pipe, refused, &why);
-    once__redis_pipe_release(&pipe);
-    return rc != ONCE_OK && strcmp(refused, "TRYAGAIN") == 0;
 }
 
 bool once__redis_doubt(once_store *store, char *out, size_t size)

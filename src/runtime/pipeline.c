@@ -570,7 +570,7 @@ int once_pipeline_check(once_pipeline *pipeline, once_finding *report, void *use
 
 /* --- verify --- */
 
-enum { PROGRESS_NS = 1000000000 };
+enum { PROGRESS_NS = 1000000000, ALL_TOLD = 20 }; /* of so many there may be more that no store tells */
 
 typedef struct verifying {
     once_finding *report;
@@ -619,7 +619,7 @@ int once_pipeline_verify(once_pipeline *pipeline, once_finding *report, void *us
     if (ops->verify) rc = ops->verify(store, on_damage, &v, err);
     once__store_close(store);
     if (rc == ONCE_OK && v.n)
-        return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %zu place%s; restore it from a backup%s", v.n, v.n == 1 ? "" : "s",
+        return once_fail(err, ONCE_E_CORRUPT, "the store is damaged in %s%zu place%s; restore it from a backup%s", v.n < ALL_TOLD ? "" : "at least ", v.n, v.n == 1 ? "" : "s",
                          ops->repair ? ", or let 'once check --repair' mend what it can" : "");
     if (rc == ONCE_OK) report(user, "store", verified(ops), false);
     return rc;

@@ -200,6 +200,13 @@ DAMAGES = {
     "list of letters": (lambda s: s.call("DEL", "{once}dc"), "is a letter that is not in the list of its consumer", True),
     "uniques": (lambda s: s.call("DEL", "{once}U"), "is a letter that would not be known if it came again", True),
     "unique of nothing": (lambda s: s.call("HSET", "{once}U", b"u" * 16, 99), "names the letter 99, which is gone or another", True),
+    "unique of another": (lambda s: s.call("HSET", "{once}U", unique_of(s), 7), "is a letter that would not be known if it came again", True),
+    "unique without number": (lambda s: s.call("HSET", "{once}U", unique_of(s), "abc"), "is a letter that would not be known if it came again", True),
+    "copied letter": (lambda s: s.call("COPY", "{once}L1", "{once}L2"), "the letter 1 counts as the same one: replay or discard that one", False),
+    "letter of another consumer": (lambda s: s.call("ZADD", "{once}dother", 1, 1), 'dother" names the letter 1, which is of another consumer', True),
+    "commits": (lambda s: s.call("HDEL", "{once}head", "commits"), "has lost its field 'commits'", True),
+    "secret": (lambda s: s.call("HDEL", "{once}head", "secret"), "has lost its field 'secret', or it is another one", True),
+    "another secret": (lambda s: s.call("HSET", "{once}head", "secret", "x" * 16), "has lost its field 'secret', or it is another one", True),
     "letter of nothing": (lambda s: s.call("ZADD", "{once}dc", 99, 99), "names the letter 99, which is gone", False),
     "last letter": (lambda s: s.call("HDEL", "{once}head", "letters"), "has a smaller number of the last letter than there is", True),
     "audit": (lambda s: s.call("RPUSH", "{once}ac", "x"), 'ac" holds what cannot be read', False),
@@ -274,6 +281,39 @@ def test_f55_the_right_that_a_repair_needs_is_named_before_anything_is_written(s
     assert ended.status == 3 and "'PERSIST'" in ended.err and "docs/redis.md" in ended.err, ended
     assert store.call("HGET", "{once}head", "commits") == commits and store.call("PTTL", "{once}dc") > 0
     assert store.repair() == 1 and store.deep()[0].status == 0
+
+
+def test_f55_one_repair_is_enough_for_a_renamed_letter(store):
+    store.call("RENAME", "{once}L1", "{once}L9")
+    store.repair()
+    assert store.deep()[1] == ['"{once}dc" names the letter 1, which is gone']
+    assert store.call("HVALS", "{once}U") == [b"9"]
+
+
+def test_f55_what_is_said_of_a_letter_that_is_there_twice_holds(store):
+    store.call("COPY", "{once}L1", "{once}L2")
+    store.repair()
+    ended = store.p.once("discard", store.p.name, "1")
+    assert ended.status == 0, ended
+    assert store.repair() == 1 and store.call("HVALS", "{once}U") == [b"2"]
+    ended, found = store.deep()
+    assert ended.status == 0 and not found, (found, ended)
+
+
+def test_f55_what_is_said_of_the_last_letter_that_is_no_number_holds(store):
+    store.call("HSET", "{once}head", "letters", "abc")
+    ended, found = store.deep()
+    said = re.search(r"has no number of the last letter in its field 'letters': stop all workers, and say '(.*)'$", found[0])
+    assert ended.status == 3 and len(found) == 1 and said, (found, ended)
+    assert store.p.once("check", "--repair", store.p.name).status == 3
+    store.call(*said.group(1).split())
+    assert store.deep()[0].status == 0 and store.repair() == 0
+
+
+def test_f55_more_than_are_told_are_at_least_so_many(store):
+    store.call("ZADD", "{once}dc", *[n for i in range(25) for n in (100 + i, 100 + i)])
+    ended, found = store.deep()
+    assert len(found) == 20 and "the store is damaged in at least 20 places" in ended.err, ended
 
 
 def orders(store):

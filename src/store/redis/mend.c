@@ -34,7 +34,7 @@ static int keep(once_redis_looking *l, const once_redis_flaw *flaw, once_error *
     if (flaw->kind == FLAW_TYPE) return once__redis_damaged_key(l->r, flaw->key, err);
     if (!once__redis_is_mended(flaw->kind)) return ONCE_OK;
     const bool fine = keep_bytes(m, &kept.key) && keep_bytes(m, &kept.in_words) && keep_bytes(m, &kept.stored) && keep_bytes(m, &kept.consumer) && keep_bytes(m, &kept.group) &&
-                      keep_bytes(m, &kept.bytes);
+                      keep_bytes(m, &kept.bytes) && keep_bytes(m, &kept.place);
     if (!fine || !ONCE_REDIS_ROOM(m->flaws)) return once__redis_nomem(err);
     m->flaws.at[m->flaws.n++] = kept;
     return ONCE_OK;
@@ -204,10 +204,10 @@ static int mend_group(once_redis *r, const once_redis_flaw *flaw, bool *done, on
 }
 
 /* The letter must be there as it was. */
-static void expect_letter(once_redis *r, const once_redis_flaw *flaw)
+static void expect_letter(once_redis *r, once_bytes key, const once_redis_flaw *flaw)
 {
     once_redis_values *to = &r->values[1];
-    once__redis_encode(&to->keys, flaw->key.data, flaw->key.len);
+    once__redis_encode(&to->keys, key.data, key.len);
     once__redis_encode(&to->was, flaw->stored.data, flaw->stored.len < ONCE_REDIS_LETTER_HEAD ? flaw->stored.len : ONCE_REDIS_LETTER_HEAD);
     once__redis_encode(&to->now, "", 0);
     once__redis_encode(&to->how, "-", 1);
@@ -220,19 +220,25 @@ static void mend_letter(once_redis *r, const once_redis_flaw *flaw)
     once__redis_id_write(flaw->unique, unique);
     switch (flaw->kind) {
     case FLAW_LETTER_NOT_LISTED:
-        expect_letter(r, flaw);
+        expect_letter(r, flaw->key, flaw);
         once__redis_do(r, "ZADD", "d", flaw->consumer, 2);
         put_number(r, flaw->number);
         put_number(r, flaw->number);
         break;
     case FLAW_LETTER_NO_UNIQUE:
-        expect_letter(r, flaw);
-        once__redis_expect_field(r, 'U', unique, sizeof unique, (once_bytes){0});
+        expect_letter(r, flaw->key, flaw);
+        once__redis_expect_field(r, 'U', unique, sizeof unique, flaw->bytes);
         once__redis_do(r, "HSET", "U", (once_bytes){0}, 2);
         once__redis_put(r, unique, sizeof unique);
         put_number(r, flaw->number);
         break;
+    case FLAW_LETTER_OF_OTHER:
+        expect_letter(r, flaw->place, flaw);
+        once__redis_undo(r, "ZREM", "d", flaw->consumer, 1);
+        put_number(r, flaw->number);
+        break;
     case FLAW_UNIQUE_GONE:
+        if (flaw->replaced) break;
         once__redis_expect_field(r, 'U', unique, sizeof unique, flaw->stored);
         once__redis_undo(r, "HDEL", "U", (once_bytes){0}, 1);
         once__redis_put(r, unique, sizeof unique);
@@ -267,10 +273,26 @@ static int may_persist(once_redis *r, const mending *m, once_error *err)
     return once_fail(err, rc, "to take away a time to live this user of redis needs the right to 'PERSIST', see docs/redis.md: %s", why.text);
 }
 
+/* A letter takes the place of what is gone: removals come last, and this one would take the letter's. */
+static void note_replaced(mending *m)
+{
+    for (size_t i = 0; i < m->flaws.n; i++) {
+        once_redis_flaw *gone = &m->flaws.at[i];
+        for (size_t k = 0; k < m->flaws.n && gone->kind == FLAW_UNIQUE_GONE; k++)
+            gone->replaced |= m->flaws.at[k].kind == FLAW_LETTER_NO_UNIQUE && once_hash_equal(m->flaws.at[k].unique, gone->unique);
+    }
+}
+
 static int mend(once_redis *r, const once_redis_flaw *flaw, bool *done, once_error *err)
 {
     switch (flaw->kind) {
     case FLAW_LIMITED: mend_end(r, flaw); break;
+    case FLAW_HEAD_SECRET:
+        once__redis_do(r, "HSET", "head", (once_bytes){0}, 2);
+        once__redis_put(r, "secret", 6);
+        once__redis_put(r, ONCE_REDIS_NO_SECRET, sizeof ONCE_REDIS_NO_SECRET - 1);
+        break;
+    case FLAW_HEAD_COMMITS: break; /* the commit itself begins to count */
     case FLAW_NO_NAME: mend_name(r, flaw); break;
     case FLAW_LISTED: return mend_listed(r, flaw, done, err);
     case FLAW_PLACE: return mend_place(r, flaw, done, err);
@@ -283,6 +305,7 @@ static int mend(once_redis *r, const once_redis_flaw *flaw, bool *done, once_err
     case FLAW_GROUP_ALONE: return mend_group(r, flaw, done, err);
     case FLAW_LETTER_NOT_LISTED:
     case FLAW_LETTER_NO_UNIQUE:
+    case FLAW_LETTER_OF_OTHER:
     case FLAW_UNIQUE_GONE:
     case FLAW_LAST_LETTER: mend_letter(r, flaw); break;
     default: return mend_entry(r, flaw, done, err);
@@ -320,6 +343,7 @@ int once__redis_repair(once_store *store, once_hash *after, uint64_t *repaired, 
     int rc = once__redis_look_begin(&l, err);
     if (rc == ONCE_OK) rc = look(&l, &m, after, more, err);
     if (rc == ONCE_OK) rc = may_persist(r, &m, err);
+    note_replaced(&m);
     r->mends = true;
     for (size_t i = 0; i < m.flaws.n && rc == ONCE_OK; i++) {
         bool done = false;

@@ -452,7 +452,8 @@ bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out)
     return in.ok && has_version <= 1 && (size_t)(in.end - in.at) % 16 == 0;
 }
 
-bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique)
+/* Up to its scope. */
+static reader begin_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique)
 {
     const bool counted = value.len > 0 && value.data[0] == 'M'; /* 'L': of format 1 */
     reader in = open_value(value, counted ? 'M' : 'L');
@@ -468,11 +469,27 @@ bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, on
     out->buried_ms = get_signed(&in);
     if (!counted) out->last_ms = out->buried_ms;
     out->scope = get_scope(&in);
+    in.ok &= kind;
+    return in;
+}
+
+bool once__redis_read_letter_scope(once_bytes begin, once_scope *out)
+{
+    once_letter letter;
+    once_hash unique;
+    const reader in = begin_letter(begin, 0, &letter, &unique);
+    *out = letter.scope;
+    return in.ok;
+}
+
+bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique)
+{
+    reader in = begin_letter(value, id, out, unique);
     out->key = get_bytes(&in);
     out->reason = get_bytes(&in);
     out->history = get_bytes(&in);
     out->message = get_message(&in);
-    return at_end(&in) && kind;
+    return at_end(&in);
 }
 
 bool once__redis_read_audit(once_bytes value, once_audit *out)

@@ -70,6 +70,7 @@ bool once__redis_read_entry(once_bytes value, once_hash id, once_entry *out, onc
 bool once__redis_read_head(once_bytes value, once_redis_open_head *out); /* false: it is not that of an open entry */
 bool once__redis_read_lane(once_bytes value, once_redis_lane_record *out);
 bool once__redis_read_letter(once_bytes value, uint64_t id, once_letter *out, once_hash *unique);
+bool once__redis_read_letter_scope(once_bytes begin, once_scope *out); /* of its first bytes; false: there are too few, or it is damaged */
 bool once__redis_read_audit(once_bytes value, once_audit *out);
 bool once__redis_read_scope(once_bytes value, once_scope *out);
 bool once__redis_read_origin(once_bytes value, once_bytes *place, uint64_t *run, once_bytes *who);

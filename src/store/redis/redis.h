@@ -244,6 +244,10 @@ int once__redis_conflict(once_redis *r, once_error *err);
 
 /* --- keys --- */
 
+/* What programs of format 1 find where they look for the secret, with every transaction: none of them does anything in this store. As
+ * long as a secret, so that one that starts says which format this is. */
+#define ONCE_REDIS_NO_SECRET "format 2 or more"
+
 enum { ONCE_REDIS_KEY = ONCE_REDIS_NAME + 40 };
 /* "{NAME}" kind and bytes; the length of what stands in `out`. */
 size_t once__redis_key(const once_redis *r, const char *kind, const void *rest, size_t len, char out[ONCE_REDIS_KEY]);

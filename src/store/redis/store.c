@@ -13,10 +13,7 @@
 
 enum { FORMAT = 2, TIMEOUT_MS = 10000, RACES = 100 };
 
-/* What programs of format 1 find where they look for the secret, with every transaction: none of them does anything in this store. As
- * long as a secret, so that one that starts says which format this is. */
-#define NO_SECRET "format 2 or more"
-_Static_assert(sizeof NO_SECRET == sizeof(once_secret) + 1, "as long as a secret");
+_Static_assert(sizeof ONCE_REDIS_NO_SECRET == sizeof(once_secret) + 1, "as long as a secret");
 
 #define MAKE_DURABLE "say 'CONFIG SET appendonly yes', 'CONFIG SET appendfsync always' and 'CONFIG SET no-appendfsync-on-rewrite no'"
 
@@ -343,7 +340,7 @@ static int change_head(once_redis *r, const char *script, once_secret secret, on
     once__redis_put_key(r, "n", NULL, 0);
     once__redis_number(&r->pipe, FORMAT);
     once__redis_arg(&r->pipe, &secret, sizeof secret);
-    once__redis_text(&r->pipe, NO_SECRET);
+    once__redis_text(&r->pipe, ONCE_REDIS_NO_SECRET);
     return once__redis_ask(r, err);
 }
 

@@ -791,6 +791,33 @@ static int look_at_claims(once_redis_looking *l, const known_key *key, const onc
 
 /* --- letters --- */
 
+static void ask_letter(once_redis_looking *l, once_bytes number, int64_t last)
+{
+    once__redis_command(pipe_of(l), ONCE_REPLY_TEXT, 4);
+    once__redis_text(pipe_of(l), "GETRANGE");
+    once__redis_put_key(l->r, "L", number.data, number.len);
+    once__redis_number(pipe_of(l), 0);
+    once__redis_number(pipe_of(l), last);
+}
+
+static bool has_unique(once_bytes head, const void *unique) { return head.len >= 17 && memcmp(head.data + 1, unique, 16) == 0; }
+
+/* What makes the letter the same one is under the number of another, or of none (`bytes`). Only a letter that is there, and is the same, is one too many. */
+static int judge_unique(once_redis_looking *l, once_redis_flaw *flaw, once_error *err)
+{
+    unsigned char unique[16];
+    once__redis_id_write(flaw->unique, unique);
+    flaw->kind = FLAW_LETTER_NO_UNIQUE;
+    if (!flaw->bytes.len) return found(l, *flaw, err);
+    once__redis_pipe_clear(pipe_of(l));
+    ask_letter(l, flaw->bytes, 16);
+    const int rc = ask(l, err);
+    if (rc != ONCE_OK) return rc;
+    if (has_unique(reply(l, 0), unique)) flaw->kind = FLAW_LETTER_OTHER_UNIQUE;
+    flaw->place = flaw->bytes;
+    return found(l, *flaw, err);
+}
+
 static int judge_letter(once_redis_looking *l, const known_key *key, const once_letter *letter, once_hash unique, once_bytes value, size_t at, once_error *err)
 {
     char number[24];
@@ -800,12 +827,14 @@ static int judge_letter(once_redis_looking *l, const known_key *key, const once_
     double score;
     if (!now.len) return ONCE_OK; /* dropped meanwhile */
     const bool is_listed = listed.len && once__reply_read_score(listed, &score) && score == (double)key->number;
-    const bool is_unique = same(points_to, (once_bytes){number, (size_t)len}), none = points_to.len == 0;
+    const bool is_unique = same(points_to, (once_bytes){number, (size_t)len});
+    bool fine = true;
     int rc = ONCE_OK;
     flaw.kind = FLAW_LETTER_NOT_LISTED;
     if (!is_listed) rc = found(l, flaw, err);
-    flaw.kind = none ? FLAW_LETTER_NO_UNIQUE : FLAW_LETTER_OTHER_UNIQUE;
-    return rc == ONCE_OK && !is_unique ? found(l, flaw, err) : rc;
+    flaw.bytes = copy(l, points_to, &fine);
+    if (rc == ONCE_OK && !fine) return once__redis_nomem(err);
+    return rc == ONCE_OK && !is_unique ? judge_unique(l, &flaw, err) : rc;
 }
 
 static int note_letter(once_redis_looking *l, const known_key *key, const once_letter *letter, once_error *err)
@@ -844,30 +873,39 @@ static int look_at_letter(once_redis_looking *l, const known_key *key, once_erro
     return rc == ONCE_OK ? judge_letter(l, key, &letter, unique, value, 0, err) : rc;
 }
 
-static void ask_letter(once_redis_looking *l, once_bytes number)
+static once_bytes letter_key(once_redis_looking *l, once_bytes number)
 {
-    once__redis_command(pipe_of(l), ONCE_REPLY_TEXT, 4);
-    once__redis_text(pipe_of(l), "GETRANGE");
-    once__redis_put_key(l->r, "L", number.data, number.len);
-    once__redis_number(pipe_of(l), 0);
-    once__redis_number(pipe_of(l), 16);
+    char key[ONCE_REDIS_KEY];
+    bool fine = true;
+    return copy(l, (once_bytes){key, once__redis_key(l->r, "L", number.data, number.len, key)}, &fine);
 }
 
 /* A letter that is not there, and is still named behind that: it was not dropped in between. */
 static int look_at_listed_letters(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
 {
-    bool *gone = once_arena_new(&l->arena, bool, n + 1);
-    if (!gone) return once__redis_nomem(err);
+    enum { HEAD = 1024 }; /* its scope is in it, but for very long names */
+    bool *gone = once_arena_new(&l->arena, bool, n + 1), fine = true;
+    once_bytes *of_others = once_arena_new(&l->arena, once_bytes, n + 1);
+    if (!gone || !of_others) return once__redis_nomem(err);
     once__redis_pipe_clear(pipe_of(l));
     for (size_t i = 0; i < n; i++) {
-        ask_letter(l, pairs[2 * i]);
+        ask_letter(l, pairs[2 * i], HEAD - 1);
         ask_in(l, "ZSCORE", "d", key->consumer, pairs[2 * i].data, pairs[2 * i].len);
     }
     int rc = ask(l, err);
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) gone[i] = !reply(l, 2 * i).len && reply(l, 2 * i + 1).len;
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        const once_bytes head = reply(l, 2 * i);
+        once_scope scope;
+        if (!reply(l, 2 * i + 1).len) continue; /* dropped meanwhile */
+        gone[i] = !head.len;
+        if (once__redis_read_letter_scope(head, &scope) && !same(scope.consumer, key->consumer)) of_others[i] = copy(l, head, &fine);
+    }
+    if (!fine) return once__redis_nomem(err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         uint64_t number = 0;
-        if (!once__reply_read_number(pairs[2 * i], &number)) rc = found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
+        if (!read_letter_number(pairs[2 * i], &number)) rc = found_at(l, FLAW_UNREADABLE, key->whole, (once_bytes){0}, err);
+        else if (of_others[i].len) rc = found(l, (once_redis_flaw){.kind = FLAW_LETTER_OF_OTHER, .key = key->whole, .in_words = pairs[2 * i], .number = number, .stored = of_others[i],
+                                                                   .consumer = key->consumer, .place = letter_key(l, pairs[2 * i])}, err);
         else if (gone[i]) rc = found(l, (once_redis_flaw){.kind = FLAW_LETTER_GONE, .key = key->whole, .in_words = pairs[2 * i], .number = number}, err);
     }
     return rc;
@@ -879,13 +917,13 @@ static int look_at_uniques(once_redis_looking *l, const known_key *key, const on
     if (!gone) return once__redis_nomem(err);
     once__redis_pipe_clear(pipe_of(l));
     for (size_t i = 0; i < n; i++) {
-        ask_letter(l, pairs[2 * i + 1]);
+        ask_letter(l, pairs[2 * i + 1], 16);
         ask_in(l, "HGET", "U", (once_bytes){0}, pairs[2 * i].data, pairs[2 * i].len);
     }
     int rc = ask(l, err);
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
         const once_bytes head = reply(l, 2 * i);
-        const bool is_its = head.len == 17 && pairs[2 * i].len == 16 && memcmp(head.data + 1, pairs[2 * i].data, 16) == 0;
+        const bool is_its = pairs[2 * i].len == 16 && has_unique(head, pairs[2 * i].data);
         gone[i] = !is_its && same(reply(l, 2 * i + 1), pairs[2 * i + 1]);
     }
     for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
@@ -988,18 +1026,28 @@ static int look_for_letter(once_redis_looking *l, once_hash id, once_error *err)
     return rc != ONCE_OK || reply(l, s.at + 3).len ? rc : found(l, flaw_of(l, &s, FLAW_NO_LETTER), err);
 }
 
+/* Older programs would take the store for one of theirs; workers would take it for one that has forgotten commits; and letters would get no number. */
 static int look_at_head(once_redis_looking *l, once_error *err)
 {
+    static const char *const fields[] = {"letters", "secret", "commits"};
+    char key[ONCE_REDIS_KEY], last[24];
+    once_redis_flaw flaw = {.key = {key, once__redis_key(l->r, "head", NULL, 0, key)}, .number = l->last_letter};
     uint64_t letters = 0;
     once__redis_pipe_clear(pipe_of(l));
-    ask_in(l, "HGET", "head", (once_bytes){0}, "letters", 7);
-    const int rc = ask(l, err);
+    for (size_t i = 0; i < 3; i++) ask_in(l, "HGET", "head", (once_bytes){0}, fields[i], strlen(fields[i]));
+    int rc = ask(l, err);
     if (rc != ONCE_OK) return rc;
     const once_bytes text = reply(l, 0);
-    if (text.len && !once__reply_read_number(text, &letters)) letters = 0;
-    if (letters >= l->last_letter) return ONCE_OK;
-    char key[ONCE_REDIS_KEY];
-    return found(l, (once_redis_flaw){.kind = FLAW_LAST_LETTER, .key = {key, once__redis_key(l->r, "head", NULL, 0, key)}, .number = l->last_letter}, err);
+    const bool no_number = text.len && !once__reply_read_number(text, &letters), new = l->r->format >= 2;
+    const bool no_secret = new && !is_word(reply(l, 1), ONCE_REDIS_NO_SECRET), no_commits = new && !reply(l, 2).len;
+    flaw.kind = no_number ? FLAW_LETTERS_NUMBER : FLAW_LAST_LETTER;
+    flaw.in_words = flaw.key;
+    flaw.place = (once_bytes){last, (size_t)snprintf(last, sizeof last, "%llu", (unsigned long long)l->last_letter)};
+    if (no_number || letters < l->last_letter) rc = found(l, flaw, err);
+    flaw.kind = FLAW_HEAD_SECRET;
+    if (rc == ONCE_OK && no_secret) rc = found(l, flaw, err);
+    flaw.kind = FLAW_HEAD_COMMITS;
+    return rc == ONCE_OK && no_commits && l->keys > 1 ? found(l, flaw, err) : rc;
 }
 
 /* Keys that are on another node would seem to be gone. */
@@ -1075,10 +1123,15 @@ static const struct {
     [FLAW_GROUP_ALONE] = {"has a group of claims that nobody counts", true},
     [FLAW_LETTER_NOT_LISTED] = {"(key '%s') is a letter that is not in the list of its consumer, or elsewhere in it", true},
     [FLAW_LETTER_NO_UNIQUE] = {"(key '%s') is a letter that would not be known if it came again", true},
-    [FLAW_LETTER_OTHER_UNIQUE] = {"(key '%s') is a letter, and another one counts as the same", false},
+    [FLAW_LETTER_OTHER_UNIQUE] = {"(key '%s') is a letter, and the letter %s counts as the same one: replay or discard that one ('once replay', 'once discard'), and then let"
+                                  " 'once check --repair' make this one known", false},
     [FLAW_LETTER_GONE] = {"names the letter %s, which is gone", false},
+    [FLAW_LETTER_OF_OTHER] = {"names the letter %s, which is of another consumer", true},
     [FLAW_UNIQUE_GONE] = {"names the letter %s, which is gone or another: one like it could not be buried", true},
     [FLAW_LAST_LETTER] = {"has a smaller number of the last letter than there is: the next one could not be written", true},
+    [FLAW_LETTERS_NUMBER] = {"has no number of the last letter in its field 'letters': stop all workers, and say 'HSET %s letters %s'", false},
+    [FLAW_HEAD_SECRET] = {"has lost its field 'secret', or it is another one: programs of an older format would write there", true},
+    [FLAW_HEAD_COMMITS] = {"has lost its field 'commits', by which workers notice that commits were forgotten", true},
 };
 
 bool once__redis_is_mended(once_redis_flaw_kind kind) { return words[kind].mended; }

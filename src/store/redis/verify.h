@@ -42,8 +42,13 @@ typedef enum once_redis_flaw_kind {
     FLAW_LETTER_NO_UNIQUE,
     FLAW_LETTER_OTHER_UNIQUE,
     FLAW_LETTER_GONE,
+    FLAW_LETTER_OF_OTHER,
     FLAW_UNIQUE_GONE,
     FLAW_LAST_LETTER,
+    /* of the head */
+    FLAW_LETTERS_NUMBER,
+    FLAW_HEAD_SECRET,
+    FLAW_HEAD_COMMITS,
     FLAW_KINDS
 } once_redis_flaw_kind;
 
@@ -58,11 +63,12 @@ typedef struct once_redis_flaw {
     once_bytes consumer;
     once_hash lane;
     once_redis_member member;
-    once_bytes bytes;    /* the member as it is there */
-    once_bytes place;    /* a key of the server, where it belongs */
+    once_bytes bytes;    /* the member as it is there; or the number where that of the letter belongs */
+    once_bytes place;    /* a key of the server, where it belongs; or a number that is told */
     once_bytes group;    /* of claims */
     uint64_t number;     /* of a letter */
     once_hash unique;
+    bool replaced;       /* what makes a letter the same one gets another number in this repair */
     uint64_t name;       /* that is not there */
     bool scope;          /* it is one; otherwise an origin */
 } once_redis_flaw;

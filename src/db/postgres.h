@@ -247,16 +247,17 @@ PGresult *once__pg_result(once_pg *pg); /* as PQgetResult. NULL with pg->silence
 typedef struct once_pg_given {
     const char *sql;
     const once_value *values;
+    const unsigned *types;
     size_t n;
 } once_pg_given;
 typedef enum once_pg_blame {
     ONCE_PG_BLAME_NOBODY, /* as its state says */
-    ONCE_PG_BLAME_UNSURE, /* as its state says, but the text shows what may be a value */
+    ONCE_PG_BLAME_UNSURE, /* as its state says, but the server's text may show a value */
     ONCE_PG_BLAME_VALUE,  /* the message's: a value that cannot be read */
-    ONCE_PG_BLAME_NAME    /* the message's: a value that names what is not there, unless it has gone */
+    ONCE_PG_BLAME_NAME    /* the message's, unless many do the same: a value that names what is not there, or what looks like one */
 } once_pg_blame;
 once_pg_blame once__pg_blame(const PGresult *result, const once_pg_given *given);
-bool once__pg_shows(const char *text, const once_pg_given *given); /* whether it has one of the values, or a name that one may be */
+void once__pg_say_blame(const char *state, bool of_message, char *out, size_t size); /* without a word of the server's */
 int once__pg_fault(once_pg *pg, const PGresult *result, once_fault *fault); /* of a statement of the user; result NULL: the connection failed */
 int once__pg_next(once_pg *pg, PGresult **out, once_error *err); /* the next result; a failed one is one, too. Fails: the connection did */
 int once__pg_sent(once_pg *pg, size_t bytes, once_error *err); /* a statement was; libpq does not pile up more than some of them */

@@ -277,17 +277,14 @@ static bool is_of_message(once_pg_stmt *stmt, once_pg_blame blame)
     return blame == ONCE_PG_BLAME_VALUE;
 }
 
-static void say_fault(once_pg *pg, const char *state, const char *text, const once_pg_given *shows, once_fault *fault)
+static void say_fault(once_pg *pg, const char *state, const char *text, once_pg_blame blame, once_fault *fault)
 {
     snprintf(fault->state, sizeof fault->state, "%s", state ? state : "");
     const char *why = text ? text : pg->silence[0] ? pg->silence : pg->conn ? PQerrorMessage(pg->conn) : "the connection was lost";
     snprintf(fault->text, sizeof fault->text, "%s", why[0] ? why : "the answer is none that a statement has");
-    if (text && (shows || fault->kind == ONCE_FAULT_DATA)) without_values(state, text, fault->text, sizeof fault->text);
-    if (shows && once__pg_shows(fault->text, shows)) /* not all of them quote it: "operator does not exist: ..." */
-        snprintf(fault->text, sizeof fault->text, "a value does not fit (SQLSTATE %s)", state);
+    if (blame != ONCE_PG_BLAME_NOBODY) once__pg_say_blame(state, fault->kind == ONCE_FAULT_DATA, fault->text, sizeof fault->text);
+    else if (text && fault->kind == ONCE_FAULT_DATA) without_values(state, text, fault->text, sizeof fault->text);
     fault->text[strcspn(fault->text, "\n")] = '\0';
-    const size_t len = strlen(fault->text);
-    if (shows && fault->kind == ONCE_FAULT_PAUSE) snprintf(fault->text + len, sizeof fault->text - len, " (its name may be a value of a message, and is not shown)");
 }
 
 /* Of a statement with its values; stmt NULL: of something else. */
@@ -296,16 +293,16 @@ static int fault_given(once_pg *pg, const PGresult *result, once_pg_stmt *stmt, 
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
     const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     const char *name = result ? PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME) : NULL;
-    const once_pg_given given = {stmt ? stmt->sql : NULL, values, n};
+    const once_pg_given given = {stmt ? stmt->sql : NULL, values, stmt ? stmt->types : NULL, n};
     const once_pg_blame blame = result && stmt ? once__pg_blame(result, &given) : ONCE_PG_BLAME_NOBODY;
-    int status = blame != ONCE_PG_BLAME_NOBODY && is_of_message(stmt, blame) ? ONCE_E_MESSAGE : once__pg_status(state);
+    int status = is_of_message(stmt, blame) ? ONCE_E_MESSAGE : once__pg_status(state);
     once__pg_heed_state(pg, state);
     const once_fault_kind kind = is_internal(pg, result, state) ? ONCE_FAULT_INTERNAL : fault_kind(state ? state : "", status);
     if (kind == ONCE_FAULT_CONSTRAINT || kind == ONCE_FAULT_DATA || kind == ONCE_FAULT_INTERNAL) status = ONCE_E_MESSAGE;
     if (!fault) return status;
     *fault = (once_fault){.kind = kind, .changed = true, .aborted = status == ONCE_E_UNAVAILABLE};
     snprintf(fault->constraint, sizeof fault->constraint, "%s", name ? name : "");
-    say_fault(pg, state, text, blame != ONCE_PG_BLAME_NOBODY ? &given : NULL, fault);
+    say_fault(pg, state, text, blame, fault);
     return status;
 }
 

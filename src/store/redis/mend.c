@@ -10,12 +10,13 @@
 
 #include "base/banned.h"
 
-enum { STEP = 500 }; /* flaws of a transaction, more or less: a page may have some more */
+enum { STEP_BYTES = 16 << 20, STEP = 500 }; /* flaws of a transaction, more or less: a page may have some more */
 
 typedef struct mending {
     once_redis *r;
     once_arena arena;
     ONCE_REDIS_LIST(once_redis_flaw) flaws;
+    uint64_t bytes; /* of the values that will be read once more */
 } mending;
 
 static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
@@ -27,12 +28,28 @@ static bool keep_bytes(mending *m, once_bytes *bytes)
     return were.len == 0 || once_arena_copy(&m->arena, were, bytes);
 }
 
+static bool is_of_letter(once_redis_flaw_kind kind) { return kind == FLAW_LETTER_NOT_LISTED || kind == FLAW_LETTER_NO_UNIQUE || kind == FLAW_LETTER_OF_OTHER; }
+
+static bool is_of_entry(once_redis_flaw_kind kind)
+{
+    return (kind >= FLAW_OTHER_KEY && kind <= FLAW_NO_NAME) || kind == FLAW_LISTED || kind == FLAW_STANDS || kind == FLAW_PLACE;
+}
+
+/* Of what a value is compared by; the rest may be a large message. */
+static void cut_stored(once_redis_flaw *flaw)
+{
+    const size_t most = is_of_letter(flaw->kind) ? ONCE_REDIS_LETTER_HEAD : is_of_entry(flaw->kind) && !once__redis_is_finished(flaw->stored) ? ONCE_REDIS_STAMPED : SIZE_MAX;
+    if (flaw->stored.len > most) flaw->stored.len = most;
+}
+
 static int keep(once_redis_looking *l, const once_redis_flaw *flaw, once_error *err)
 {
     mending *m = l->user;
     once_redis_flaw kept = *flaw;
     if (flaw->kind == FLAW_TYPE) return once__redis_damaged_key(l->r, flaw->key, err);
     if (!once__redis_is_mended(flaw->kind)) return ONCE_OK;
+    m->bytes += kept.stored.len;
+    cut_stored(&kept);
     const bool fine = keep_bytes(m, &kept.key) && keep_bytes(m, &kept.in_words) && keep_bytes(m, &kept.stored) && keep_bytes(m, &kept.consumer) && keep_bytes(m, &kept.group) &&
                       keep_bytes(m, &kept.bytes) && keep_bytes(m, &kept.place);
     if (!fine || !ONCE_REDIS_ROOM(m->flaws)) return once__redis_nomem(err);
@@ -47,7 +64,8 @@ static int take(once_redis *r, once_hash id, once_bytes stored, once_redis_slot 
 {
     const int rc = once__redis_slot(r, id, out, err);
     if (rc != ONCE_OK) return rc;
-    if (!same((*out)->stored, stored) || !once__redis_is_own(r, &(*out)->entry)) *out = NULL;
+    const once_bytes now = {(*out)->stored.data, !once__redis_is_finished(stored) && (*out)->stored.len > stored.len ? stored.len : (*out)->stored.len};
+    if (!same(now, stored) || !once__redis_is_own(r, &(*out)->entry)) *out = NULL;
     else (*out)->assumed = r->assumed = true;
     return ONCE_OK;
 }
@@ -326,7 +344,7 @@ static int look(once_redis_looking *l, mending *m, once_hash *after, bool *more,
     l->what = after->b > ONCE_REDIS_LOOK_ENTRIES ? ONCE_REDIS_LOOK_OTHERS : ONCE_REDIS_LOOK_ENTRIES;
     do {
         if (rc == ONCE_OK) rc = once__redis_look_at_some(l, cursor, err);
-    } while (rc == ONCE_OK && strcmp(cursor, "0") != 0 && m->flaws.n < STEP);
+    } while (rc == ONCE_OK && strcmp(cursor, "0") != 0 && m->flaws.n < STEP && m->bytes < STEP_BYTES);
     if (rc == ONCE_OK) rc = once__redis_look_end(l, err);
     *after = (once_hash){strtoull(cursor, NULL, 10), l->what};
     *more = after->a != 0 || l->what == ONCE_REDIS_LOOK_ENTRIES;

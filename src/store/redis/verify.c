@@ -16,7 +16,7 @@
 
 #include "base/banned.h"
 
-enum { PAGE = 128, TRIES = 5 };
+enum { PAGE = 128, FEW = 4, TRIES = 5, PART_BYTES = 4 << 20 };
 
 static bool same(once_bytes x, once_bytes y) { return x.len == y.len && (x.len == 0 || memcmp(x.data, y.data, x.len) == 0); }
 
@@ -93,8 +93,15 @@ static int ask(once_redis_looking *l, once_error *err)
     return rc;
 }
 
-/* A page of all keys of the store; they are copied. */
-static int scan(once_redis_looking *l, char cursor[24], once_bytes **keys, size_t *n, once_error *err)
+/* How many to read next where so many had so many bytes: few at first, twice as many while they are small, and no more than fit. */
+static size_t next_page(size_t page, size_t n, uint64_t bytes)
+{
+    const uint64_t fit = n && bytes ? (uint64_t)PART_BYTES * n / bytes : PAGE, twice = 2 * page, next = fit < twice ? fit : twice;
+    return next < 1 ? 1 : next > PAGE ? PAGE : (size_t)next;
+}
+
+/* A page of all keys of the store, of about so many; they are copied. */
+static int scan(once_redis_looking *l, char cursor[24], size_t count, once_bytes **keys, size_t *n, once_error *err)
 {
     once_redis *r = l->r;
     char pattern[2 * ONCE_REDIS_NAME + 40];
@@ -112,7 +119,7 @@ static int scan(once_redis_looking *l, char cursor[24], once_bytes **keys, size_
     once__redis_text(&r->pipe, "MATCH");
     once__redis_text(&r->pipe, pattern);
     once__redis_text(&r->pipe, "COUNT");
-    once__redis_number(&r->pipe, PAGE);
+    once__redis_number(&r->pipe, (int64_t)count);
     const int rc = ask(l, err);
     if (rc != ONCE_OK) return rc;
     const redisReply *page = once__reply_keys(r->pipe.replies[0]);
@@ -185,7 +192,10 @@ static int read_ids(once_redis_looking *l, const char *kind, const once_hash *id
     begin_values(l, n);
     for (size_t i = 0; i < n; i++) once__redis_put_id_key(l->r, kind, ids[i]);
     const int rc = ask(l, err);
-    for (size_t i = 0; i < n && rc == ONCE_OK; i++) out[i] = copy(l, once__reply_at(pipe_of(l)->replies[0], i), &fine);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) {
+        out[i] = copy(l, once__reply_at(pipe_of(l)->replies[0], i), &fine);
+        l->bytes += out[i].len;
+    }
     return rc != ONCE_OK || fine ? rc : once__redis_nomem(err);
 }
 
@@ -205,7 +215,7 @@ int once__redis_look_at_types(once_redis_looking *l, once_error *err)
     do {
         once_bytes *keys;
         size_t n;
-        rc = scan(l, cursor, &keys, &n, err);
+        rc = scan(l, cursor, PAGE, &keys, &n, err);
         if (rc != ONCE_OK || n == 0) continue;
         once__redis_pipe_clear(pipe_of(l));
         for (size_t i = 0; i < n; i++) ask_key(l, ONCE_REPLY_DONE, "TYPE", keys[i]);
@@ -482,6 +492,32 @@ static int look_at_entries(once_redis_looking *l, once_hash *ids, size_t *n, boo
     return rc;
 }
 
+/* Values are as large as messages, so not more of them are read at once than fit. Each part has an arena of its own. */
+static int look_at_all_entries(once_redis_looking *l, once_hash *ids, size_t n, once_error *err)
+{
+    uint64_t *sizes = once_arena_new(&l->arena, uint64_t, n + 1), all = 0;
+    if (!sizes) return once__redis_nomem(err);
+    if (n == 0) return ONCE_OK;
+    once__redis_pipe_clear(pipe_of(l));
+    for (size_t i = 0; i < n; i++) ask_key(l, ONCE_REPLY_COUNT, "STRLEN", id_key(l, "e", ids[i]));
+    int rc = ask(l, err);
+    for (size_t i = 0; i < n && rc == ONCE_OK; i++) all += sizes[i] = once__reply_count(pipe_of(l)->replies[i]);
+    const once_arena whole = l->arena;
+    for (size_t at = 0, end; at < n && rc == ONCE_OK; at = end) {
+        uint64_t bytes = sizes[at];
+        for (end = at + 1; end < n && bytes + sizes[end] <= PART_BYTES; end++) bytes += sizes[end];
+        size_t left = end - at;
+        for (int i = 0; i < TRIES && rc == ONCE_OK && left; i++) {
+            l->arena = (once_arena){0};
+            rc = look_at_entries(l, ids + at, &left, i == 0, err);
+            once_arena_release(&l->arena);
+        }
+    }
+    l->arena = whole;
+    l->page = next_page(l->page ? l->page : FEW, n, all);
+    return rc;
+}
+
 /* --- what names entries --- */
 
 /* A page of a sorted set, a hash or a set: pairs; they are copied. */
@@ -514,6 +550,7 @@ static int each_pair(once_redis_looking *l, const known_key *at, const char *com
     once_arena page = {0}, whole = l->arena;
     int rc;
     l->arena = page;
+    l->part = 0; /* of another list nothing is known of this one */
     do {
         once_bytes *pairs;
         size_t n;
@@ -522,6 +559,24 @@ static int each_pair(once_redis_looking *l, const known_key *at, const char *com
         if (rc == ONCE_OK && n) rc = look(l, at, pairs, n, err);
     } while (rc == ONCE_OK && strcmp(cursor, "0") != 0);
     once_arena_release(&l->arena);
+    l->arena = whole;
+    return rc;
+}
+
+/* Those whose entries are read. */
+static int in_parts(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, pair_look *look, once_error *err)
+{
+    const once_arena whole = l->arena;
+    int rc = ONCE_OK;
+    for (size_t at = 0, part; at < n && rc == ONCE_OK; at += part) {
+        const size_t most = l->part ? l->part : FEW;
+        part = n - at < most ? n - at : most;
+        l->arena = (once_arena){0};
+        l->bytes = 0;
+        rc = look(l, key, pairs + 2 * at, part, err);
+        once_arena_release(&l->arena);
+        l->part = next_page(most, part, l->bytes);
+    }
     l->arena = whole;
     return rc;
 }
@@ -572,7 +627,7 @@ static int confirm_listed(once_redis_looking *l, const known_key *key, once_hash
     return ONCE_OK;
 }
 
-static int look_at_index(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_part_of_index(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
 {
     const char index = key->whole.data[strlen(l->r->prefix) + 1];
     once_hash *ids = once_arena_new(&l->arena, once_hash, n + 1);
@@ -583,6 +638,11 @@ static int look_at_index(once_redis_looking *l, const known_key *key, const once
     for (size_t i = 0; i < n && rc == ONCE_OK; i++)
         if (pairs[2 * i].len == 16 && !belongs(l, values[i], ids[i], index, key->consumer, INFINITY, 0)) rc = confirm_listed(l, key, ids[i], err);
     return rc;
+}
+
+static int look_at_index(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+{
+    return in_parts(l, key, pairs, n, look_at_part_of_index, err);
 }
 
 /* --- lanes --- */
@@ -636,7 +696,7 @@ static int judge_place(once_redis_looking *l, const known_key *key, const once_r
                                       .member = *member, .bytes = pair[0]}, err);
 }
 
-static int look_at_members(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+static int look_at_some_members(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
 {
     once_redis_member *members = once_arena_new(&l->arena, once_redis_member, n + 1);
     once_hash *ids = once_arena_new(&l->arena, once_hash, n + 1);
@@ -654,6 +714,11 @@ static int look_at_members(once_redis_looking *l, const known_key *key, const on
         if (readable[i] && stands(l, values[i], &members[i], key->id)) rc = judge_place(l, key, &members[i], &pairs[2 * i], values[i], err);
         else if (readable[i]) rc = confirm_stands(l, key, &members[i], pairs[2 * i], err);
     return rc;
+}
+
+static int look_at_members(once_redis_looking *l, const known_key *key, const once_bytes *pairs, size_t n, once_error *err)
+{
+    return in_parts(l, key, pairs, n, look_at_some_members, err);
 }
 
 static int judge_lane_record(once_redis_looking *l, once_hash id, once_bytes value, const once_redis_lane_record *lane, size_t at, once_error *err)
@@ -846,7 +911,7 @@ static int note_letter(once_redis_looking *l, const known_key *key, const once_l
     return ONCE_OK;
 }
 
-static int look_at_letter(once_redis_looking *l, const known_key *key, once_error *err)
+static int look_at_copied_letter(once_redis_looking *l, const known_key *key, once_error *err)
 {
     once_letter letter;
     once_hash unique;
@@ -871,6 +936,17 @@ static int look_at_letter(once_redis_looking *l, const known_key *key, once_erro
     ask_range(l, key->whole, 0);
     if (rc == ONCE_OK) rc = ask(l, err);
     return rc == ONCE_OK ? judge_letter(l, key, &letter, unique, value, 0, err) : rc;
+}
+
+/* It is as large as a message, so its copy does not stay until the end of the page. */
+static int look_at_letter(once_redis_looking *l, const known_key *key, once_error *err)
+{
+    const once_arena whole = l->arena;
+    l->arena = (once_arena){0};
+    const int rc = look_at_copied_letter(l, key, err);
+    once_arena_release(&l->arena);
+    l->arena = whole;
+    return rc;
 }
 
 static once_bytes letter_key(once_redis_looking *l, once_bytes number)
@@ -994,7 +1070,7 @@ int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error 
 {
     once_bytes *keys;
     size_t n, n_entries = 0, n_lanes = 0;
-    int rc = scan(l, cursor, &keys, &n, err);
+    int rc = scan(l, cursor, l->page ? l->page : FEW, &keys, &n, err);
     if (rc != ONCE_OK) return rc;
     once_hash *entries = once_arena_new(&l->arena, once_hash, n + 1), *lanes = once_arena_new(&l->arena, once_hash, n + 1);
     if (!entries || !lanes) return once__redis_nomem(err);
@@ -1005,7 +1081,7 @@ int once__redis_look_at_some(once_redis_looking *l, char cursor[24], once_error 
         else if (key.kind == 'l') lanes[n_lanes++] = key.id;
         else if (l->what & ONCE_REDIS_LOOK_OTHERS) rc = look_at_other(l, &key, err);
     }
-    for (int i = 0; i < TRIES && rc == ONCE_OK && n_entries && l->what & ONCE_REDIS_LOOK_ENTRIES; i++) rc = look_at_entries(l, entries, &n_entries, i == 0, err);
+    if (rc == ONCE_OK && l->what & ONCE_REDIS_LOOK_ENTRIES) rc = look_at_all_entries(l, entries, n_entries, err);
     if (rc == ONCE_OK && l->what & ONCE_REDIS_LOOK_OTHERS) rc = look_at_lanes(l, lanes, n_lanes, err);
     l->keys += n;
     return rc;

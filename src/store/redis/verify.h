@@ -58,7 +58,7 @@ typedef struct once_redis_flaw {
     once_bytes key;      /* of the server */
     once_hash id;        /* the entry */
     once_bytes in_words; /* its key, or more about it; may be empty */
-    once_bytes stored;   /* the value of the entry, of the letter or of the field as it was then; empty: it is not there */
+    once_bytes stored;   /* the value of the entry, of the letter or of the field as it was then, or as much of it as changes whenever it does; empty: it is not there */
     char index;
     once_bytes consumer;
     once_hash lane;
@@ -86,6 +86,8 @@ struct once_redis_looking {
     unsigned connections;   /* on which it began */
     uint64_t keys;          /* that were seen */
     uint64_t last_letter;   /* that was seen */
+    size_t page, part;      /* how many keys, and how many entries of a list, are read next; 0: few */
+    uint64_t bytes;         /* of the values that were read */
     once_arena arena;       /* of a page */
     ONCE_REDIS_LIST(once_hash) buried; /* entries that have a letter */
     ONCE_REDIS_LIST(once_hash) dead;   /* and those that are dead, of which it was not found at once */

@@ -317,6 +317,16 @@ def test_f55_more_than_are_told_are_at_least_so_many(store):
     assert len(found) == 20 and "the store is damaged in at least 20 places" in ended.err, ended
 
 
+def test_f55_what_is_said_of_a_renamed_entry_holds(store):
+    entry = store.entry("again")
+    store.call("RENAME", entry, ELSEWHERE)
+    text, = [text for text in store.deep()[1] if "stands under another id" in text]
+    named = re.search(r'if there is no "((?:[^"\\]|\\.)*)", rename', text).group(1)
+    assert named.encode("latin-1").decode("unicode_escape").encode("latin-1") == entry
+    store.call("RENAME", ELSEWHERE, entry)
+    assert store.deep()[0].status == 0
+
+
 def orders(store):
     return {key: store.call("ZRANGE", key, 0, -1) for key in store.keys(b"o")}
 

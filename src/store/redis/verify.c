@@ -1173,8 +1173,8 @@ static const struct {
     [FLAW_LIMITED] = {"has a time to live, and once never gives it one: what is in it would be lost", true},
     [FLAW_UNREADABLE] = {"holds what cannot be read", false},
     [FLAW_UNUSABLE] = {"cannot be used: %s", false},
-    [FLAW_OTHER_KEY] = {"(key '%s') stands under another id than that of its key: somebody copied or renamed it. Stop all workers; then delete it (DEL) if \"%.290s\" is there,"
-                        " or else rename it (RENAME) to that, and check again", false},
+    [FLAW_OTHER_KEY] = {"(key '%s') stands under another id than that of its key: somebody copied or renamed it. Stop all workers; if there is no \"%.290s\", rename"
+                        " it (RENAME) to that; delete it (DEL) only if that is there and is not told of in this way, too: those two were swapped. Then check again", false},
     [FLAW_NO_INDEX] = {"(key '%s') is not in the index of its state, so nobody finds it", true},
     [FLAW_OTHER_TIME] = {"(key '%s') is in the index of its state under another time", true},
     [FLAW_NO_GROUP] = {"(key '%s') is claimed, and in no group of claims, so nobody sees the end of its lease", true},

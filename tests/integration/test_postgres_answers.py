@@ -187,11 +187,11 @@ def test_a_comparison_before_commit_that_fails_is_a_rollback(tmp_path):
     """The server passes over the COMMIT behind it, so it is known that nothing was committed."""
     direct = postgres.shared().database(new_name())
     psql(direct, TABLES)
-    compares = b"pg_catalog.texteq(o, $5) THEN 0 ELSE"
+    compares = b"pg_catalog.texteq($6, 'last')) THEN 0 ELSE"
     with Proxy(socket_of(direct)) as proxy:
         p = pipeline(tmp_path / "p", "elsewhere", proxy, direct)
         p.write({"id": "a", "lane": 1})
-        proxy.replacing = {compares: b"texteq(o, $5) THEN 1/0 ELSE".ljust(len(compares))}
+        proxy.replacing = {compares: b"texteq($6, 'last')) THEN 1/0 ELSE".ljust(len(compares))}
         with p.start() as running:
             until(lambda: "division by zero" in p.once("explain", p.name, "a").out + p.once("explain", p.name, "a").err, what="an attempt that failed")
             proxy.replacing = {}

@@ -4,11 +4,14 @@ beginning is kept."""
 import json
 import os
 import resource
+import signal
 import subprocess
 
 import pytest
 
-from harness import ONCE, Pipeline, counts, environment
+from fenced import Fenced
+from harness import ONCE, Pipeline, counts, environment, until
+from redisserver import RedisServer, needs_redis
 
 SANITIZED = b"__asan_init" in open(ONCE, "rb").read()
 
@@ -119,3 +122,30 @@ def test_f84_no_memory_for_a_line_ends_a_finite_run(tmp_path):
     run = run_in(300 * MIB, p)
     assert run.returncode == 3 and b"out of memory for a line of 'in.ndjson'" in run.stdout + run.stderr, run
     assert p.rows("SELECT id FROM t") == [(1,)]
+
+
+@needs_redis
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer keeps what was freed")
+def test_f55_large_messages_of_a_redis_store_are_not_read_all_at_once(tmp_path):
+    """Eighty that wait, of 900 kB each, are 72 MB."""
+    with RedisServer(tmp_path) as server:
+        work = Fenced(tmp_path, store=server.url(), config='key: "${/id}"\nretry: {attempts: 9, backoff: 30m..31m}\nhandler: {exec: [./effect]}\n', script="#!/bin/sh\nexit 75\n")
+        p = work.p
+        p.write(*[{"id": i, "body": "x" * 900_000} for i in range(80)])
+        with p.start() as running:
+            until(lambda: server.call("ZCARD", "{once}iWc") == 80, what="they wait")
+            running.send(signal.SIGTERM)
+            running.end()
+
+        def most_mb(*words):
+            process = subprocess.Popen([ONCE, "check", *words, p.name], cwd=p.folder, env=environment(folder=p.folder), stdout=subprocess.DEVNULL)
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            assert process.returncode == 0
+            return used.ru_maxrss // 1024
+
+        few = most_mb()  # of the test itself, from which it is forked
+        assert most_mb("--deep") < few + 20
+        server.call("DEL", "{once}iWc")
+        assert most_mb("--repair") < few + 20
+        assert server.call("ZCARD", "{once}iWc") == 80

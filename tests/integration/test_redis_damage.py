@@ -4,12 +4,11 @@ the entries themselves tell how it was. Beside workers nothing is found that is 
 import os
 import re
 import signal
-import subprocess
 
 import pytest
 
 from fenced import Fenced
-from harness import ONCE, Pipeline, environment, until
+from harness import Pipeline, until
 from rediscluster import Cluster
 from redisserver import RedisServer, needs_redis
 
@@ -424,31 +423,6 @@ def test_f55_nothing_is_found_beside_workers(tmp_path):
             assert one.end().status == 1 and two.end().status in (0, 1)
         ended = work.p.once("check", "--deep", "--json", work.p.name)
         assert ended.status == 0 and looks >= 3, ended
-
-
-def test_f55_large_messages_are_not_read_all_at_once(tmp_path):
-    """Eighty that wait, of 900 kB each, are 72 MB."""
-    with RedisServer(tmp_path) as server:
-        work = Fenced(tmp_path, store=server.url(), config='key: "${/id}"\nretry: {attempts: 9, backoff: 30m..31m}\nhandler: {exec: [./effect]}\n', script="#!/bin/sh\nexit 75\n")
-        p = work.p
-        p.write(*[{"id": i, "body": "x" * 900_000} for i in range(80)])
-        with p.start() as running:
-            until(lambda: server.call("ZCARD", "{once}iWc") == 80, what="they wait")
-            running.send(signal.SIGTERM)
-            running.end()
-
-        def most_mb(*words):
-            process = subprocess.Popen([ONCE, "check", *words, p.name], cwd=p.folder, env=environment(folder=p.folder), stdout=subprocess.DEVNULL)
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            assert process.returncode == 0
-            return used.ru_maxrss // 1024
-
-        few = most_mb()  # of the test itself, from which it is forked
-        assert most_mb("--deep") < few + 20
-        server.call("DEL", "{once}iWc")
-        assert most_mb("--repair") < few + 20
-        assert server.call("ZCARD", "{once}iWc") == 80
 
 
 def test_f90_a_store_that_is_being_moved_is_not_read(tmp_path):

@@ -339,8 +339,7 @@ static void pattern_of(const once_redis *r, const char *kind, char out[2 * ONCE_
     memcpy(out + n + strlen(kind), "*", 2);
 }
 
-/* A page of the keys of a kind. */
-static int scan_keys(once_redis *r, const char *kind, char cursor[24], const redisReply **keys, once_error *err)
+void once__redis_ask_scan(once_redis *r, const char *kind, const char cursor[24], size_t count)
 {
     char pattern[2 * ONCE_REDIS_NAME + 40];
     pattern_of(r, kind, pattern);
@@ -351,7 +350,13 @@ static int scan_keys(once_redis *r, const char *kind, char cursor[24], const red
     once__redis_text(&r->pipe, "MATCH");
     once__redis_text(&r->pipe, pattern);
     once__redis_text(&r->pipe, "COUNT");
-    once__redis_number(&r->pipe, PAGE);
+    once__redis_number(&r->pipe, (int64_t)count);
+}
+
+/* A page of the keys of a kind. */
+static int scan_keys(once_redis *r, const char *kind, char cursor[24], const redisReply **keys, once_error *err)
+{
+    once__redis_ask_scan(r, kind, cursor, PAGE);
     const int rc = once__redis_ask(r, err);
     if (rc != ONCE_OK) return rc;
     once__reply_cursor(r->pipe.replies[0], cursor);

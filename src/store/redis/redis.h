@@ -319,6 +319,8 @@ bool once__redis_member_read(once_bytes bytes, once_redis_member *out);
 void once__redis_was_asked(once_redis *r);           /* now, by a transaction that began or ended */
 bool once__redis_may_be_astray(const once_redis *r); /* so that it must be looked for, when a transaction begins */
 int once__redis_look_for_strays(once_redis *r, once_error *err);
+/* Begins the pipe with the question for a page of all keys of a kind; "": of all kinds. */
+void once__redis_ask_scan(once_redis *r, const char *kind, const char cursor[24], size_t count);
 bool once__redis_move_ends(once_redis *r); /* waits for that, as long as for an answer; false: it goes on, or is not known to end */
 bool once__redis_doubt(once_store *store, char *out, size_t size); /* whether our slot moves now, or was left in the middle of it */
 

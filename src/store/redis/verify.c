@@ -104,22 +104,8 @@ static size_t next_page(size_t page, size_t n, uint64_t bytes)
 static int scan(once_redis_looking *l, char cursor[24], size_t count, once_bytes **keys, size_t *n, once_error *err)
 {
     once_redis *r = l->r;
-    char pattern[2 * ONCE_REDIS_NAME + 40];
-    size_t len = 0;
-    for (const char *c = r->prefix; *c; c++) {
-        if (strchr("[]*?\\^-", *c)) pattern[len++] = '\\';
-        pattern[len++] = *c;
-    }
-    memcpy(pattern + len, "*", 2);
     once_arena_reset(&l->arena);
-    once__redis_pipe_clear(&r->pipe);
-    once__redis_command(&r->pipe, ONCE_REPLY_PAGE, 6);
-    once__redis_text(&r->pipe, "SCAN");
-    once__redis_text(&r->pipe, cursor);
-    once__redis_text(&r->pipe, "MATCH");
-    once__redis_text(&r->pipe, pattern);
-    once__redis_text(&r->pipe, "COUNT");
-    once__redis_number(&r->pipe, (int64_t)count);
+    once__redis_ask_scan(r, "", cursor, count);
     const int rc = ask(l, err);
     if (rc != ONCE_OK) return rc;
     const redisReply *page = once__reply_keys(r->pipe.replies[0]);

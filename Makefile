@@ -45,6 +45,10 @@ coverage: ## lines and branches that unit, conform and sim reach
 	@tools/setup coverage
 	@/usr/bin/python3 tools/check --coverage
 
+format: ## bring all C files into shape with clang-format 14
+	@tools/setup check
+	@git ls-files '*.c' '*.h' | xargs clang-format-14 -i
+
 install: all ## into DESTDIR and PREFIX (/usr/local)
 	@meson configure build -Dprefix=$(PREFIX) >/dev/null
 	@tools/build build -- --quiet >/dev/null
@@ -56,4 +60,4 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
 
-.PHONY: all demo check check-all sim fuzz bench bench-full soak coverage install clean help
+.PHONY: all demo check check-all sim fuzz bench bench-full soak coverage format install clean help
